@@ -115,7 +115,10 @@ def one_step(first_step, settings):
 
 @pytest.fixture
 def call(monkeypatch, capsys, data_dir, tmp_path):
-    """A function that runs a script's `main` in this process; returns (status, standard error)."""
+    """A function that runs a script's `main` in this process; returns (status, text).
+
+    The text is the problems that `--check` prints, and what stands in standard error.
+    """
     def run(script, *arguments):
         in_epochs = any(argument.startswith(('--epochs', '--preset', '--schedule')) for argument in arguments)
         defaults = {'multi_gpu_train.py': ['--dataset=shapes', '--data_dir=' + data_dir,
@@ -127,7 +130,8 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
         monkeypatch.setattr(signals, 'Termination', type(None))  # pytest keeps its own signal handlers
         with tf.Graph().as_default():
             status = program.run((train_program if script == 'multi_gpu_train.py' else eval).main)
-        return status, capsys.readouterr().err
+        output, error = capsys.readouterr()
+        return status, ''.join(line for line in output.splitlines(True) if line.startswith('problem')) + error
     return run
 
 

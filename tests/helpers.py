@@ -41,8 +41,10 @@ from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run import decisions  # noqa: E402
 from cifar10.run.folder import glance, look  # noqa: E402
+from cifar10.run.record import RunRecord  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir, remove  # noqa: E402
+from cifar10.settings.training import train_settings  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
 from cifar10.training.decide import decided  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
@@ -136,6 +138,15 @@ def mostly_stress(values, *default):
     """Returns values, or tuples of them, for `parametrize`: all but those of `default` are for stress tests."""
     return [value if value in default else pytest.param(*value if isinstance(value, tuple) else [value],
                                                         marks=pytest.mark.stress) for value in values]
+
+
+def begun(flags, last_step=None):
+    """Returns the TrainDir of a run with these flags that has a checkpoint of step 1, whose file is empty."""
+    directory = TrainDir(flags['train_dir'])
+    os.makedirs(directory.path)
+    directory.begin(RunRecord(train_settings(**flags), last_step=last_step))
+    open(directory.checkpoint_prefix + '-1.index', 'w').close()
+    return directory
 
 
 def checkpoints(directory):

@@ -204,22 +204,6 @@ def test_every_problem_is_printed(as_json, data_dir, tmp_path):
     assert f'worker 0 at 127.0.0.1:{port}, the chief' in result.stdout
 
 
-def test_what_training_would_refuse_is_a_problem(settings, capsys, tmp_path):
-    train(settings())
-
-    def problem(**changes):
-        capsys.readouterr()
-        with pytest.raises(UsageError, match=ONE_PROBLEM):
-            check(settings(**changes))
-        line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
-        return line
-    assert 'a finished run of --seed=0. For --seed=1 use another' in problem(seed=1)
-    (tmp_path / 'mine.py').write_text('def network(images, num_classes, training): return images')
-    other = str(tmp_path / 'other')
-    assert 'it returns a tensor float32' in problem(network=f"{tmp_path / 'mine.py'}:network", train_dir=other)
-    assert not os.path.exists(other)
-
-
 def lines_of(output):
     """Returns [(label, text)] of what `--check` printed."""
     return [line.split(maxsplit=1) for line in output.splitlines() if not line.startswith(' ')]

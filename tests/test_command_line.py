@@ -23,9 +23,10 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, run_script
+from tests.helpers import ROOT, begun, run_script
 
-# (script, flags, what the line says).
+# (script, flags, what the line says). %(fast)s is the folder of a run that has begun, %(finished)s that of one that has
+# ended.
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
         ('--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/'),
@@ -107,6 +108,15 @@ REFUSED = [
         ('--num_gpus=2 --num_towers=4 --variable_update=mirrored --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each device, 2 in '
          'all; leave it out'),
+        *((f'--train_dir=%(fast)s --preset=fast {flags}', f'an unfinished run of {said}') for flags, said in (
+            ('--widths=8,16', '--widths=8. For --widths=8,16 use'),
+            ('--optimizer=nesterov', '--optimizer=muon. For --optimizer=nesterov use'),
+            ('--sizes=16:0.4,20', '--sizes=16:0.5,20. For --sizes=16:0.4,20 use'),
+            ('--schedule=staircase', '--schedule=linear. For --schedule=staircase use'),
+            ('--epochs=0.2', '--epochs=0.064, at whose end the learning rate reaches 0. For --epochs=0.2 use'),
+            ('--preset=classic', '--preset=fast. For --preset=classic use'))),
+        ('--check --train_dir=%(finished)s --seed=1', 'a finished run of --seed=0. For --seed=1 use another'),
+        ('--check --network=%(mine.py)s:network', 'it returns a tensor float32'),
         ('--json', '--json is for --check'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('cifar10_eval.py', *row) for row in (
@@ -129,16 +139,21 @@ def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(c
     for directory in (tmp_path, tmp_path / 'other'):
         directory.mkdir(exist_ok=True)
         (directory / 'model.ckpt-1.index').write_text('')
-    names = {name: str(tmp_path / name) for name in ('file', 'none')} | dict(checkpoints=str(tmp_path / 'other'))
-    before = sorted(os.listdir(tmp_path))
+    (tmp_path / 'mine.py').write_text('def network(images, num_classes, training): return images')
+    names = {name: str(tmp_path / name) for name in ('file', 'none', 'mine.py', 'fast', 'finished')} | dict(
+        checkpoints=str(tmp_path / 'other'))
+    begun(dict(preset='fast', dataset='shapes', widths='8', sizes='16:0.5,20', epochs=0.064, train_dir=names['fast']))
+    begun(dict(dataset='shapes', max_steps=1, train_dir=names['finished']), last_step=1)
+    before = sorted(tmp_path.rglob('*'))
     flags = (line % names).split()
-    status, error = call(script, *flags)
-    said, = error.strip().splitlines()
-    assert status == 2 and said.startswith(f'{script}: error: ')
+    status, text = call(script, *flags)
+    *problems, error = text.strip().splitlines()
+    assert status == 2 and error.startswith(f'{script}: error: ') and len(problems) == ('--check' in flags)
+    said, = problems or [error]
     assert any(flag.partition('=')[0] in said for flag in flags)
     for part in parts:
         assert part % names in said
-    assert sorted(os.listdir(tmp_path)) == before
+    assert sorted(tmp_path.rglob('*')) == before
 
 
 def test_as_a_process_the_status_and_the_stream_are_the_same():

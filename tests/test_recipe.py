@@ -17,7 +17,6 @@ from cifar10.model.precision import BF16
 from cifar10.run import decisions
 from cifar10.run.folder import look
 from cifar10.run.record import RunRecord
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import train_settings
@@ -25,6 +24,7 @@ from cifar10.training import trainer
 from cifar10.training.start import BEFORE_DATA, Start
 from cifar10.training.trainer import WITH_DATA
 from tests.helpers import (
+    begun,
     change_record,
     checkpoints,
     last_variables,
@@ -100,29 +100,6 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
         resumed = train(train_settings(**fast, save_steps=10, learning_rate=0.1))
     np.testing.assert_array_equal(resumed['whiten/weights'], marked)
     assert 'changed    learning_rate=0.2 (now 0.1)\n' in capsys.readouterr().out
-
-
-def begun(flags):
-    """Returns the TrainDir of a run with these flags that has a checkpoint."""
-    directory = TrainDir(flags['train_dir'])
-    os.makedirs(directory.path)
-    directory.begin(RunRecord(train_settings(**flags)))
-    open(directory.checkpoint_prefix + '-1.index', 'w').close()
-    return directory
-
-
-@pytest.mark.parametrize('changed, message', [
-    (dict(widths='8,16'), r'an unfinished run of --widths=8\. For --widths=8,16 use'),
-    (dict(optimizer='nesterov'), r'an unfinished run of --optimizer=muon\. For --optimizer=nesterov use'),
-    (dict(sizes='16:0.4,20'), r'an unfinished run of --sizes=16:0.5,20\. For --sizes=16:0.4,20 use'),
-    (dict(schedule='staircase'), r'an unfinished run of --schedule=linear\. For --schedule=staircase use'),
-    (dict(epochs=0.2), r'run of --epochs=0.064, at whose end the learning rate reaches 0\. For --epochs=0.2 use'),
-    (dict(preset='classic', widths=None, sizes=None, epochs=None),
-     r'an unfinished run of --preset=fast\. For --preset=classic use')])
-def test_another_recipe_is_another_run(changed, message, fast):
-    begun(fast)
-    with pytest.raises(UsageError, match=message):
-        train(train_settings(**dict(fast, **changed)))
 
 
 def refusal(directory, flags):

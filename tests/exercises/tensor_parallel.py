@@ -53,7 +53,7 @@ mistakes_in_totals = {
         'for D = 2',
         'b2 for total in totals', '(b2 if d == 0 else 0) for d, total in enumerate(totals)'),
     'mean': ('it returns', 'total + b2', 'total / len(w1_parts) + b2'),
-    'no_sum': ('it returns', 'all_reduce([', '([', ),
+    'no_sum': ('it returns', 'all_reduce([', '(['),
     'one_device_only': ('of shape (', 'total + b2 for total in totals', 'totals[0] + b2'),
     'relu_after_the_sum': (
         'it returns',
