@@ -19,7 +19,7 @@ from tests.helpers import ROOT, WITH_GPUS, tf, train, trainer  # it starts Tenso
 
 @pytest.fixture(scope='session', autouse=True)
 def state_home(tmp_path_factory):
-    """Where programs note which files their user has named for a run: not in the home of who runs the tests."""
+    """Where lessons count wrong answers: not in the home of who runs the tests."""
     path = str(tmp_path_factory.mktemp('state'))
     for environment in (os.environ, WITH_GPUS):
         environment['XDG_STATE_HOME'] = path

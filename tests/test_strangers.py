@@ -1,7 +1,8 @@
 """Files that other users of a machine may have put into a directory beforehand are not trusted."""
+import grp
 import os
+import re
 import shutil
-import stat
 
 import pytest
 
@@ -10,7 +11,6 @@ from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import evaluation
 from cifar10.run import trust
-from cifar10.run.folder import look
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
@@ -20,7 +20,6 @@ from tests.helpers import LINEAR, change_record, small_disk, tf
 SOMEBODY = 12345  # the id of another user
 
 NETWORK = '''
-import pathlib
 import tensorflow.compat.v1 as tf
 pathlib.Path(__file__ + '.has-run').touch()
 def linear(images, num_classes, training):
@@ -32,78 +31,102 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root may give fil
 
 
 @pytest.fixture
-def own(request, settings, tmp_path):
-    """(a function that evaluates a run of a user's own network, the file of the network, the train_dir)."""
-    file = tmp_path / 'code' / 'net.py'
-    file.parent.mkdir()
+def code(tmp_path):
+    """A file with a network, in a folder that nobody else can write."""
+    file = tmp_path / 'above' / 'code' / 'net.py'
+    file.parent.mkdir(0o755, parents=True)
     file.write_text(NETWORK)
-    trained = settings(network=f'{file}:linear', max_steps=1)
-    trainer.train(trained)
-    # A copy, because a process does not import a file twice.
-    moved = tmp_path / 'theirs'
-    shutil.copytree(file.parent, moved)
-    os.remove(moved / 'net.py.has-run')
-    name = f"{moved / 'net.py'}:linear"
-    change_record(trained.run.train_dir, network=name)
-    if not hasattr(request, 'param'):
-        trust.remember(look(trained.run.train_dir).run.run, name)
+    return file
 
-    def evaluate(**flags):
+
+@pytest.fixture
+def evaluated(settings, tmp_path):
+    """A function that evaluates a run which names a file as its network, with what else is given."""
+    first = tmp_path / 'first' / 'net.py'
+    first.parent.mkdir()
+    first.write_text(NETWORK)
+    trained = settings(network=f'{first}:linear', max_steps=1)
+    trainer.train(trained)
+
+    def evaluate(file, **flags):
+        change_record(trained.run.train_dir, network=f'{file}:linear')
         with tf.Graph().as_default():
             evaluation.evaluate(eval_settings(checkpoint_dir=trained.run.train_dir, eval_dir=str(tmp_path / 'eval'),
                                            run_once=True, tower_device='cpu', num_examples=10, **flags))
-    return evaluate, moved / 'net.py', trained.run.train_dir
+    return evaluate
 
 
-@pytest.mark.stress
+def test_code_that_a_run_names_is_executed_if_nobody_else_can_write_it(evaluated, code, capsys):
+    code.chmod(0o600)
+    evaluated(code)
+    assert os.path.exists(f'{code}.has-run') and f'code       {code} is executed' in capsys.readouterr().out
+
+
+def test_code_that_others_can_change_is_executed_if_the_user_names_it(evaluated, code):
+    code.parent.chmod(0o1777)
+    message = f'names the Python file {code}, .* is writable for everybody; give --network={code}:linear if you trust'
+    with pytest.raises(UsageError, match=message):
+        evaluated(code)
+    assert not os.path.exists(f'{code}.has-run')
+    evaluated(code, network=f'{code}:linear')
+    assert os.path.exists(f'{code}.has-run')
+
+
+def refusal(file):
+    """Returns why a file that a run names is not executed; None if it is."""
+    try:
+        trust.check('network', f'{file}:linear', 'the train_dir')
+    except UsageError as refused:
+        return re.search(f'{file}, .*code: (.*); give --network={file}:linear', str(refused))[1]
+
+
 @only_root
-def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it(own):
-    evaluate, file, _ = own
-    for path in (file, file.parent):
+def test_a_file_or_folder_of_another_user_is_refused_and_one_of_root_is_not(code):
+    for path in (code, code.parent, code.parent.parent):
         os.chown(path, SOMEBODY, -1)
-        with pytest.raises(UsageError, match=f'{file}: {path} belongs to user {SOMEBODY}'):
-            evaluate()
-        os.chown(path, os.geteuid(), -1)
-    # From the folder it may import other files, also from one such as /tmp, where others can add them.
-    for path, mode in ((file, 0o644), (file.parent, 0o755), (file.parent, 0o1755)):
-        os.chmod(path, mode | 0o022)
-        with pytest.raises(UsageError, match=f'{file}: {path} is writable for everybody'):
-            evaluate()
-        os.chmod(path, mode)
-    assert not os.path.exists(f'{file}.has-run')
-    evaluate(network=f'{file}:linear')
-    assert os.path.exists(f'{file}.has-run')
-    os.chmod(file, 0o664)  # as the group wishes
-    evaluate()
+        assert refusal(code) == f'{path} belongs to user {SOMEBODY}'
+        os.chown(path, 0, -1)
+        assert refusal(code) is None
 
 
-@pytest.mark.parametrize('own', ['not named'], indirect=True)
-def test_code_that_came_with_a_run_is_run_once_the_user_has_named_it(own, monkeypatch, tmp_path, capsys):
-    evaluate, file, _ = own
-    refused = pytest.raises(UsageError, match=f'{file}, .* not named it for this run so far; give --network={file}:lin')
-    with refused:
-        evaluate()
-    assert not os.path.exists(f'{file}.has-run')
-    evaluate(network=f'{file}:linear')
-    assert os.path.exists(f'{file}.has-run')
-    capsys.readouterr()
-    evaluate()
-    assert f'code       {file} is executed' in capsys.readouterr().out
-    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path / 'of another user'))
-    with refused:
-        evaluate()
-    monkeypatch.setenv('XDG_STATE_HOME', '/proc/nowhere')  # where nothing can be noted
-    evaluate(network=f'{file}:linear')
-    with refused:
-        evaluate()
+@pytest.mark.parametrize('mode', [0o002, 0o1002])
+def test_what_everybody_may_write_is_refused_but_for_a_sticky_folder_further_above(code, mode):
+    for path in (code, code.parent, code.parent.parent):
+        before = path.stat().st_mode
+        path.chmod(before | mode)
+        is_allowed = path == code.parent.parent and mode & 0o1000
+        assert refusal(code) == (None if is_allowed else f'{path} is writable for everybody')
+        path.chmod(before)
+        assert refusal(code) is None
 
 
-def test_the_user_who_trained_a_run_has_named_its_code(settings, first_step, tmp_path, capsys):
-    evaluation.evaluate(eval_settings(checkpoint_dir=first_step(LINEAR), eval_dir=str(tmp_path / 'eval'), run_once=True,
-                                   tower_device='cpu', num_examples=10))
-    file = LINEAR.rpartition(':')[0]
-    assert f'code       {file} is executed' in capsys.readouterr().out
-    assert stat.S_IMODE(os.stat(os.path.join(os.environ['XDG_STATE_HOME'], 'cifar10')).st_mode) & 0o077 == 0
+@only_root
+def test_only_the_private_group_of_the_owner_may_write(code):
+    shared = next(group.gr_gid for group in grp.getgrall() if group.gr_name != 'root')
+    for path in (code, code.parent):
+        path.chmod(path.stat().st_mode | 0o020)
+        assert refusal(code) is None  # the group root of root
+        os.chown(path, -1, shared)
+        assert refusal(code) == f'{path} is writable for its group'
+        os.chown(path, -1, 0)
+
+
+@only_root
+def test_both_a_link_and_where_it_leads_must_be_the_users(code):
+    real = code.parent / 'real.py'
+    code.rename(real)
+    code.symlink_to(real)
+    assert refusal(code) is None
+    os.lchown(code, SOMEBODY, -1)
+    assert refusal(code) == f'{code} belongs to user {SOMEBODY}'
+    os.lchown(code, 0, -1)
+    os.chown(real, SOMEBODY, -1)
+    assert refusal(code) == f'{real} belongs to user {SOMEBODY}'
+    os.chown(real, 0, -1)
+    (code.parent / 'folder').symlink_to(code.parent)
+    assert refusal(code.parent / 'folder' / 'net.py') is None
+    os.lchown(code.parent / 'folder', SOMEBODY, -1)
+    assert refusal(code.parent / 'folder' / 'net.py') == f"{code.parent / 'folder'} belongs to user {SOMEBODY}"
 
 
 @pytest.fixture(params=['of somebody else', 'below one of somebody else', 'a link of somebody else', 'open to all'])

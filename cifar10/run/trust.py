@@ -1,31 +1,23 @@
-"""Which Python files a user has named for which runs. A file that only the run names is not executed.
+"""Code of the user's own that only a run names: whether it is executed. Where it and the images are now.
 
-A run may have been downloaded, and its config.json may name any file, one that came with it too. The marks are in the
-user's home, so that they hold on every machine that shares it.
+A config.json may name any file. As ssh does with its files, the program takes a file for the user's if it and the
+folders above it belong to the user or to root, and nobody else can write to them. Importing this module must not
+import TensorFlow.
 """
 import contextlib
-import hashlib
+import grp
 import os
+import pathlib
+import pwd
+import stat
 from typing import TYPE_CHECKING
 
-from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OWN
 
 if TYPE_CHECKING:
     from cifar10.run.record import RunRecord
-
-
-def remember(run: str | None, name: str) -> None:
-    """Notes that this user has named the file of 'FILE.py:FUNCTION' for a run, if there is a home to note it in."""
-    path, mark = _place(run, name)
-    if not _holds(path, mark):
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            with open(files.opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), 'a') as stream:
-                stream.write(mark + '\n')
 
 
 def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
@@ -35,60 +27,66 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
       record: of the run.
       path: the train_dir of the run.
       given: what the user gives by the flags `dataset`, `network` and `optimizer`: new locations, or None. Code that is
-        given is trusted from now on; other code must have been, and a line says that it is executed.
+        given is executed; a line says that other code is.
 
     Raises:
-      UsageError: the user gives something else than the run has, or its code may be somebody else's.
+      UsageError: the user gives something else than the run has, or others may have written its code.
     """
     stored = record.settings.flat()
     for flag, name in given.items():
         registry = OWN[flag]
         if name not in (None, stored[flag]) and not (registry.is_own(name) and registry.is_own(stored[flag])):
             raise UsageError(f'--{flag}={name}, but the run in {path} has {flag}={stored[flag]}; leave --{flag} out')
-        present = name or stored[flag]
-        if flag != 'dataset' and registry.is_own(present):
-            if name:
-                remember(record.run, name)
-            else:
-                say(check(flag, present, record.run, path))
+        if name is None and flag != 'dataset' and registry.is_own(stored[flag]):
+            say(check(flag, stored[flag], path))
     return record._replace(settings=record.settings.replace(
         **{flag: name for flag, name in given.items() if name is not None}))
 
 
-def check(flag: str, name: str, run: str | None, path: str) -> str:
-    """Checks that the code which only a run names is this user's.
+def check(flag: str, name: str, path: str) -> str:
+    """Checks that only this user can have written the code which a run names.
 
     Args:
       flag: the flag that would name it.
       name: 'FILE.py:FUNCTION'.
-      run: the id of the run.
-      path: its train_dir.
+      path: the train_dir of the run.
 
     Returns:
       A line that says that the file is executed.
 
     Raises:
-      UsageError: it may be somebody else's.
+      UsageError: others may have written it.
     """
     file = name.rpartition(':')[0]
-    names = f'the run in {path} names the Python file {file}'
-    if not _holds(*_place(run, name)):
-        raise UsageError(f"{names}, which may be somebody else's code: you have not named it for this run so far; give "
-                         f'--{flag}={name} once if you trust it')
-    # The folder, too: a package, or compiled code, that somebody adds there is imported in place of the user's module.
-    for each in (file, os.path.dirname(os.path.abspath(file))):
-        refuse_of_others(each, names)
+    for route in map(pathlib.Path, (os.path.abspath(file), os.path.realpath(file))):  # with links, and without
+        for place in (route, *route.parents):
+            if os.path.lexists(place) and (why := _of_others(os.lstat(place), place not in (route, route.parent))):
+                raise UsageError(f"the run in {path} names the Python file {file}, which may be somebody else's code: "
+                                 f'{place} {why}; give --{flag}={name} if you trust it')
     return f'code       {file} is executed, as the run names it'
 
 
-def _place(run, name):
-    """Returns (the file of the marks, the mark of a run and a file)."""
-    home = os.environ.get('XDG_STATE_HOME') or os.path.expanduser('~/.local/state')
-    text = f"{run} {os.path.abspath(name.rpartition(':')[0])}"
-    return os.path.join(home, 'cifar10', 'code'), hashlib.sha256(os.fsencode(text)).hexdigest()
+def _of_others(status, is_above):
+    """Returns how others can change what a file or folder with this status holds, as a phrase; None if they cannot.
+
+    The rule is that of ssh (`safe_path` in its misc.c) with two exceptions: a group that has nobody else in it may
+    write, as in Debian's ssh; and a folder that `is_above` the one of the file may be sticky, as /tmp is, where nobody
+    else can replace a folder of the user's. In the folder of the file others could add modules.
+    """
+    if status.st_uid not in (0, os.geteuid()):
+        return f'belongs to user {status.st_uid}'
+    if stat.S_ISLNK(status.st_mode) or is_above and status.st_mode & stat.S_ISVTX:
+        return None
+    if status.st_mode & stat.S_IWOTH:
+        return 'is writable for everybody'
+    if status.st_mode & stat.S_IWGRP and not _is_private(status):
+        return 'is writable for its group'
+    return None
 
 
-def _holds(path, mark):
-    with contextlib.suppress(OSError), open(files.opened(path)) as stream:
-        return mark in stream.read().split()
+def _is_private(status):
+    """Returns whether the group of a file is the private one of its owner, which has the owner's name."""
+    with contextlib.suppress(KeyError):
+        group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid).pw_name
+        return group.gr_name == owner and set(group.gr_mem) <= {owner}
     return False

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
-from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel.asynchronous import AsyncWorkers
-from cifar10.run import checkpoint, decisions, failures, metrics, trust
+from cifar10.run import checkpoint, decisions, failures, metrics
 from cifar10.run.best import Best
 from cifar10.run.cost import EVALUATION, SAVING, START, Cost
 from cifar10.run.progress import Progress
@@ -56,9 +55,6 @@ class Reports:
                 directory, start.restored, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
             earlier = start.folder.run
             run_id, text = directory.begin(record._replace(step=plan.step), earlier.run if earlier else None)
-            for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
-                if registry.is_own(name):
-                    trust.remember(run_id, name)
             remove(decisions.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
             self._soundness = Soundness(run)

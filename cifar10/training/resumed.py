@@ -30,7 +30,7 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
       given: the settings that the user gave, by their names; None stands for one that is not given.
 
     Raises:
-      UsageError: a setting is wrong, or the run names code that may be somebody else's.
+      UsageError: a setting is wrong, or others may have written the code that the run names.
     """
     given = checked(GROUPS, {name: value for name, value in given.items() if value is not None})
     directory = given.get('train_dir')
@@ -55,7 +55,7 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
         kept.add('data_dir')
     taken = {name: values[name] for name in kept if values[name] is not None}
     settings = train_settings(**{**taken, **given})  # before its values are used: another version may have stored them
-    lines = [trust.check(flag, taken[flag], stored.run, directory) for flag in ('network', 'optimizer')
+    lines = [trust.check(flag, taken[flag], directory) for flag in ('network', 'optimizer')
              if flag in taken and OWN[flag].is_own(taken[flag])]
     shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:
