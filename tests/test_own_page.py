@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cifar10.model import batch_normalisation, dropout
-from cifar10.model.rehearsal import rehearse
+from cifar10.model.own_network import rehearse
 from cifar10.training import trainer
 from tests.helpers import ROOT, last_variables, patient, tf
 

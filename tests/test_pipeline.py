@@ -165,7 +165,6 @@ def test_the_networks_have_their_parts(settings):
     ('x, _ = next_part((x, x))', 'TypeError: next_part takes a single tensor, not a tuple (line 6 of '),
     ('x = tf.cond(tf.reduce_any(x > 0), lambda: next_part(x), lambda: x)',
      'ValueError: next_part was called within tf.cond'),
-    ('x = next_part(x) if training else x', 'its number of parts is 2 in training, but 1 in evaluation'),
 ])
 def test_a_cut_that_cannot_be_made_is_reported_in_one_line(call, cut, line, part):
     status, error = call('multi_gpu_train.py', f'--network={cut(line)}', '--tower_device=cpu', '--num_gpus=2',

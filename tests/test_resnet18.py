@@ -3,7 +3,7 @@ import importlib.util
 
 import pytest
 
-from cifar10.model.rehearsal import rehearse
+from cifar10.model.own_network import rehearse
 from tests.helpers import ROOT, tf
 
 PATH = ROOT / 'examples' / 'resnet18.py'

@@ -75,8 +75,6 @@ def _imported(entry):
 
 _FUNCTION, _IN_A_FILE = 'FILE.py:FUNCTION', r'.*\.py:\w+'
 
-# In each registry, the first entry is the default.
-
 # A `parallel.update.UpdateMode`.
 UPDATE_MODES = Registry({
     'parameter_server': 'cifar10.parallel.parameter_server:ParameterServer',

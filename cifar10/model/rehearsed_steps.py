@@ -5,7 +5,7 @@ They are built as the update mode will build them, and run on random images, wit
 import collections
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import moved
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
-from cifar10.base.own import BrokenRule
-from cifar10.base.own_files import place_of
+from cifar10.base.own_code import BrokenRule, place_of
 from cifar10.model.network_draws import at_position
 from cifar10.model.parts import divided
 from cifar10.parallel.replicated import Copies
@@ -31,18 +30,34 @@ _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where t
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
 
 
+class Rehearsal(NamedTuple):
+    """What is rehearsed.
+
+    Attributes:
+      inference, sizes, dtype, seed: as for `own_network.rehearse`.
+      batch_size: images of a tower.
+    """
+    inference: Callable
+    batch_size: int
+    sizes: Sequence[int]
+    dtype: tf.DType
+    seed: int
+
+    @property
+    def static_side(self) -> int | None:
+        """The height and width of training images that the graph knows; None if there are several."""
+        return self.sizes[0] if len(self.sizes) == 1 else None
+
+
 class Tower(NamedTuple):
     """A network that is built for training, in a tower.
 
     Attributes:
-      parts: the number of parts that the network has.
       images, first: what it is fed: a batch, and the position of its first example.
       gradients: (gradient, variable) pairs of the sum of its losses and of a cross entropy.
-      operations: the names of those that its losses and moving statistics need, by what they are: (type, shapes, hash
-        of the attributes).
+      operations: those that its losses and moving statistics need, as `described` returns them.
       normalises: whether it has moving statistics, and so may use those of its batch.
     """
-    parts: int
     images: tf.Tensor
     first: tf.Tensor
     gradients: list
@@ -55,47 +70,49 @@ def batch_size(asked: int, side: int, dtype: tf.DType) -> int:
     return min(asked, max(2, _PIXELS // side ** 2) if dtype == tf.float32 else 2)  # CPUs may emulate other types
 
 
-def build(inference: Callable, count: int, batch_size: int, side: int | None, dtype: tf.DType, seed: int,
-          has_copies: bool = False, check: Callable[[str, tf.Tensor], None] = lambda *_: None) -> list[Tower]:
-    """Builds towers in the current graph.
-
-    Args:
-      inference, dtype, seed, has_copies: as for `rehearsal.rehearse`.
-      count: how many towers.
-      batch_size: images of each.
-      side: height and width of the images; None: unknown.
-      check: is called in the first tower with its name scope and what the network returns.
-    """
-    fed = [(tf.placeholder(dtype, [batch_size, side, side, 3], FED), tf.placeholder(tf.int64, [], FED))
-           for _ in range(count)]
+def build(rehearsal: Rehearsal, count: int, has_copies: bool = False,
+          check: Callable[[str, tf.Tensor], None] = lambda *_: None) -> list[Tower]:
+    """Builds towers in the current graph; `check` is called in the first with its name scope and the logits."""
+    shape = [rehearsal.batch_size, rehearsal.static_side, rehearsal.static_side, 3]
+    fed = [(tf.placeholder(rehearsal.dtype, shape, FED), tf.placeholder(tf.int64, [], FED)) for _ in range(count)]
 
     def tower(k, scope):
         images, first = fed[k]
         try:
-            with divided() as division, at_position(seed, first):
-                logits = inference(images, True)
+            with divided(), at_position(rehearsal.seed, first):
+                logits = rehearsal.inference(images, True)
         except UsageError as error:
             if k and has_copies:
                 raise UsageError(f'{error}; {_IN_COPIES}') from error
             raise
         if k == 0:
             check(scope, logits)
-        labels = tf.zeros([batch_size], tf.int32)
-        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        loss = tf.add_n([*tf.get_collection(tf.GraphKeys.LOSSES), tf.reduce_mean(cross_entropy)])
-        variables = tf.trainable_variables()
-        gradients = dense([(gradient, variable) for gradient, variable in zip(tf.gradients(loss, variables), variables)
-                           if gradient is not None])
-        statistics = [statistic.value for statistic in tf.get_collection(MOVING_STATISTICS)]
-        return Tower(division.parts, images, first, gradients, _operations([loss, *statistics]), bool(statistics))
+        built = _with_gradients(images, first, logits)
+        if k == 0 and not built.gradients:
+            raise BrokenRule('its logits depend on no trainable variable; make variables with tf.get_variable, and '
+                             'neither stop their gradients nor freeze them all')
+        return built
     with tf.name_scope(SCOPE):
         return build_towers([''] * count, tower, Copies(count).created if has_copies else shared_variables)
 
 
-def _operations(tensors):
-    """Returns what tensors need, as `Tower.operations` has it."""
+def _with_gradients(images, first, logits):
+    """Returns the Tower that is being built, and has these logits."""
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.zeros([images.shape[0]], tf.int32), logits=logits)
+    loss = tf.add_n([*tf.get_collection(tf.GraphKeys.LOSSES), tf.reduce_mean(cross_entropy)])
+    variables = tf.trainable_variables()
+    # This raises a LookupError if an operation has no gradient.
+    gradients = dense([(gradient, variable) for gradient, variable in zip(tf.gradients(loss, variables), variables)
+                       if gradient is not None])
+    statistics = [statistic.value for statistic in tf.get_collection(MOVING_STATISTICS)]
+    return Tower(images, first, gradients, described([loss.op, *(value.op for value in statistics)]), bool(statistics))
+
+
+def described(operations: Iterable[tf.Operation]) -> dict[tuple, list[str]]:
+    """Returns the names of operations and of those that they need, by what they are: (type, shapes, hash)."""
     found = collections.defaultdict(list)
-    for operation in with_inputs(tensor.op for tensor in tensors):
+    for operation in with_inputs(operations):
         attributes = sorted((name, value.SerializeToString()) for name, value in operation.node_def.attr.items()
                             if not (name.startswith('_') or name in _BY_CALL or value.WhichOneof('value') == 'func'))
         shapes = str([tensor.shape for tensor in operation.outputs])
@@ -103,14 +120,17 @@ def _operations(tensors):
     return found
 
 
+def only_in_one(one: dict[tuple, list[str]], other: dict[tuple, list[str]]) -> list[tuple[str, str]]:
+    """Returns (type, name) of the operations, as `described` returns them, that only one has; first the other's."""
+    return [(description[0], names[-1]) for here, there in ((other, one), (one, other))
+            for description, names in here.items() if len(names) > len(there.get(description, ()))]
+
+
 def refuse_another_network(first: Tower, second: Tower) -> None:
     """Raises a BrokenRule if two towers do not consist of the same operations."""
-    for one, other in ((second, first), (first, second)):
-        for description, names in one.operations.items():
-            if len(names) > len(other.operations.get(description, ())):
-                raise BrokenRule(f'its second call builds another network than its first: only one of them has the '
-                                 f'{description[0]} {relative(names[-1])}{place_of(names[-1])}; build the same in each '
-                                 f'call{_hint(second)}')
+    for kind, name in only_in_one(first.operations, second.operations):
+        raise BrokenRule(f'its second call builds another network than its first: only one of them has the {kind} '
+                         f'{relative(name)}{place_of(name)}; build the same in each call{_hint(second)}')
 
 
 def _hint(tower):
@@ -118,57 +138,59 @@ def _hint(tower):
     return f' ({_IN_COPIES})' if any(name.startswith('replica_') for name in names) else ''
 
 
-def compare(inference: Callable, towers: Sequence[Tower], dtype: tf.DType, side: int, seed: int,
-            draws: bool) -> list[str]:
+def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[str]:
     """Computes the gradients of two towers in the current graph, and of one tower that has the images of both.
 
-    Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower.
-
-    Args:
-      inference, dtype, seed: as for `rehearsal.rehearse`.
-      towers: two, as `build` returns them.
-      side: height and width of the images.
-      draws: whether the network draws numbers for each image; then nothing can be said where it normalises.
-
-    Returns:
-      Warnings, as `rehearsal.rehearse` returns them.
+    Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower;
+    nothing can be said if the network also `draws` numbers for each image. Returns warnings.
     """
     random = np.random.default_rng(0)
-    count = int(towers[0].images.shape[0])
+    side, count = rehearsal.sizes[0], rehearsal.batch_size
     halves = random.standard_normal([2, count, side, side, 3], np.float32)
     if towers[0].normalises:
         halves[1] = halves[0]
     try:
         with cpu_session(tf.get_default_graph()) as session:
-            session.run(tf.global_variables_initializer())
-            for variable in tf.trainable_variables():
-                noise = _NOISE * random.standard_normal(variable.shape.as_list(), np.float32)
-                _set(session, variable, session.run(variable) + noise)
-            values = session.run({variable.op.name: variable for variable in tf.global_variables()})
-            session.run(tf.local_variables_initializer())  # the copies begin as the primaries are
+            values = initialise(session, random, _NOISE)
             first, again, second = (_gradients(session, towers[k], halves[k], k * count) for k in (0, 0, 1))
-        with seeded_graph(seed):
-            whole, = build(inference, 1, 2 * count, towers[0].images.shape[1], dtype, seed)
+        with seeded_graph(rehearsal.seed):
+            whole, = build(rehearsal._replace(batch_size=2 * count), 1)
             with cpu_session(tf.get_default_graph()) as session:
-                for variable in tf.global_variables():
-                    _set(session, variable, values[variable.op.name])
+                _set(session, values)
                 together = _gradients(session, whole, np.concatenate(halves), 0)
     except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
         return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
-    warnings = []
     others = [name for name in first if first[name].tobytes() != again[name].tobytes()]
     if others:
-        warnings.append(f'its gradient of {others[0]} has other bits when it is computed again, so a resumed run does '
-                        'not end with the same bits; use --deterministic, if you have not, or other operations')
-    tolerance = _TOLERANCE if dtype == tf.float32 else _ROUGH_TOLERANCE
-    means = {name: (first[name] + second[name]) / 2 for name in first}
-    apart = [name for name in together if np.isfinite(means[name]).all() and (
-        np.abs(means[name] - together[name]).max(initial=0) > tolerance * np.abs(together[name]).max(initial=0))]
-    if apart and not others and not (draws and whole.normalises):
-        warnings.append(f'its gradient of {apart[0]} depends on how images are divided into batches, so another number '
-                        'of towers trains another network; make losses means over the images, not sums, and use each '
-                        'image alone')
-    return warnings
+        return [f'its gradient of {others[0]} has other bits when it is computed again, so a resumed run does not end '
+                'with the same bits; use --deterministic, if you have not, or other operations']
+    apart = [name for name in together if not _are_close((first[name] + second[name]) / 2, together[name],
+                                                         rehearsal.dtype)]
+    if apart and not (draws and towers[0].normalises):
+        return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another number of '
+                'towers trains another network; make losses means over the images, not sums, and use each image alone']
+    return []
+
+
+def initialise(session: tf.Session, random: np.random.Generator, noise: float) -> dict[str, np.ndarray]:
+    """Gives variables their initial values, with noise on those that are trained; returns their values by their names.
+
+    `noise` is its standard deviation.
+    """
+    session.run(tf.global_variables_initializer())
+    values = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    for variable in tf.trainable_variables():
+        values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
+    _set(session, values)
+    session.run(tf.local_variables_initializer())  # the copies begin as the primaries are
+    return values
+
+
+def _set(session, values):
+    """Sets all variables in one go, because a session plans each new set of operations anew."""
+    initialisers = [(variable.initializer, values[variable.op.name]) for variable in tf.global_variables()]
+    session.run([operation for operation, _ in initialisers], {
+        operation.inputs[1]: value for operation, value in initialisers})
 
 
 def _gradients(session, tower, images, first):
@@ -178,8 +200,10 @@ def _gradients(session, tower, images, first):
     return session.run(gradients, {tower.images: images, tower.first: first})
 
 
-def _set(session, variable, value):
-    session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+def _are_close(mean, whole, dtype):
+    tolerance = _TOLERANCE if dtype == tf.float32 else _ROUGH_TOLERANCE
+    return not np.isfinite(mean).all() or (
+        np.abs(mean - whole).max(initial=0) <= tolerance * np.abs(whole).max(initial=0))
 
 
 def relative(name: str) -> str:

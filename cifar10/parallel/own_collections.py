@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import with_inputs
-from cifar10.base.own_files import place_of
+from cifar10.base.own_code import place_of
 
 # Operations that hand on the value of a variable, which the towers may share.
 _READS = ('ReadVariableOp', 'Identity')

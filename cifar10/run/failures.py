@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own_files
+from cifar10.base import own_code
 from cifar10.base.errors import RunError, TemporaryError, reason
 from cifar10.base.graphs import LOST
 from cifar10.run import saved
@@ -70,4 +70,4 @@ def plain_errors(train_dir: str | None = None) -> Iterator[None]:
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
         is_lost = isinstance(error, LOST)  # which another task notices than the one that is lost
         failure = TemporaryError if is_lost else RunError
-        raise failure(f'{reason(error, not is_lost)}{own_files.place(frames)}{latest}') from error
+        raise failure(f'{reason(error, not is_lost)}{own_code.place(frames)}{latest}') from error

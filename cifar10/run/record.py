@@ -30,7 +30,7 @@ class RunRecord(NamedTuple):
       classes: the names of the classes.
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
-      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own_files.sha256`
+      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own_code.sha256`
         returns it; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
@@ -145,11 +145,11 @@ class RunRecord(NamedTuple):
         Args:
           names: the present values of the settings `network` and `optimizer`.
         """
-        from cifar10.base import own_files  # which imports TensorFlow
+        from cifar10.base import own_code  # which imports TensorFlow
         lines = []
         for flag, name in names.items():
             path, _, function = name.rpartition(':')
-            other = own_files.changed(path, getattr(self, f'{flag}_sha256') or {})
+            other = own_code.changed(path, getattr(self, f'{flag}_sha256') or {})
             if function != self.settings.flat()[flag].rpartition(':')[2]:
                 other.append('function')
             if other:
@@ -194,11 +194,11 @@ def _identity(name, value):
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
-    """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
+    """Returns the `own_code.sha256` of the file of the user's own code; None for a registered name."""
     if not registry.is_own(name):
         return None
-    from cifar10.base import own_files
+    from cifar10.base import own_code
     path = name.rpartition(':')[0]
-    if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
+    if not own_code.is_executed(path):  # a run has what it was built from, whatever the file has by now
         registry.load(name)
-    return own_files.sha256(path)
+    return own_code.sha256(path)

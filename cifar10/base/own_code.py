@@ -1,0 +1,323 @@
+"""Code of the user's own, in Python files: 'FILE.py:FUNCTION' is imported, and its errors become one line.
+
+A file is executed once, with its folder on the search path, and so are the modules that it imports from there. It may
+begin as scripts of TensorFlow 1 do.
+"""
+import contextlib
+import contextvars
+import functools
+import hashlib
+import importlib.util
+import inspect
+import os
+import random
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.errors import UsageError
+from cifar10.base.graphs import seeded_graph
+
+_PACKAGE = __package__.partition('.')[0]
+# Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
+_ADVICE = re.compile(r' Did you mean to set reuse=|\s*[Oo]riginally defined at:')
+_OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
+# Switches of TensorFlow that scripts of TensorFlow 1 begin with: a file is executed in a graph, over resource
+# variables, and they would hold for the rest of the process.
+_SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
+             'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
+
+
+class BrokenRule(Exception):
+    """The user's code breaks a rule; the message is a phrase that says which one, with the remedy."""
+
+
+class _File:
+    """A user's file that was executed.
+
+    Attributes:
+      module: the file as a module.
+      sha256: of the file, when it was executed.
+      old_shapes: whether it asked for the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
+      seed: with which it was executed, as `_seed` returns it.
+      draws: whether it drew random numbers then, so that with another seed it is another file.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._folder = os.path.dirname(os.path.abspath(path))
+        self.sha256 = hash_of(path)
+        self.old_shapes = False
+        spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = self.module  # dataclasses look up their module there
+        self.seed = _seed()
+        with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'), _without_switches():
+            before = _generators()
+            spec.loader.exec_module(self.module)
+            self.draws = _generators() != before
+            self.old_shapes = _has_old_shapes()
+
+    @contextlib.contextmanager
+    def running(self, part: str = 'call') -> Iterator[None]:
+        """Context in which a part of the code runs, 'file' or 'call'; each has random numbers of its own.
+
+        The generators of Python and NumPy are seeded, so that initial values which the code draws repeat.
+        """
+        had_old_shapes, loaded = _has_old_shapes(), set(sys.modules)
+        with contextlib.ExitStack() as stack:
+            seed = _seed()
+            stack.callback(random.setstate, random.getstate())
+            stack.callback(np.random.set_state, np.random.get_state())
+            random.seed(None if seed is None else f'{seed} {part}')
+            np.random.seed(None if seed is None else [seed, *part.encode()])
+            stack.callback(_set_old_shapes, had_old_shapes)
+            _set_old_shapes(self.old_shapes)
+            for name, value in (('argv', [self._path]), ('path', [*sys.path, self._folder])):
+                stack.callback(setattr, sys, name, getattr(sys, name))
+                setattr(sys, name, value)
+            try:
+                yield
+            except BaseException as error:  # modules whose import has failed are no longer modules
+                for frame, _ in traceback.walk_tb(error.__traceback__):
+                    self._note(frame.f_globals.get('__name__', ''), frame.f_code.co_filename)
+                raise
+            finally:
+                for name in set(sys.modules) - loaded:
+                    self._note(name, getattr(sys.modules[name], '__file__', None) or '')
+
+    def _note(self, name, file):
+        """Notes a module of this name if it was imported from the folder."""
+        stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
+        if stem == os.path.join(self._folder, *name.split('.')) and name.partition('.')[0] != _PACKAGE:
+            _imported.setdefault(file, _Import(name, hash_of(file), self._path))
+
+
+class _Import(NamedTuple):
+    """A module that a user's file has imported from its folder: its name, its SHA-256 then, and the user's file."""
+    name: str
+    sha256: str | None
+    by: str
+
+
+_paths = set()  # of the files that were executed, also of one that failed
+_files = {}  # path -> _File
+_imported = {}  # file of a module -> _Import
+
+
+def function(flag: str, name: str, arguments: str) -> Callable:
+    """Imports the function that 'FILE.py:FUNCTION' names.
+
+    Args:
+      flag: the name of the flag that gives it, such as 'network', for messages.
+      name: the flag's value.
+      arguments: that it will be called with, such as 'images, num_classes, training'.
+
+    Raises:
+      UsageError: there is no such file or function, the file cannot be imported, or the function takes other arguments.
+    """
+    path, _, attribute = name.rpartition(':')
+    if not os.path.isfile(path):
+        raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
+    with usage_errors(flag, name):
+        if path not in _files or changed(path, sha256(path)):
+            execute_again(path)
+    found = getattr(_files[path].module, attribute, None)
+    if not callable(found):
+        raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
+    try:
+        inspect.signature(found).bind(*arguments.split(', '))
+    except ValueError:  # it has no signature that Python knows
+        pass
+    except TypeError as error:
+        raise UsageError(f'--{flag}={name}: {error}; it is called with ({arguments})') from error
+
+    @functools.wraps(found)
+    def call(*values):
+        if _files[path].draws and _files[path].seed != _seed():
+            execute_again(path)
+        with _files[path].running(), _without_sessions(tf.get_default_graph()):
+            return getattr(_files[path].module, attribute)(*values)
+    return call
+
+
+def code_of(name: str) -> contextlib.AbstractContextManager:
+    """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
+    return _files[name.rpartition(':')[0]].running()
+
+
+def execute_again(path: str) -> None:
+    """Executes a user's file again, as another process would; its functions are then those of this execution."""
+    _paths.add(path)
+    for file, module in list(_imported.items()):
+        sys.modules.pop(module.name, None)  # another folder may have a module of the same name
+        if module.by == path:
+            del _imported[file]
+    _files[path] = _File(path)
+
+
+@contextlib.contextmanager
+def _without_sessions(graph):
+    """Context in which no session runs a graph: it is being built, and its variables have no values yet."""
+    run = tf.Session.run
+
+    def refuse(session, *args, **kwargs):
+        if session.graph is graph:
+            frames = [(frame.filename, frame.lineno) for frame in traceback.extract_stack()]
+            raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
+                             f'{place(frames)}; give variables their values as initializer=')
+        return run(session, *args, **kwargs)
+    tf.Session.run = tf.InteractiveSession.run = refuse
+    try:
+        yield
+    finally:
+        tf.Session.run = tf.InteractiveSession.run = run
+
+
+@contextlib.contextmanager
+def _without_switches():
+    """Context in which TensorFlow's switches do nothing, but for the one to the shapes of TensorFlow 1."""
+    substitutes = {**dict.fromkeys(_SWITCHES, lambda: None), 'disable_v2_behavior': tf.disable_v2_tensorshape}
+    with contextlib.ExitStack() as stack:
+        for name, substitute in substitutes.items():
+            stack.callback(setattr, tf, name, getattr(tf, name))
+            setattr(tf, name, substitute)
+        yield
+
+
+_is_unseeded = contextvars.ContextVar('_is_unseeded', default=False)
+
+
+@contextlib.contextmanager
+def unseeded() -> Iterator[None]:
+    """Context in which the user's code finds the generators of Python and NumPy in another state each time."""
+    token = _is_unseeded.set(True)
+    try:
+        yield
+    finally:
+        _is_unseeded.reset(token)
+
+
+def _seed():
+    """Returns the seed with which the user's code finds these generators; None for another one each time."""
+    return None if _is_unseeded.get() else (tf.get_default_graph().seed or 0) % 2 ** 32
+
+
+def _generators():
+    """Returns the state of the generators, for comparison."""
+    return random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]
+
+
+def _has_old_shapes():
+    return not isinstance(tf.TensorShape([1])[0], int)
+
+
+def _set_old_shapes(wanted):
+    (tf.disable_v2_tensorshape if wanted else tf.enable_v2_tensorshape)()
+
+
+def hash_of(path: str) -> str | None:
+    """Returns the SHA-256 of a file in hexadecimal, or None if it cannot be read."""
+    try:
+        with open(path, 'rb') as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return None
+
+
+def is_executed(path: str) -> bool:
+    """Returns whether a user's file was executed in this process."""
+    return path in _files
+
+
+def sha256(path: str) -> dict[str, str]:
+    """Returns the SHA-256 of an executed file and of the imports from its folder, as they were then, by names."""
+    folder = os.path.dirname(os.path.abspath(path))
+    return {os.path.basename(path): _files[path].sha256, **{
+        os.path.relpath(file, folder): module.sha256 for file, module in _imported.items()
+        if file.startswith(folder + os.sep)}}
+
+
+def changed(path: str, before: Mapping[str, str]) -> list[str]:
+    """Returns which of a user's file and its imports are not as they were.
+
+    Args:
+      path: of the file, which may have been moved together with them.
+      before: what `sha256` returned then.
+    """
+    return [name for name, value in before.items() if hash_of(os.path.join(os.path.dirname(path), name)) != value]
+
+
+def place(frames: Iterable[tuple[str, int]]) -> str:
+    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
+    own = {*map(os.path.abspath, _paths), *_imported}
+    places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in own]
+    return places[-1] if places else ''
+
+
+def place_of(name: str) -> str:
+    """Returns the line of the user's that makes an operation of the current graph, as `place` does."""
+    try:
+        operation = tf.get_default_graph().get_operation_by_name(name)
+    except KeyError:  # within a function
+        return ''
+    return place((frame.filename, frame.lineno) for frame in operation.traceback)
+
+
+@contextlib.contextmanager
+def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
+    """Context that turns any exception of the user's code into a UsageError of one line.
+
+    Args:
+      flag, name: as `function` takes them.
+      for_shapes: what ends the message if an operation does not take the shapes that it is given.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except BrokenRule as rule:
+        raise UsageError(f'--{flag}={name}: {rule}') from rule
+    except (Exception, SystemExit) as error:
+        # An operation refused its inputs while the graph was built: TensorFlow's message then has it.
+        message, is_operations, _ = str(error).partition(_OPERATION)
+        message = ' '.join(_ADVICE.split(message)[0].split())
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError) and error.lineno:
+            frames.append((error.filename, error.lineno))
+        text = f"{type(error).__name__}: {message or 'no message'}"
+        is_second_call = tf.get_variable_scope().reuse or 'originally defined at:' in str(error)  # (a tf.make_template)
+        remedy = _remedy(text, is_second_call) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
+        raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
+
+
+# (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
+_REMEDIES = (
+    (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
+     r"tensorflow\S*\.(layers|contrib)|'tf_slim'",
+     'docs/your-own.md says what to write in place of tf.layers and contrib'),
+    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
+    (r'elements of \[None\b|partially known TensorShape \(None\b|NoneType',
+     'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'),
+    ('must be from the same graph',
+     'a tensor that is made outside the function belongs to another graph: make it in the function'),
+    (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',
+     'cast variables to the type of the images, or use --precision=fp32'),
+    ("'(int|NoneType)' object has no attribute 'value'",
+     'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
+    ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'))
+
+
+def _remedy(text, is_second_call):
+    """Returns what to do about an error, to be added to its text."""
+    if is_second_call and 'was not created with' in text:
+        return '; variables need the same names at each call: keep no counter and no tf.make_template between calls'
+    missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
+    if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
+        return '; write import tensorflow.compat.v1 as tf'
+    return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')
