@@ -20,6 +20,7 @@ from tests.helpers import LINEAR, change_record, small_disk, tf
 SOMEBODY = 12345  # the id of another user
 
 NETWORK = '''
+import pathlib
 import tensorflow.compat.v1 as tf
 pathlib.Path(__file__ + '.has-run').touch()
 def linear(images, num_classes, training):
