@@ -23,11 +23,11 @@ def main() -> int | None:
         sys.argv[:2] = [f'python -m cifar10 {command}']  # the name of the program
         return importlib.import_module(f'cifar10.programs.{command}').main()
     if argument in ('-h', '--help'):
-        say('usage: python -m cifar10 PROGRAM [--help] [--version] ...')
+        say('', 'usage: python -m cifar10 PROGRAM [--help] [--version] ...')
         for name, what in COMMANDS.items():
-            say(f'  {name:15}{what}')
+            say('', f'  {name:15}{what}')
     elif argument == '--version':
-        say(program.versions())
+        say('', program.versions())
     else:
         raise UsageError(f"there is no program {argument}{did_you_mean(command, COMMANDS)}; choose from: "
                          f"{', '.join(COMMANDS)}")

@@ -42,7 +42,7 @@ def read(data_dir: str) -> list[np.ndarray]:
         if os.path.exists(path):
             warn_of_others(data_dir, f'--data_dir={data_dir}')
             if not download.is_published(path, size, checksum):
-                say(f'warning: {path} is not the published file (its checksum differs); using it as it is')
+                say('warning', f'{path} is not the published file (its checksum differs); using it as it is')
         else:
             refuse_of_others(data_dir, f'--data_dir={data_dir}')
             try:

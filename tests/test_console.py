@@ -43,18 +43,19 @@ def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monk
     monkeypatch.setattr(console.stat, 'S_ISFIFO', lambda mode: False)
     lines = []
     with console.Output(lines.append).used():
-        thread = threading.Thread(target=console.say, args=['from a thread'])
+        thread = threading.Thread(target=console.say, args=['', 'from a thread'])
         thread.start()
         thread.join()
         with console.Output().used(), console.progress_bar(total=2) as bar:
-            console.say('above the bar')
+            console.say('above', 'the bar')
             assert not bar.disable
         assert console.progress_bar(total=2).disable
-        console.say('last')
-    console.say('printed')
+        console.say('', 'last')
+    console.say('', 'printed')
     output, errors = capsys.readouterr()
     assert lines == ['from a thread', 'last']
-    assert re.findall('above the bar|printed|last', output) == ['above the bar', 'printed'] and '0/2' in errors
+    assert re.findall('above      the bar|printed|last', output) == ['above      the bar', 'printed']
+    assert '0/2' in errors
 
 
 def test_a_tensorflow_error_is_reduced_to_one_sentence():
@@ -116,11 +117,11 @@ HOSTILE = '\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
 def test_text_that_could_control_a_terminal_is_escaped(capsys):
     """In lines, in errors, and in what the processes of a local cluster print."""
     shown = r'\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
-    console.say(f'a {HOSTILE} né 犬')
+    console.say('', f'a {HOSTILE} né 犬')
     lines = []
     with console.Output(lines.append).used():
-        console.say(HOSTILE)
-    assert capsys.readouterr().out == f'a {shown} né 犬\n' and lines == [shown]
+        console.say('word', HOSTILE)
+    assert capsys.readouterr().out == f'a {shown} né 犬\n' and lines == [f'word       {shown}']
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
 

@@ -71,7 +71,7 @@ NOT_STUCK = {
         'reading, writing = os.pipe(); os.dup2(writing, 1); sys.stdout = open(1, "w", closefd=False)\n'
         'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
         'threading.Thread(target=read, daemon=True).start()\n'
-        'before = os.dup(2); say("x" * 2 ** 18); os.dup2(before, 1)',
+        'before = os.dup(2); say("", "x" * 2 ** 18); os.dup2(before, 1)',
     'nobody reads its bar':
         'from cifar10.base.console import progress_bar\n'
         'reading, terminal = os.openpty(); before = os.dup(1), os.dup(2)\n'

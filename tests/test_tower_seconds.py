@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Line
 from cifar10.data import records
 from cifar10.data.images import Images
 from cifar10.parallel import devices
@@ -178,7 +179,7 @@ def test_a_place_names_the_devices_and_in_a_cluster_the_worker():
 def lines(series, places='abcdefgh'):
     """Returns what is said about a series of towers' seconds, and in which steps."""
     said = []
-    watch = Stragglers(places[:len(series[0])], lambda line: said.append((step, line)))
+    watch = Stragglers(places[:len(series[0])], lambda *line: said.append((step, Line(*line))))
     for step, seconds in enumerate(series, 1):  # noqa: B007 (the lambda reads it)
         watch.after_step(step, dict(seconds=np.array([[0, each] for each in seconds], np.float32).reshape(-1, 2)))
     return said

@@ -21,20 +21,38 @@ from cifar10.base.errors import UsageError
 STDOUT = 'standard output'  # in place of a file's name in an OSError
 # A context for whatever is written for people: a person may stop the output of a terminal.
 _WRITING = functools.partial(doing, 'while nobody reads its output', math.inf)
-# How lines begin that a person should know of a result.
-_NOTES = 'warning: ', 'assumed ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
 
 
 class _Raised(Exception):
     """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
 
 
+class Line(str):
+    """A line for people, as it is printed: a word that says what it is about, padded, and a text.
+
+    Args:
+      word: such as 'saved'; '' for a text that stands alone.
+      text: may hold what somebody else has written: a file, a picture's name, another process. What could control a
+        terminal in it, or forge a line, becomes an escape sequence.
+      note: whether a person should know it of a result, as of each 'warning'.
+    """
+    word: str
+    text: str
+    is_note: bool
+
+    def __new__(cls, word: str, text: str, note: bool = False):
+        text = printable(text)
+        line = super().__new__(cls, f'warning: {text}' if word == 'warning' else f'{word:<10} {text}' if word else text)
+        line.word, line.text, line.is_note = word, text, note or word == 'warning'
+        return line
+
+
 class Output:
     """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
 
     Args:
-      say: function that gets each line. `print` stands for standard output, with progress bars on standard error; None:
-        nobody gets the lines, and those that a person should know of a result are warnings of Python.
+      say: function that gets each `Line`. `print` stands for standard output, with progress bars on standard error;
+        None: nobody gets the lines, and those that a person should know of a result are warnings of Python.
       on_record: function that gets each record once it is written, as a dict; or None.
 
     Attributes:
@@ -83,13 +101,13 @@ class Output:
         """Whether lines go to standard output."""
         return self._callback is print
 
-    def say(self, line: str) -> None:
+    def say(self, line: Line) -> None:
         """Says a line, above a progress bar if there is one."""
         with _WRITING():
-            self._say(printable(line))
+            self._say(line)
 
     def _say(self, line):
-        if line.startswith(_NOTES):
+        if line.is_note:
             self.notes.append(line)
             if self._callback is None:
                 _call(_warn, line)
@@ -132,23 +150,20 @@ def _warn(line):
     warnings.warn(line, stacklevel=outermost + 2)
 
 
-def printable(line: str) -> str:
-    """Returns a line with each character that could control a terminal, or forge a line, as an escape sequence.
-
-    A line may hold text of a file, a picture's name or another process, which somebody else may have written.
-    """
-    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in line)
+def printable(text: str) -> str:
+    """Returns a text with each character that could control a terminal, or forge a line, as an escape sequence."""
+    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
-def say(line: str) -> None:
-    """Says a line to whoever runs the program."""
-    Output.current.say(line)
+def say(word: str, text: str, note: bool = False) -> None:
+    """Says a `Line` to whoever runs the program."""
+    Output.current.say(Line(word, text, note))
 
 
 def say_all(lines: Iterable[str]) -> None:
-    """Says lines, each as soon as it is known."""
+    """Says lines, each as soon as it is known; one that is no `Line` is a text that stands alone."""
     for line in lines:
-        say(line)
+        Output.current.say(line if isinstance(line, Line) else Line('', line))
 
 
 def is_terminal() -> bool:

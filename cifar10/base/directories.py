@@ -31,7 +31,7 @@ def refuse_of_others(path: str, given: str) -> None:
 def warn_of_others(path: str, given: str) -> None:
     """Warns if other users may change a directory that is only read. The arguments are as for `refuse_of_others`."""
     if why := _of_others(path):
-        say(f'warning: {given}: {why}, so others may have changed what is read there')
+        say('warning', f'{given}: {why}, so others may have changed what is read there')
 
 
 def _of_others(path):

@@ -248,7 +248,7 @@ def _lock(stream, kind, seconds, waiting=None, path=None):
             if time.monotonic() >= limit:
                 raise Held(holder)
             if waiting:
-                say(f"waiting    for {waiting}, which holds the lock {path}{f' ({holder})' if holder else ''}")
+                say('waiting', f"for {waiting}, which holds the lock {path}{f' ({holder})' if holder else ''}")
                 waiting = None
             time.sleep(_RETRY_SECS)
 

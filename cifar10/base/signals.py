@@ -101,8 +101,7 @@ class Termination:
                 self._interrupt_pending = True
                 continue
             self.requested = signal.Signals(number).name
-            line = f'stopping   {self.requested}: {self._until}; another signal ends the process at once'
             with contextlib.suppress(OSError):  # the terminal is gone
                 if console.is_terminal():
-                    console.say('')  # ends the line where it has shown ^C
-                console.say(line)
+                    console.say('', '')  # ends the line where it has shown ^C
+                console.say('stopping', f'{self.requested}: {self._until}; another signal ends the process at once')

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from cifar10.base import activity, files
-from cifar10.base.console import say, shows_bars
+from cifar10.base.console import Line, say_all, shows_bars
 from cifar10.base.errors import TemporaryError
 
 STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
@@ -64,12 +64,13 @@ class StuckWatch:
         idle, limit = activity.clock.seconds - since, self._limit * levels[-1].patience
         if (before := self._warned.get(thread, since)) != since:
             del self._warned[thread]
-            _say(f'moving     again after {since - before:.0f} s')
+            _say(Line('moving', f'again after {since - before:.0f} s'))
         elif idle > limit:
             self._end(thread, since, f'{idle:.0f} s', levels[-1].what)
         elif idle > max(_WARN_AT * limit, _WARN_SECS) and thread not in self._warned:
             self._warned[thread] = since
-            _say(f'waiting    {idle:.0f} s {levels[-1].what}; without a move, the process ends after {limit:.0f} s')
+            _say(Line('waiting', f'{idle:.0f} s {levels[-1].what}; without a move, the process ends after '
+                                 f'{limit:.0f} s'))
 
     def _end(self, thread, since, seconds, what):
         """Says what a thread was doing, and ends the process; nothing here may wait without a limit."""
@@ -77,7 +78,7 @@ class StuckWatch:
         silent = [within(_ANSWER_SECS, level.silent) for level in levels if level.silent]
         if self._stop.is_set() or thread.since != since:
             return  # it has moved meanwhile
-        line = f"stuck      {seconds} {'; '.join([what, *filter(None, silent)])}"
+        line = Line('stuck', f"{seconds} {'; '.join([what, *filter(None, silent)])}")
         stacks = _stacks()
         folder = next((level.folder for level in levels if level.folder), None)
         place = within(_WRITE_SECS, lambda: _write(folder, f'{line}\n\n{stacks}'))
@@ -111,7 +112,7 @@ def _write(folder, text):
 
 def _say(line):
     """Says a line, unless nobody reads it."""
-    within(_WRITE_SECS, lambda: say(line))
+    within(_WRITE_SECS, lambda: say_all([line]))
 
 
 def _is_debugged():

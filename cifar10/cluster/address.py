@@ -101,7 +101,7 @@ def _resolved(host, port, limit):
                 cause = getattr(error, 'strerror', error)
                 raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause})') from error
             if not announced:
-                say(f"waiting    for this task's host name {host} to resolve, up to {limit} s")
+                say('waiting', f"for this task's host name {host} to resolve, up to {limit} s")
                 announced = True
         time.sleep(1)
 

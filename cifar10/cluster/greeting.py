@@ -90,7 +90,7 @@ class Greetings:
             raise UsageError(problem)
         elif greeting['process'] not in self._refused:
             self._refused.add(greeting['process'])
-            say(f'warning: {problem}')
+            say('warning', problem)
         return not problem
 
     def _problem(self, name, address, greeting):

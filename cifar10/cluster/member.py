@@ -48,9 +48,9 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     Returns:
       What `train` returns; None in a process that does not call it.
     """
-    say(f'task       {cluster.name} at {cluster.address}; {len(cluster.workers)} workers, {len(cluster.ps)} ps')
+    say('task', f'{cluster.name} at {cluster.address}; {len(cluster.workers)} workers, {len(cluster.ps)} ps')
     if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
-        say(f'devices    {local_devices}')
+        say('devices', str(local_devices))
     member = _Member(cluster, local_devices, timeout, may_return, flags or {})
     try:
         if cluster.is_chief:
@@ -59,7 +59,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         if termination:
             termination.defer('when the chief has ended')
         member.serve()
-        say('done       the training has ended')
+        say('done', 'the training has ended')
         return None
     finally:
         member.greetings.close()

@@ -8,6 +8,7 @@ import os
 import re
 
 from cifar10.base import startup
+from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.cluster.address import is_loopback, own_addresses, reachable, split_address
 from cifar10.settings.training import ClusterSettings
@@ -78,8 +79,8 @@ class Cluster:
         """Returns lines that say which task this process is, and where others listen already."""
         chief = ', the chief' if self.is_chief else ''
         there = {True: 'something listens there', False: 'nothing listens there yet'}
-        return [f'cluster    {self.name} at {self.address}{chief}',
-                *(f'peer       {name} at {address}: {there[reachable(address)]}'
+        return [Line('cluster', f'{self.name} at {self.address}{chief}'),
+                *(Line('peer', f'{name} at {address}: {there[reachable(address)]}')
                   for name, address in self.others().items())]
 
 

@@ -51,7 +51,7 @@ class Server:
         try:
             listener.restrict(port, addresses, hosts)
         except OSError as error:
-            say(f'warning: {error}: the server listens on all addresses of this machine')
+            say('warning', f'{error}: the server listens on all addresses of this machine')
         server.start()
         self.target = server.target
         self._server = server

@@ -38,7 +38,7 @@ def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], 
         if not missing or time.monotonic() - begin > limit:
             return missing
         if announce and missing != announced and time.monotonic() - begin > _GRACE_SECS:
-            say(f'waiting    for {listed(missing)}, up to {limit} s')
+            say('waiting', f'for {listed(missing)}, up to {limit} s')
             announced = dict(missing)
         time.sleep(_INTERVAL_SECS)
 
@@ -81,8 +81,8 @@ class Watch:
                     found = peer_of(peer.found if peer.found and not peer.is_lost else peer.address)
                 except OSError as error:
                     if is_own(error) and not peer.is_lost:
-                        self._say_once(f'warning: this machine cannot ask for {peer} ({error.strerror or error}), so '
-                                       'its loss would not be noticed')
+                        self._warn_once(f'this machine cannot ask for {peer} ({error.strerror or error}), so its loss '
+                                        'would not be noticed')
                     else:
                         self._missed(peer)
                 else:
@@ -91,7 +91,7 @@ class Watch:
     def _met(self, peer, found):
         """Notes that something listens at the address of a peer, found at an IP address and port."""
         if peer.is_lost:
-            _say(f'back       {peer}')
+            _say('back', str(peer))
             if not self._is_same(peer.name):
                 shut_down(peer.found or found)
         peer.found, peer.last_seen, peer.failures, peer.is_lost = found, time.monotonic(), 0, False
@@ -103,17 +103,17 @@ class Watch:
         if self._stop.is_set() or away <= _GRACE_SECS or peer.failures < _MIN_FAILURES:
             return
         if self._limit and not peer.is_lost:
-            _say(f'lost       {peer}; waiting up to {self._limit} s for it')
+            _say('lost', f'{peer}; waiting up to {self._limit} s for it')
         peer.is_lost = True
         if away > self._limit:
             after = f' after {self._limit} s' if self._limit else ''
             end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '
                         'checkpoint')
 
-    def _say_once(self, line):
+    def _warn_once(self, problem):
         if not self._has_said:
             self._has_said = True
-            _say(line)
+            _say('warning', problem)
 
 
 class _Peer:
@@ -131,7 +131,7 @@ class _Peer:
         return f'{self.name} at {self.address}'
 
 
-def _say(line):
+def _say(word, text):
     """Says a line, whatever becomes of it: the watch goes on where nobody reads the lines any more."""
     with contextlib.suppress(Exception):
-        say(line)
+        say(word, text)

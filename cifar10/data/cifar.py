@@ -53,7 +53,7 @@ class _Archive:
         data_dir = os.path.dirname(folder)
         path = os.path.join(data_dir, self.name)
         if not os.path.isfile(path):
-            say(f'downloading {_SITE}{self.name}')
+            say('', f'downloading {_SITE}{self.name}')
             with self._remedy(data_dir):
                 download.fetch(_SITE + self.name, path, self.size, self.sha256)
 
@@ -103,7 +103,7 @@ class _Archive:
             raise UsageError(f'{path} cannot be unpacked ({error}); delete it to have it downloaded, or put that of '
                              f'{_SITE}{self.name} (SHA-256 {self.sha256}) in its place') from error
         if not download.is_published(path, self.size, self.sha256):
-            say(f'warning: {path} is not the published archive (its checksum differs); it is used as it is')
+            say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 
 
 _CIFAR10 = _Archive(

@@ -20,7 +20,7 @@ import tempfile
 import unicodedata
 import warnings
 
-from cifar10.base.console import say
+from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import named, new_folder
 from cifar10.data import SIZE, records
@@ -105,7 +105,7 @@ class _ImageFolder(Dataset):
         if os.path.exists(path):
             with named(path), open(path, encoding='utf-8') as stream:
                 left_out = stream.read()
-            yield f'files      {len(left_out.splitlines())} left out, as {path} lists'
+            yield Line('files', f'{len(left_out.splitlines())} left out, as {path} lists')
         folders = [self.path]
         if self.is_divided:
             folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
@@ -115,9 +115,9 @@ class _ImageFolder(Dataset):
             known = records.read_classes(self.folder)
             names = sorted({os.path.basename(folder) for folder in class_folders}.difference(known))
             new = f", so {', '.join(names)} {'is' if len(names) == 1 else 'are'} not trained" if names else ''
-            yield (f'warning: images were added, removed or changed after {self.folder} was made{new}; rm -r '
-                   f'{self.folder} makes the next start read all images again (a run can go on only with the same '
-                   'classes and number of training images)')
+            yield Line('warning', f'images were added, removed or changed after {self.folder} was made{new}; rm -r '
+                                  f'{self.folder} makes the next start read all images again (a run can go on only '
+                                  'with the same classes and number of training images)')
 
     @staticmethod
     def _last_change(class_folder, left_out):
@@ -328,7 +328,7 @@ def _prepare(path, test_fraction, size, photos, folder):
         _make(path, test_fraction, folder, 'preparing ', how, prepared_photos.Writer(photos, size),
               lambda photo: json.dumps(photo).encode(), write)
         if before > 1:  # besides the lock
-            say(f'prepared   {len(os.listdir(photos)) - before:,} photos; the others had been prepared before')
+            say('prepared', f'{len(os.listdir(photos)) - before:,} photos; the others had been prepared before')
 
 
 def _make(path, test_fraction, folder, doing, how, read, packed, write):
@@ -343,7 +343,7 @@ def _make(path, test_fraction, folder, doing, how, read, packed, write):
     classes, files, misplaced = _examples(path, test_fraction)
     folders = sum(os.path.isdir(entry) for entry, _ in misplaced)
     total = len(misplaced) - folders + sum(map(len, files.values()))
-    say(f'{doing} {total:,} files of {len(classes)} classes in {path}{how(total)}')
+    say('', f'{doing} {total:,} files of {len(classes)} classes in {path}{how(total)}')
     with new_folder(folder) as temporary:
         left_out = list(misplaced)
         labels = {}
@@ -366,8 +366,8 @@ def _make(path, test_fraction, folder, doing, how, read, packed, write):
         _check_counts(path, classes, labels, test_fraction, left_out[len(misplaced):])
     if left_out:  # as the folder with the list has its name now
         also = f" and {folders} folder{'s' * (folders > 1)} inside the class directories" if folders else ''
-        say(f'warning: left out {len(lines) - folders} of {total} files{also}, as {os.path.join(folder, _LEFT_OUT)} '
-            f'lists; the first is {lines[0]}')
+        say('warning', f'left out {len(lines) - folders} of {total} files{also}, as {os.path.join(folder, _LEFT_OUT)} '
+                       f'lists; the first is {lines[0]}')
 
 
 def _read(read, pairs, left_out):

@@ -244,8 +244,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     classes = dataset.classes or read_classes(folder)
     data = dataset.records(name, folder, part, classes, image_size).verified()
     if part == TRAIN and dataset.archive and data.count != dataset.counts[TRAIN]:  # as where a file was cut
-        say(f'warning: {name} has {dataset.counts[TRAIN]:,} training images, and {folder} {data.count:,}; unless that '
-            'is meant, delete that folder to have it made again')
+        say('warning', f'{name} has {dataset.counts[TRAIN]:,} training images, and {folder} {data.count:,}; unless '
+                       'that is meant, delete that folder to have it made again')
     return data
 
 
@@ -257,7 +257,7 @@ def prepared(settings: Any, part: str = TRAIN) -> Records:
 def warn_of_shared(train: Records, test: Records) -> None:
     """Prints a warning if images are in both parts of a data set."""
     if shared := len(train.fingerprints() & test.fingerprints()):
-        say(f'warning: {shared:,} of the test images are training images too')
+        say('warning', f'{shared:,} of the test images are training images too')
 
 
 def stored_size(name: str, image_size: int) -> int | None:

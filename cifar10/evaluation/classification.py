@@ -77,7 +77,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
         with trained_session(devices) as session:
             found = classifier.restorer.restore_newest(session, look)
             if not settings.json:
-                say(f'model      {found.prefix}, step {found.step}')
+                say('model', f'{found.prefix}, step {found.step}')
             batch_size = model.batch_size(settings, run)
             for first in range(0, len(settings.image), batch_size):
                 paths = settings.image[first:first + batch_size]

@@ -33,9 +33,9 @@ def evaluate(settings: EvalSettings,
     look, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     folder = look()
     _check_eval_dir(settings.eval_dir, folder)
-    say(f'device     {devices}')
+    say('device', str(devices))
     if not settings.run_once and not folder.checkpoints:
-        say(f'waiting for the first checkpoint in {folder.path}')
+        say('', f'waiting for the first checkpoint in {folder.path}')
         while not look().checkpoints:
             time.sleep(1)
     with failures.plain_errors(), seeded_graph():
@@ -100,8 +100,8 @@ class _Evaluation:
         make_dir(eval_dir, '--eval_dir')
         runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
         if runs - {None, stored.run}:
-            say(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
-                'their curves; use another --eval_dir')
+            say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
+                           'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
         self.events = Events(eval_dir)
         self.events.add_graph(tf.get_default_graph())
@@ -138,7 +138,7 @@ class _Evaluation:
 
     def _report(self, step, result):
         """Reports the Result of a checkpoint; returns the record to send."""
-        say(result.line(step))
+        say('', result.line(step))
         if self._settings.per_class:
             if result.averaged_correct is not None:
                 say('each class, without test-time averaging:')
@@ -152,8 +152,8 @@ def _prepare_data(stored, settings, where):
     """Returns the Records to evaluate a run on, given its newest record and its directory as a user gives it."""
     data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
     if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
-        say(f"not here   the run's --data_dir={data.data_dir}, so the data set is made there again; if it is elsewhere "
-            'now, give that --data_dir')
+        say('not here', f"the run's --data_dir={data.data_dir}, so the data set is made there again; if it is "
+                        'elsewhere now, give that --data_dir')
     if settings.dataset is None:
         stored.refuse_moved_images(settings.checkpoint_dir)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
@@ -163,15 +163,15 @@ def _prepare_data(stored, settings, where):
         trained = records.prepared(data)
         stored.refuse_another(dict(examples=trained.count), where, model.OWN_IMAGES)
         if stored.difference_to(dict(images_sha256=trained.digest())):
-            say('warning: the training images have changed since the run was trained on them, so test images may have '
-                'been among them')
+            say('warning', 'the training images have changed since the run was trained on them, so test images may '
+                           'have been among them')
         if part == records.TEST:
             if stored.difference_to(dict(test_sha256=images.digest())):
-                say('warning: the test images are not those that belonged to the run when it was trained')
+                say('warning', 'the test images are not those that belonged to the run when it was trained')
             records.warn_of_shared(trained, images)
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')
-    say(f'data       {images}')
+    say('data', str(images))
     say_if_few(images.count)
     return images

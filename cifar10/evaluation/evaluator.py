@@ -97,7 +97,7 @@ def batch_size(image_size: int, most: int) -> int:
 def say_if_few(count: int) -> None:
     """Says how little a precision on a small number of images tells."""
     if count < _FEW:
-        say(f'few        {count} images: a precision has a standard error of up to {0.5 / math.sqrt(count):.2f}')
+        say('few', f'{count} images: a precision has a standard error of up to {0.5 / math.sqrt(count):.2f}')
 
 
 class Evaluator:

@@ -51,7 +51,7 @@ def export(settings: EvalSettings) -> None:
                 left = os.path.join(temporary, 'variables', 'variables_temp')
                 if os.path.exists(left):  # TensorFlow does not say that it could not remove it
                     shutil.rmtree(left)
-    say(f'exported   {found.prefix}, step {found.step}, to {target}')
+    say('exported', f'{found.prefix}, step {found.step}, to {target}')
 
 
 def _is_used(target):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say, say_all
+from cifar10.base.console import say_all
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader
@@ -94,8 +94,7 @@ def load_stored(settings: EvalSettings, folder: Folder) -> RunRecord:
         stored = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
         say_all(saved.other_images(stored.settings.data.dataset))
     stored = trust.located(stored, folder.path, dataset=settings.dataset, network=settings.network)
-    for line in stored.code_changes(network=stored.settings.recipe.network):
-        say(line)
+    say_all(stored.code_changes(network=stored.settings.recipe.network))
     return stored
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own_code
+from cifar10.base.console import Line
 from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
 from cifar10.base.own_code import BrokenRule, place_of
 from cifar10.model import NUM_CLASSES, Network, rehearsed_steps
@@ -73,7 +74,7 @@ def check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with own_code.usage_errors(_FLAG, name):
         found = rehearse(*arguments, execute_again=functools.partial(own_code.execute_again, name.rpartition(':')[0]))
-    return [f'warning: --network={name}: {warning}' for warning in found]
+    return [Line('warning', f'--network={name}: {warning}') for warning in found]
 
 
 def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,

@@ -33,7 +33,7 @@ def main() -> None:
     # After the flags: TensorFlow takes seconds to import.
     from cifar10.tools import show_inputs
     show_inputs.draw(out, show_inputs.inputs_of(settings))
-    console.say(f'written    {out}')
+    console.say('written', out)
 
 
 run = functools.partial(program.run, main)

@@ -4,6 +4,7 @@
     cifar10-train --preset=fast --train_dir=/tmp/fast
     cifar10-train --preset=photos --dataset=PHOTOS/
 """
+import contextlib
 import dataclasses
 import functools
 import json
@@ -22,7 +23,6 @@ from cifar10.training.resumed import settings_of
 # The flags that `--help` shows.
 _OFTEN = ('train_dir', 'dataset', 'data_dir', 'preset', 'max_steps', 'num_gpus', 'batch_size', 'eval_steps',
           'check', 'restart')
-_MARGIN = 11  # characters at the beginning of a line that hold its word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,35 +41,43 @@ def main() -> int:
         return program.FINISHED
     if as_json:
         raise UsageError('--json is for --check; metrics.jsonl in the train_dir has the figures of a run')
-    settings, lines = settings_of(given)
+    if given.get('explain'):
+        _explain(given)
+        return program.FINISHED
     termination = signals.Termination()
-    if settings.run.explain:
-        with StuckWatch(settings.run.stuck_secs), doing('while it explains', OF_FIRST_STEP):
-            # After the flags: TensorFlow takes seconds to import.
-            startup.start_tensorflow(verbose=settings.reports.log_device_placement)
-            from cifar10.tools.explain.program import explain
-            console.say_all(lines)
-            api.take_part(settings, termination, explain)
-    else:
-        result = api.train(say=print, termination=termination, **given)
-        if result and not result.finished:
-            return program.STOPPED if termination.requested else program.UNREAD
+    result = api.train(say=print, termination=termination, **given)
+    if result and not result.finished:
+        return program.STOPPED if termination.requested else program.UNREAD
     return program.FINISHED
+
+
+def _explain(given):
+    """Says where the time of a step goes."""
+    with _started(given, 'while it explains') as (settings, termination):
+        from cifar10.tools.explain.program import explain
+        api.take_part(settings, termination, explain)
 
 
 def _check(given):
     """Says what a run with some settings would do."""
-    settings, lines = settings_of(given)
-    signals.Termination()
-    with StuckWatch(settings.run.stuck_secs), doing('in the check', OF_FIRST_STEP):
-        startup.start_tensorflow()
+    with _started(given, 'in the check') as (settings, _):
         from cifar10.tools.check import check
-        console.say_all(lines)
         check(settings)
 
 
+@contextlib.contextmanager
+def _started(given, what):
+    """Context with the settings of a start that trains nothing, and what handles its signals; TensorFlow is started."""
+    settings, lines = settings_of(given)
+    termination = signals.Termination()
+    with StuckWatch(settings.run.stuck_secs), doing(what, OF_FIRST_STEP):
+        startup.start_tensorflow(verbose=settings.reports.log_device_placement)
+        console.say_all(lines)
+        yield settings, termination
+
+
 def _check_as_json(given):
-    """Prints the lines of a check as JSON: in lists, by the words that they begin with."""
+    """Prints the lines of a check as JSON: the texts in lists, by their words."""
     said, problem = [], None
     with program.stdout_for_json(True) as output:
         try:
@@ -84,16 +92,9 @@ def _check_as_json(given):
 
 def _as_json(said, problem):
     """Returns the lines of a check, and the UsageError that ended it or None, as a line of JSON."""
-    found, texts = {}, []
+    found = {}
     for line in said:
-        word, text = line[:_MARGIN].strip(), line[_MARGIN:]
-        if line.startswith('warning: '):
-            word, text = 'warning', line.removeprefix('warning: ')
-        if word:
-            texts = found.setdefault(word, [])
-            texts.append(text)
-        else:  # it continues the line before
-            texts[-1] += ' ' + text
+        found.setdefault(line.word, []).append(line.text)
     if problem and 'problem' not in found:  # a setting is wrong, so nothing was checked
         found['problem'] = [str(problem)]
     return json.dumps(dict(ready=problem is None, lines=found)) + '\n'

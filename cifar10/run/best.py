@@ -53,8 +53,8 @@ class Best:
         """
         if not self._is_replaceable():
             if not self._has_reported:
-                say(f"best       {self.path} holds something else than this run's best checkpoint, so it stays, and no "
-                    'better one is kept; move it away')
+                say('best', f"{self.path} holds something else than this run's best checkpoint, so it stays, and no "
+                            'better one is kept; move it away')
             self._has_reported = True
             return None
         if not os.path.isdir(self.path):

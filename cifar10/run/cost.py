@@ -54,14 +54,14 @@ class Cost(Reporter):
     def at_end(self, step):
         self._last = step  # other threads may have taken it
 
-    def line(self) -> str:
-        """Returns the seconds of each part so far, and the examples a second, as a line."""
+    def summary(self) -> str:
+        """Returns the seconds of each part so far, and the examples a second."""
         self._enter(self._part)
         whole, examples = sum(self._seconds.values()), (self._last - self._step) * self._examples_per_step
         digits = 0 if whole >= 100 else 1
         parts = [f'{seconds:.{digits}f} s {part}' for part, seconds in sorted(
             self._seconds.items(), key=lambda item: -item[1]) if seconds >= whole / 200]
-        text = f"cost       {whole:.{digits}f} s: {', '.join(parts)}"
+        text = f"{whole:.{digits}f} s: {', '.join(parts)}"
         if in_steps := self._seconds[STEPS] + self._seconds[INPUT]:
             text += f'; {examples / whole:.0f} images/s over all, {examples / in_steps:.0f} in steps'
         return text

@@ -7,6 +7,7 @@ a prefix (`saved.is_ours`).
 import os
 from collections.abc import Callable, Mapping
 
+from cifar10.base.console import Line
 from cifar10.base.errors import listed
 from cifar10.base.registry import DATASETS, TO_THE_END
 from cifar10.run import metrics
@@ -45,10 +46,10 @@ def replaced(folder: Folder) -> str:
     """Returns the line about a run that a start deletes."""
     if folder.checkpoints:
         count = len([name for name in folder.files if is_of_run(name)])
-        return f'restart    deleting the {count} files of the earlier run in {folder.path}'
+        return Line('restart', f'deleting the {count} files of the earlier run in {folder.path}')
     best = _best(folder)
     also = f', with its best one, {best.checkpoints[0]}' if best and best.checkpoints else ''
-    return f'replaced   the run in {folder.path} that ended before its first checkpoint{also}'
+    return Line('replaced', f'the run in {folder.path} that ended before its first checkpoint{also}')
 
 
 def deletions(folder: Folder) -> list[str]:

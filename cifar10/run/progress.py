@@ -85,10 +85,10 @@ class Progress(Reporter):
         self._tower_seconds, self._timed_steps = 0.0, 0
         return dict(tower_seconds=means) if means else {}  # 0.0 if it saw no step since
 
-    def say(self, line: str) -> None:
-        """Prints a line, unless standard output was closed."""
+    def say(self, word: str, text: str) -> None:
+        """Says a line, unless standard output was closed."""
         with console.reader_may_leave(self._leave):
-            console.say(line)
+            console.say(word, text)
 
     def _move_bar(self, step, loss):
         if self._bar.disable:
@@ -116,7 +116,7 @@ class Progress(Reporter):
 
     def _say_newest(self):
         if self._unsaid:
-            self.say(self._unsaid)
+            self.say('', self._unsaid)
             self._unsaid = None
 
     def _leave(self):

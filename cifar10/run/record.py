@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, OWN, Registry
 from cifar10.settings.definition import Of, fields
@@ -153,7 +154,8 @@ class RunRecord(NamedTuple):
             if function != self.settings.flat()[flag].rpartition(':')[2]:
                 other.append('function')
             if other:
-                lines.append(f"warning: --{flag}={name}: the run was last trained with another {', '.join(other)}")
+                lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
+                                             f"{', '.join(other)}"))
         return lines
 
 

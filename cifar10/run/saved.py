@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
+from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.run.decisions import ANOTHER_DIR, ANOTHER_RUN
@@ -85,7 +85,7 @@ def newest(look: Callable[[], Folder]) -> Saved | None:
             if prefix not in _reported:
                 _reported[prefix] = cause
                 then = '; looking for an earlier one' if candidates[1:] else ''
-                say(f'warning: {prefix} cannot be read ({cause}){then}')
+                say('warning', f'{prefix} cannot be read ({cause}){then}')
     return None
 
 
@@ -97,8 +97,8 @@ def _report_newer(folder, look, prefix):
     for path in look().newer_without_index:
         if path not in _reported:
             _reported[path] = 'no index'
-            say(f'warning: {path} has no index beside it, as after an interrupted save or an incomplete copy, so it is '
-                f'passed over; the newest checkpoint is {prefix}')
+            say('warning', f'{path} has no index beside it, as after an interrupted save or an incomplete copy, so it '
+                           f'is passed over; the newest checkpoint is {prefix}')
 
 
 def newest_of_run(folder: Folder) -> Saved | None:
@@ -202,7 +202,7 @@ def other_images(dataset: str) -> list[str]:
     """Returns a warning if the name of a data set is not that of the tutorial, whose checkpoints do not say it."""
     if dataset == 'cifar10':
         return []
-    return [f"warning: the tutorial's scripts train on cifar10, and this is --dataset={dataset}"]
+    return [Line('warning', f"the tutorial's scripts train on cifar10, and this is --dataset={dataset}")]
 
 
 def digest(prefix: str) -> str:

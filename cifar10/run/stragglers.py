@@ -21,10 +21,10 @@ class Stragglers(Reporter):
 
     Args:
       places: for each tower where it is, such as '/gpu:2'.
-      say: function that prints a line.
+      say: function (word, text) that prints a line.
     """
 
-    def __init__(self, places: Sequence[str], say: Callable[[str], None]):
+    def __init__(self, places: Sequence[str], say: Callable[[str, str], None]):
         self._places = places
         self._say = say
         self._seconds = []  # each tower's in the steps of the current window
@@ -60,10 +60,11 @@ class Stragglers(Reporter):
             self._named[k] = not self._named[k]
             tower = f'tower {k} on {self._places[k]}'
             takes = f'{np.median(seconds):.3f} s, {np.median(ratios) - 1:.0%} more than the median of the others'
-            self._say(
-                f'slow       {tower} takes {takes}, in {slow} of the last {len(ratios)} windows of {_STEPS} steps; the '
-                'device is slower, or other programs use it: --explain looks closer' if self._named[k] else
-                f'recovered  {tower} is no longer slower than the others')
+            if self._named[k]:
+                self._say('slow', f'{tower} takes {takes}, in {slow} of the last {len(ratios)} windows of {_STEPS} '
+                                  'steps; the device is slower, or other programs use it: --explain looks closer')
+            else:
+                self._say('recovered', f'{tower} is no longer slower than the others')
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:

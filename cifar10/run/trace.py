@@ -22,7 +22,7 @@ class Trace(Reporter):
       say: function that gets a line about the file.
     """
 
-    def __init__(self, first: int, last: int, folder: str, say: Callable[[str], Any]):
+    def __init__(self, first: int, last: int, folder: str, say: Callable[[str, str], Any]):
         self._say = say
         self._metadata = None  # of the step that is being traced
         self._first = first
@@ -56,8 +56,8 @@ class Trace(Reporter):
 
     def at_end(self, step):
         if self._is_awaited and step >= self._first:
-            self._say(f'untraced   --profile_steps={self._first}:{self._last}: other towers took these steps, and all '
-                      'after them')
+            self._say('untraced', f'--profile_steps={self._first}:{self._last}: other towers took these steps, and all '
+                                  'after them')
 
     def write(self) -> None:
         """Writes what was traced and is not written yet, if there is anything."""
@@ -65,7 +65,7 @@ class Trace(Reporter):
             path = os.path.join(self._folder, f'trace-{min(self._stats)}-{max(self._stats)}.json')
             files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))
             number = 'one step' if len(self._stats) == 1 else f'{len(self._stats)} steps'
-            self._say(f'traced     {path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
+            self._say('traced', f'{path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
             self._stats = {}
 
 

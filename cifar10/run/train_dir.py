@@ -99,8 +99,8 @@ class TrainDir:
             with self._lock_errors():
                 self._lock = stack.enter_context(files.locked(self._lock_path, _LOOK_SECS))
             if self._lock.missing:
-                say(f'warning: {self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
-                    'process trains in this --train_dir')
+                say('warning', f'{self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
+                               'process trains in this --train_dir')
             try:
                 yield
             except BaseException:

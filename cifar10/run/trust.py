@@ -12,7 +12,7 @@ import pwd
 import stat
 from typing import TYPE_CHECKING
 
-from cifar10.base.console import say
+from cifar10.base.console import Line, say_all
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OWN
 
@@ -38,7 +38,7 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
         if name not in (None, stored[flag]) and not (registry.is_own(name) and registry.is_own(stored[flag])):
             raise UsageError(f'--{flag}={name}, but the run in {path} has {flag}={stored[flag]}; leave --{flag} out')
         if name is None and flag != 'dataset' and registry.is_own(stored[flag]):
-            say(check(flag, stored[flag], path))
+            say_all([check(flag, stored[flag], path)])
     return record._replace(settings=record.settings.replace(
         **{flag: name for flag, name in given.items() if name is not None}))
 
@@ -63,7 +63,7 @@ def check(flag: str, name: str, path: str) -> str:
             if os.path.lexists(place) and (why := _of_others(os.lstat(place), place not in (route, route.parent))):
                 raise UsageError(f"the run in {path} names the Python file {file}, which may be somebody else's code: "
                                  f'{place} {why}; give --{flag}={name} if you trust it')
-    return f'code       {file} is executed, as the run names it'
+    return Line('code', f'{file} is executed, as the run names it')
 
 
 def _of_others(status, is_above):

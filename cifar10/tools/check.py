@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say, say_all
+from cifar10.base.console import Line, say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
@@ -28,7 +28,7 @@ from cifar10.settings.training import TrainSettings
 from cifar10.training import api, start, trainer
 from cifar10.training.run import Run
 
-_WIDTH = 110
+_WIDTH = 99  # of the text of a line
 
 
 def check(settings: TrainSettings) -> None:
@@ -82,9 +82,9 @@ class _Checked(start.Start):
         """Prints the settings and all problems; raises a UsageError if there are any."""
         settings = self.plan.settings if self.plan else self.settings
         text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
-        say_all(textwrap.wrap(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
-                              break_on_hyphens=False))
-        say_all(f'problem    {problem}' for problem in self.problems)
+        say_all(Line('settings', part) for part in textwrap.wrap(
+            text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+        say_all(Line('problem', str(problem)) for problem in self.problems)
         if self.problems:
             lines = "line 'problem'" if len(self.problems) == 1 else f"{len(self.problems)} lines 'problem'"
             raise UsageError(f'the run cannot start; see the {lines} above')
@@ -92,15 +92,17 @@ class _Checked(start.Start):
         unread = ''
         if self.expected and DATASETS.is_own(self.settings.data.dataset):
             unread = f', if its {sum(part.count for part in self.expected.parts.values()):,} files can be read'
-        say('ended      without --check nothing would be done' if is_ended else
-            f'ready      without --check the run would start{unread}')
+        if is_ended:
+            say('ended', 'without --check nothing would be done')
+        else:
+            say('ready', f'without --check the run would start{unread}')
 
 
 # The stages of a check, beside those of `start`.
 
 def _versions(checked):
     found = versions(on_gpus=bool(tf.config.list_physical_devices('GPU')))
-    return [f"versions   {', '.join(f'{name} {version}' for name, version in found.items())}"]
+    return [Line('versions', ', '.join(f'{name} {version}' for name, version in found.items()))]
 
 
 def _cluster(checked):
@@ -111,7 +113,7 @@ def _cluster(checked):
 
 
 def _devices(checked):
-    return [*start.choose_devices(checked), f'devices    {checked.devices}']
+    return [*start.choose_devices(checked), Line('devices', str(checked.devices))]
 
 
 def _space_for_data(checked):
@@ -128,8 +130,9 @@ def _space_for_data(checked):
 def _directory(checked):
     yield from start.check_directory(checked)
     if decisions.replaces(checked.folder, checked.settings):
-        yield (f'restart    the run in {checked.folder.path} would be deleted' if checked.settings.run.restart
-               else decisions.replaced(checked.folder))
+        is_asked = checked.settings.run.restart
+        yield (Line('restart', f'the run in {checked.folder.path} would be deleted') if is_asked else
+               decisions.replaced(checked.folder))
 
 
 def _plan(checked):
@@ -148,19 +151,19 @@ def _memory(checked):
     Raises:
       UsageError: towers on CPU devices need more. A machine without memory kills processes, so no step may be tried.
     """
-    yield f'memory     {_size(checked.data.memory_bytes)} for the training images, in each process with towers'
+    yield Line('memory', f'{_size(checked.data.memory_bytes)} for the training images, in each process with towers')
     batch_size, devices = checked.plan.settings.towers.batch_size, checked.plan.devices
     sizes = checked.plan.recipe.part_sizes(batch_size, checked.plan.precision.dtype)
     for i, (variables, activations) in enumerate(sizes):
-        yield f'part {i:<5} {_size(variables)} of variables, {_size(activations)} of activations in a tower'
+        yield Line(f'part {i}', f'{_size(variables)} of variables, {_size(activations)} of activations in a tower')
     free = free_memory(devices)
     for memory, needed in _bytes_needed(devices, sizes).items():
-        yield f'memory     about {_size(needed)} for the towers on {memory}, {_size(free[memory])} free'
+        yield Line('memory', f'about {_size(needed)} for the towers on {memory}, {_size(free[memory])} free')
         if needed > free[memory]:
             problem = f'--batch_size={batch_size} may need more memory than is free on {memory}; use a smaller one'
             if not devices.on_gpus:
                 raise UsageError(problem)
-            yield f'warning: {problem}'
+            yield Line('warning', problem)
 
 
 def _bytes_needed(devices, sizes):
@@ -193,7 +196,7 @@ def _first_step(checked):
             return
         if checked.cluster or not os.path.exists(plan.data.files[0]):
             why = 'it takes all tasks of the cluster' if checked.cluster else 'the images are not there yet'
-            yield f'not tried  the first step, because {why}'
+            yield Line('not tried', f'the first step, because {why}')
             return
         if validation := trainer.validation_of(plan):
             validation.close()
@@ -201,8 +204,8 @@ def _first_step(checked):
             losses = run.take()['losses']
             failures.refuse_divergence(run.step, losses, checked.folder.path, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)
-        yield (f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
-               'not tried')
+        yield Line('tried', f'step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
+                            'not tried')
 
 
 def _space_for_checkpoints(checked, variables):
@@ -217,7 +220,7 @@ def _space_for_checkpoints(checked, variables):
 def _free(path, what):
     """Returns a line with the free space of the disk of a directory, and what is going to be written there."""
     free = shutil.disk_usage(existing(path)).free
-    return f"disk       {f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}"
+    return Line('disk', f"{f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}")
 
 
 def _disk(path):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cifar10.base import startup
+from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUTO, NETWORKS, OPTIMIZERS, PRECISIONS, UPDATE_MODES
 from cifar10.data import records
@@ -43,7 +44,7 @@ def remark(start: Start) -> list[str]:
     changes = stored.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if stored else {}
     names = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer)
     return [*_emulation_warning(settings.towers, start.devices),
-            *([f"changed    {', '.join(changes.values())}"] if changes else []),
+            *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_unused_devices(settings.towers, start.devices),
             *(stored.code_changes(**names) if stored else []),
             *_rounded_intervals(start.settings, settings), *start.plan.recipe.warnings]
@@ -113,15 +114,17 @@ def _rounded_intervals(given, settings):
     changes = [f'--{name} from {before} to {now}' for name in _INTERVALS
                if (before := getattr(given.reports, name)) != (now := getattr(settings.reports, name))]
     every = settings.towers.local_steps
-    return [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
+    if not changes:
+        return []
+    return [Line('rounded', f"{', '.join(changes)}: the next multiple of --local_steps={every}", note=True)]
 
 
 def _emulation_warning(towers, devices):
     """Returns a warning if the hardware has no instructions for the precision of the run."""
     if devices.on_gpus or not PRECISIONS.load(towers.precision).is_emulated():
         return []
-    return [f'warning: this CPU has no {towers.precision} instructions, so --precision={towers.precision} is emulated '
-            'and slow']
+    return [Line('warning', f'this CPU has no {towers.precision} instructions, so --precision={towers.precision} is '
+                            'emulated and slow')]
 
 
 def _unused_devices(towers, devices):
@@ -130,12 +133,13 @@ def _unused_devices(towers, devices):
     count, per_tower = len(devices.groups), towers.gpus_per_tower
     if towers.num_towers < count:
         kind = 'devices' if per_tower == 1 else f'groups of {per_tower} devices'
-        lines.append(f'idle       {count - towers.num_towers} of {count} {kind}; --num_towers={count} would use them')
+        lines.append(Line('idle', f'{count - towers.num_towers} of {count} {kind}; --num_towers={count} would use '
+                                  'them'))
     if max(towers.num_towers // count, 1) < per_tower:  # towers of a group of devices
         why, remedy = 'too few towers fill the gaps', f'; --num_towers={per_tower * count} or more would'
         if UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
             why, remedy = f'{towers.variable_update} has only one tower on them', ''
-        lines.append(f'gaps       the {per_tower} devices of a tower wait for each other, because {why}{remedy}')
+        lines.append(Line('gaps', f'the {per_tower} devices of a tower wait for each other, because {why}{remedy}'))
     return lines
 
 

@@ -4,6 +4,7 @@ import shlex
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Line
 from cifar10.base.graphs import cpu_session
 from cifar10.base.registry import DATASETS, TO_THE_END
 from cifar10.data import SIZE
@@ -29,14 +30,14 @@ def describe(start: Start) -> list[str]:
     servers = [server for server in plan.devices.servers if '/job:ps' in server]
     idle = []
     if servers and plan.mode.has_copies:
-        idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
-                'device; leave out --ps_hosts']
-    return [f'recipe     {plan.recipe}, {towers.precision}',
-            f'towers     {plan.devices.num_towers} on {plan.devices}{_before(start)}',
-            f'update     {towers.variable_update}{averages}',
-            f'data       {plan.data}, fed as {plan.recipe.fed}',
-            f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
-            f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
+        idle = [Line('idle', f'{len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on '
+                             'each device; leave out --ps_hosts')]
+    return [Line('recipe', f'{plan.recipe}, {towers.precision}'),
+            Line('towers', f'{plan.devices.num_towers} on {plan.devices}{_before(start)}'),
+            Line('update', f'{towers.variable_update}{averages}'),
+            Line('data', f'{plan.data}, fed as {plan.recipe.fed}'),
+            Line('batch', f'{examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch'),
+            Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}'),
             *idle]
 
 
@@ -58,8 +59,8 @@ def _advise_preset(plan):
     data = plan.settings.data
     if not DATASETS.is_own(data.dataset) or plan.last_step != CLASSIC['max_steps'] or data.image_size != SIZE:
         return []
-    return [f'advice     for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
-            f'{SIZE}x{SIZE} pixels']
+    return [Line('advice', f'for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
+                           f'{SIZE}x{SIZE} pixels')]
 
 
 def _advise_rates(start):
@@ -82,7 +83,7 @@ def _advise_rates(start):
     is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
     whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
     here = f'{examples:,}' if examples == plan.examples_per_step else f'{examples:,} of each tower'
-    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}']
+    return [Line('advice', f'{whose} rate is for {chosen.examples} examples a step; with {here} try {flags}')]
 
 
 def _rates_to_try(optimizer, rates, examples, epochs):
@@ -121,14 +122,14 @@ def describe_run(start: Start) -> list[str]:
         progress = f'resumed at step {plan.step} of {plan.last_step}'
     else:
         progress = f'new, to step {plan.last_step}'
-    lines = [f'run        {run.train_dir}{whose}, {progress}', *assumed,
-              f'watch      tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}']
+    lines = [Line('run', f'{run.train_dir}{whose}, {progress}'), *assumed,
+              Line('watch', f'tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}')]
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
         remedy = f'a larger {flag} continues it'
         if plan.settings.recipe.schedule in TO_THE_END:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
-        lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}')
+        lines.append(Line('done', f'the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}'))
     else:
         lines += _untraced(plan)
     return lines
@@ -141,10 +142,10 @@ def _assumed(plan):
         rate = session.run(plan.recipe.learning_rates(tf.constant(plan.assumed_examples, tf.int64))[0])
     fall = plan.recipe.schedule.next_fall(plan.assumed_examples)
     falls = f', and falls next after step {-(-fall // examples)}' if fall else ''
-    return [f'assumed    its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
-            f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs so far, so the '
-            f'rate is {rate:.3g} now{falls}; '
-            'if not, begin again with another copy and the --num_towers and --batch_size that they had']
+    return [Line('assumed', f'its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
+                            f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs '
+                            f'so far, so the rate is {rate:.3g} now{falls}; if not, begin again with another copy and '
+                            'the --num_towers and --batch_size that they had', note=True)]
 
 
 def _untraced(plan):
@@ -154,5 +155,5 @@ def _untraced(plan):
         return []
     begin, end = max(first, plan.step + 1), min(last, plan.last_step)
     traced = 'none of them is' if begin > end else f'only {begin} to {end} are'
-    return [f'untraced   --profile_steps={first}:{last}: this start takes the steps {plan.step + 1} to '
-            f'{plan.last_step}, so {traced} traced']
+    return [Line('untraced', f'--profile_steps={first}:{last}: this start takes the steps {plan.step + 1} to '
+                             f'{plan.last_step}, so {traced} traced')]

@@ -36,7 +36,7 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
                 before_session()
             with run.opened(reports.checkpoints.resume()):
                 if attempts:
-                    say(f'resumed    at step {run.step} of {run.plan.last_step}')
+                    say('resumed', f'at step {run.step} of {run.plan.last_step}')
                 if termination:
                     termination.defer()
                 _loop(run, reports, termination)
@@ -47,7 +47,7 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
             newest = reports.checkpoints.last
             if attempts > _MOST_ATTEMPTS:
                 raise
-            say(f'recovering {reason(error)}; making a new session')
+            say('recovering', f'{reason(error)}; making a new session', note=True)
 
 
 def _loop(run, reports, termination):

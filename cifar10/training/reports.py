@@ -60,7 +60,7 @@ class Reports:
             self._soundness = Soundness(run)
             self._events.add_graph(tf.get_default_graph())
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
-        self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
+        self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
         self._best = None
         if settings.reports.keep_best:
             self._best = Best(directory.path, run_id, text + '\n')
@@ -94,7 +94,7 @@ class Reports:
                 constants) as progress:
             self._progress = progress
             yield progress, self._reporters(workers)
-            progress.say(self._cost.line())
+            progress.say('cost', self._cost.summary())
 
     def _reporters(self, workers):
         """Returns all reporters of the run from its present step on, in their order."""
@@ -138,9 +138,9 @@ class Reports:
             self._patience = 1
             tensorboard.write(self._events, step, result, run.plan.data.classes)
             self._log.add(metrics.EVAL, step, **result.figures)
-            say(result.line(step))
+            say('', result.line(step))
             if candidate and self._best.keep(step, **result.figures):
-                say(f'best       {self._best.path}')
+                say('best', self._best.path)
         return step
 
 

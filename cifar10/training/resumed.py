@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OWN, TO_THE_END
 from cifar10.cluster import membership
@@ -59,9 +60,9 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
              if flag in taken and OWN[flag].is_own(taken[flag])]
     shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:
-        lines.append(f"taken      from the run: {' '.join(shown)}")
+        lines.append(Line('taken', f"from the run: {' '.join(shown)}"))
     if 'data_dir' not in kept | given.keys() and data_dir != settings.data.data_dir:
-        lines.append(f"not here   the run's --data_dir={data_dir}; now it is {settings.data.data_dir}")
+        lines.append(Line('not here', f"the run's --data_dir={data_dir}; now it is {settings.data.data_dir}"))
     return settings, lines
 
 
@@ -81,5 +82,5 @@ def _not_here(settings, given):
     if not cluster or cluster.is_chief or os.path.isdir(given['train_dir']):
         return []
     flags = [flag_of(field) for field in fields(*GROUPS) if field.name in _OF_ALL_TASKS and field.name not in given]
-    return [f"not here   --train_dir={given['train_dir']}; if the chief goes on with a run, this task needs its "
-            f"{', '.join(flags)}"] if flags else []
+    return [Line('not here', f"--train_dir={given['train_dir']}; if the chief goes on with a run, this task needs its "
+                             f"{', '.join(flags)}")] if flags else []

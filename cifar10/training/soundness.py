@@ -76,7 +76,7 @@ class Soundness(Reporter):
         if not self._has_looked and self._effective_steps >= _MANY:
             self._has_looked = True
             if (state['trained'] == first['trained']).all():
-                say(f'warning: no variable has changed in {steps:,} steps; are all gradients 0?')
+                say('warning', f'no variable has changed in {steps:,} steps; are all gradients 0?')
         self._saved = step
 
     def _compare_copies(self, step, copied):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Line
 from cifar10.base.directories import BEST, check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import shortage
@@ -119,8 +120,8 @@ def expect_data(start: Start) -> list[str]:
     with offering_shapes(start):
         start.expected.check_source()
     start.data = start.expected.parts[records.TRAIN]
-    return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
-            f'{start.data.folder}']
+    return [Line('data', f'{settings.data.dataset}: the run would begin by {start.expected.how}, into '
+                         f'{start.data.folder}')]
 
 
 @contextlib.contextmanager
@@ -200,15 +201,15 @@ def refuse_other_images(start: Start) -> list[str]:
     where, remedy = folder.given, decisions.remedy(folder, saved.is_ours, warm_start=True)
     stored.refuse_another(dict(classes=data.classes), where, remedy)
     if not are_read and stored.examples is not None and data.count > stored.examples:
-        return [f'unread     {data.count:,} files for training, and the run has {stored.examples:,} images: unless the '
-                f'other {data.count - stored.examples:,} cannot be read, the start is refused']
+        return [Line('unread', f'{data.count:,} files for training, and the run has {stored.examples:,} images: unless '
+                               f'the other {data.count - stored.examples:,} cannot be read, the start is refused')]
     stored.refuse_another(dict(examples=data.count), where, remedy)
     if not are_read:
         return []
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
-    return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
-            if stored.difference_to(digest)]
+    return [Line('changed', f'the {part} images: other files, or other contents', note=True)
+            for part, digest in digests.items() if stored.difference_to(digest)]
 
 
 class Space(NamedTuple):
@@ -259,4 +260,4 @@ def check_space(space: Space, train_dir: str, others: int = 0) -> list[str]:
     if problem := shortage(*where, space.one, space.what, others):
         raise UsageError(problem)
     problem = shortage(*where, space.all, space.what, others)
-    return [f'warning: {problem}'] if problem else []
+    return [Line('warning', problem)] if problem else []

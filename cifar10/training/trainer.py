@@ -68,7 +68,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step
     with reader_may_leave():
-        say(f"saved      {newest}{'' if finished else '; start again to continue'}")
+        say('saved', f"{newest}{'' if finished else '; start again to continue'}")
     return newest, step_of(newest), finished
 
 

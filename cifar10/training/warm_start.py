@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Line
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
@@ -25,7 +26,8 @@ def take_model(start: Start) -> list[str]:
         taken = start.stored.settings.run.warm_start if start.stored else None
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
         is_ignored = given and not plan.finished
-        return [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if is_ignored else []
+        ignored = Line('ignored', f'--warm_start={given}: the run goes on from its own checkpoint', note=True)
+        return [ignored] if is_ignored else []
     values, notes, pattern = {}, [], plan.settings.recipe.freeze
     towers = plan.settings.towers
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
@@ -36,11 +38,11 @@ def take_model(start: Start) -> list[str]:
                              'deletes; use another --train_dir')
         values, taken = fitting(found, variables)
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
-        notes += [f'warm start {taken}', *_other_classes(given, found.prefix, plan.data.classes)]
+        notes += [Line('warm start', taken, note=True), *_other_classes(given, found.prefix, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
-        notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
-                     'nothing has trained; start from a model with --warm_start')
+        notes.append(Line('warning', f'--freeze={pattern} leaves {listed(untrained)} at initial values, which nothing '
+                                     'has trained; start from a model with --warm_start'))
     return notes
 
 
@@ -121,6 +123,6 @@ def _other_classes(given, prefix, classes):
     with contextlib.suppress(UsageError):  # what another program has stored
         stored = look(os.path.dirname(prefix)).run
         if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
-            return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
-                    'for others than here']
+            return [Line('warning', f"--warm_start={given} is of a run with {changes['classes']}, so its last layer "
+                                    'stands for others than here')]
     return []

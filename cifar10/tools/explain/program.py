@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.base.console import say, say_all
+from cifar10.base.console import Line, say, say_all
 from cifar10.base.signals import Termination
 from cifar10.run import failures
 from cifar10.settings.training import TrainSettings
@@ -51,7 +51,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
             before_session()
         with training.opened():
             most = most_seconds(training, seconds)
-            say(f'measuring  steps as they are, and with something left out, in turn: {most:.0f} s at most')
+            say('measuring', f'steps as they are, and with something left out, in turn: {most:.0f} s at most')
             measurement = measure(training, seconds)
     say_all([*step_lines(measurement), *variant_lines(measurement)])
 
@@ -65,7 +65,7 @@ def step_lines(measurement: Measurement) -> list[str]:
         *(f'{each.low:.{places}f}-{each.high:.{places}f}' for each in (traced, step)))
     if traced.differs(step, _LITTLE):
         remarks['gap'] += ': too much to rely on the parts; try again while nothing else uses the machine'
-    lines = [f'a step     {seconds:.{places}f} s, {measurement.plan.examples_per_step / seconds:,.0f} images/s']
+    lines = [Line('a step', f'{seconds:.{places}f} s, {measurement.plan.examples_per_step / seconds:,.0f} images/s')]
     for name, part in {**parts, 'gap': seconds - sum(parts.values())}.items():
         lines.append(f"  {name:<10} {part:.{places}f} {part / seconds:>4.0%}   {remarks.get(name, '')}".rstrip())
     return lines

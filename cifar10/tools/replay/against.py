@@ -3,6 +3,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
 from cifar10.run.folder import Folder
@@ -39,9 +40,9 @@ def compare_runs(folder: Folder, against: Folder) -> list[str]:
         differ.append(f'the recorded loss of step {loss} is {losses[0][loss]} and {losses[1][loss]}')
     parted = min((step for step in (checkpoint, loss) if step is not None), default=None)
     return [*(f'{name:<10} {run.path}, with records up to step {run.steps[-1]}' for name, run in zip('AB', runs)),
-            f"equal      {named_steps(equal) if equal else 'no step'}, by the SHA-256 of the checkpoints",
-            f"differ     {'; '.join(differ) or 'no recorded checkpoint or loss'}",
-            f'starts     {_different_starts(runs, parted)}']
+            Line('equal', f"{named_steps(equal) if equal else 'no step'}, by the SHA-256 of the checkpoints"),
+            Line('differ', '; '.join(differ) or 'no recorded checkpoint or loss'),
+            Line('starts', _different_starts(runs, parted))]
 
 
 def _records_of(folder):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cifar10.base.console import Line
 from cifar10.tools.replay.probe import Look, norm
 from cifar10.tools.replay.rerun import Rerun
 
@@ -24,8 +25,8 @@ def heading(rerun: Rerun, wanted: str) -> list[str]:
     number = 'one step' if count == 1 else f'{count} steps'
     plan = rerun.segments[0].plan
     beginning = 'the initial values' + (f' and {plan.settings.run.warm_start}' if plan.first_values else '')
-    return [f'run        {rerun.folder.path}, {wanted}', *map(_start, rerun.segments),
-            f'from       {rerun.prefix or beginning}, {number}']
+    return [Line('run', f'{rerun.folder.path}, {wanted}'), *map(_start, rerun.segments),
+            Line('from', f'{rerun.prefix or beginning}, {number}')]
 
 
 def unrecorded(rerun: Rerun, look: Look) -> list[str]:
@@ -48,9 +49,9 @@ def _start(segment):
         more += f', clipped to {recipe.clip_norm:g}'
     if recipe.freeze:
         more += f', frozen {recipe.freeze}'
-    return (f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
-            f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
-            f'learning rate {recipe.learning_rate:g}{more}')
+    return Line('start', f'at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
+                         f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
+                         f'learning rate {recipe.learning_rate:g}{more}')
 
 
 def table_of_steps(looks: Sequence[Look]) -> list[str]:
@@ -88,21 +89,21 @@ def not_finite_lines(looks: Sequence[Look], classes: Sequence[str]) -> list[str]
     look = looks[-1]
     lines = []
     if look.bad_before:
-        lines.append(f'not finite before the step: {_counted(look.bad_before)}')
+        lines.append(Line('not finite', f'before the step: {_counted(look.bad_before)}'))
     if look.is_finite:
         return [f"finite     all {'losses and gradients' if lines else 'losses, gradients and variables'}", *lines,
                 *_jump(looks, 'jump')]
     for k in look.bad_losses:
         places = np.flatnonzero(~np.isfinite(look.towers[k]['cross_entropies'])).tolist()
         of = f', from {_examples(look.towers[k], places, classes)}' if places else ', but every cross entropy is finite'
-        lines.append(f'not finite tower {k}: loss {look.losses[k]}{of}')
+        lines.append(Line('not finite', f'tower {k}: loss {look.losses[k]}{of}'))
     for k, bad in look.bad_gradients.items():
-        lines.append(f'not finite tower {k}: gradients of {_counted(bad)}')
+        lines.append(Line('not finite', f'tower {k}: gradients of {_counted(bad)}'))
     if look.bad_made:
-        lines.append(f'not finite after the step: {_counted(look.bad_made)}')
+        lines.append(Line('not finite', f'after the step: {_counted(look.bad_made)}'))
     if look.was_skipped:
-        return [*lines, f'skipped    gradients overflowed at a loss scale of {look.loss_scale:g}, as they may in fp16; '
-                        'the variables stayed as they were']
+        return [*lines, Line('skipped', f'gradients overflowed at a loss scale of {look.loss_scale:g}, as they may in '
+                                        'fp16; the variables stayed as they were')]
     return _cause(looks, classes) + lines
 
 
@@ -111,23 +112,23 @@ def _cause(looks, classes):
     *earlier, look = looks
     for each in earlier:
         if each.bad_made:
-            return [f'cause      step {each.step} left variables that are not finite: {_counted(each.bad_made)}; '
-                    f'--step={each.step} shows how']
+            return [Line('cause', f'step {each.step} left variables that are not finite: {_counted(each.bad_made)}; '
+                                  f'--step={each.step} shows how')]
     if _huge(look) and not _huge(looks[0]) and (jump := _jump(earlier, 'cause')):
         return jump + _operation(look, classes, 'operation')
     jump = _jump(earlier, 'jump')
     if huge := _huge(looks[0]):  # it may have grown in steps before these, or have begun so
         name = max(huge, key=lambda name: _badness(huge[name]))
-        jump.append(f'large      {name} had norm {_number(huge[name])} before step {looks[0].step} already; '
-                    f'{_steps_before(looks[0])} shows the steps before it')
+        jump.append(Line('large', f'{name} had norm {_number(huge[name])} before step {looks[0].step} already; '
+                                  f'{_steps_before(looks[0])} shows the steps before it'))
     if look.bad_tower is not None:
         return _operation(look, classes, 'cause') + jump
     if statistics := [name for name in look.norms if name in look.bad_made]:
         if not any(name in _trained(look) for name in statistics):
-            return [f"cause      what was passed to add_moving_statistic for {', '.join(statistics[:_MOST_NAMES])}: "
-                    'losses, gradients and trained variables are finite', *jump]
-    return [f'cause      the update: losses and gradients are finite; the gradients have norm '
-            f"{_number(look.gradient)}, the learning rate is {look.figures['learning_rate']:g}", *jump]
+            return [Line('cause', f"what was passed to add_moving_statistic for {', '.join(statistics[:_MOST_NAMES])}: "
+                                  'losses, gradients and trained variables are finite'), *jump]
+    return [Line('cause', 'the update: losses and gradients are finite; the gradients have norm '
+                          f"{_number(look.gradient)}, the learning rate is {look.figures['learning_rate']:g}"), *jump]
 
 
 def _operation(look, classes, word):

@@ -215,7 +215,7 @@ def _starting_point(folder, begin, given, recorded_from):
                 return found
         except Exception as error:  # of any type, as in `saved.corruption`
             if exists(prefix):  # otherwise training has removed it, as one too many
-                say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
+                say('warning', f'{prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
         kept = [step_of(prefix) for prefix in folder.checkpoints if step_of(prefix) >= recorded_from]
         why = f'how the run in {folder.path} took its steps up to {recorded_from} is not known'

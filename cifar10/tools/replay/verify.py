@@ -1,4 +1,5 @@
 """Compares replayed steps with the records of the run, and names changes that may explain a difference."""
+from cifar10.base.console import Line
 from cifar10.base.startup import versions
 from cifar10.run import metrics, saved
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
@@ -59,11 +60,11 @@ class Verification:
             else:
                 segment = self._rerun.segment_of(step)
                 reasons = _changes(segment) or [_no_change(segment)]
-            return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
+            return Line('differs', f"step {step}: {difference}; {'; '.join(reasons)}")
         verified = [f'the {what} of {named_steps(steps)}' for what, steps in (
             ('loss', self._same), ('variables', self._checkpoints)) if steps]
         if verified:
-            return f"verified   as recorded: {', '.join(verified)}"
+            return Line('verified', f"as recorded: {', '.join(verified)}")
         first = self._rerun.step + 1
         last = self._rerun.last
         span = f'steps {first} to {last}' if first < last else f'step {last}'
