@@ -110,7 +110,7 @@ class Output:
         if line.is_note:
             self.notes.append(line)
             if self._callback is None:
-                _call(_warn, line)
+                _call(_warn, str(line))
         if not self.is_stdout:
             _call(self._callback, line)
             return
