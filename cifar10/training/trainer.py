@@ -60,7 +60,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
         say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
         if decisions.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
-            say(decisions.replaced(start.folder))
+            say_all([decisions.replaced(start.folder)])
             remove(decisions.deletions(start.folder))
             start.folder = look(directory.path)
         with Reports(run, directory, start, validation, record, began) as reports:
