@@ -59,6 +59,29 @@ def test_there_are_few_arrows_between_the_rooms():
     assert len(arrows) <= 50
 
 
+def files_imported_by(path):
+    """Returns the files of cifar10 that a file imports, but for those that only its types need."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, 'id', '') == 'TYPE_CHECKING':
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or '').startswith('cifar10'):
+            place = ROOT.joinpath(*node.module.split('.'))
+            modules = [place / f'{alias.name}.py' for alias in node.names] if place.is_dir() else []
+            found |= {file for file in (*modules, place.with_suffix('.py')) if file.exists()}
+    return found - {path}
+
+
+def test_no_files_import_each_other_in_a_circle():
+    left = {path: files_imported_by(path) for path in FILES}
+    while leaves := [path for path, imported in left.items() if not imported & left.keys()]:
+        for path in leaves:
+            del left[path]
+    assert not left
+
+
 def test_nothing_but_the_door_opens_a_training_session():
     making = {str(path.relative_to(PACKAGE)) for path in FILES if re.search(r'\bSession\(', path.read_text())}
     # The door's (`Run`), that for small graphs on the CPU, that of a trained model, those of a task's server, and one

@@ -1,10 +1,14 @@
 """The images of a data set in memory, and batches of them."""
+from typing import TYPE_CHECKING
+
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions
-from cifar10.data.records import Records
 from cifar10.data.resize import resized_planes, stored_parts
+
+if TYPE_CHECKING:
+    from cifar10.data.records import Records
 
 # Functions that are given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to read
 # them.
@@ -21,7 +25,7 @@ class Images:
       read: the operation that reads the files into memory; to be run once in a session.
     """
 
-    def __init__(self, records: Records):
+    def __init__(self, records: 'Records'):
         self.count = records.count
         self._size = records.size
         self._stored_size = records.stored_size
