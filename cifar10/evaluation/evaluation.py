@@ -141,7 +141,7 @@ class _Evaluation:
         say('', result.line(step))
         if self._settings.per_class:
             if result.averaged_correct is not None:
-                say('each class, without test-time averaging:')
+                say('', 'each class, without test-time averaging:')
             say_all(confusion.lines(result.confusion, self._run.classes))
         tensorboard.write(self.events, step, result, self._run.classes)
         return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
