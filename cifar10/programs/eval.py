@@ -38,7 +38,7 @@ def main() -> None:
             on_record = (lambda record: show(json.dumps(record))) if settings.json else None
             api.evaluate(say=print, on_record=on_record, **{**given, 'json': False, 'run_once': settings.run_once})
             if not settings.run_once:
-                console.say('stopped')
+                console.say('', 'stopped')
 
 
 run = functools.partial(program.run, main)
