@@ -218,35 +218,37 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     """
     dataset, folder = located(name, data_dir, test_fraction, image_size)
     given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
-    is_made = False
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)
-        try:
-            dataset.expected()  # raises what can be known before
-            with making(folder):
-                if not os.path.isdir(folder):  # another process may have made it meanwhile
-                    dataset.make(folder)
-                    is_made = True
-                    if DATASETS.is_own(name):
-                        warn_of_shared(*(dataset.records(name, folder, each, (), image_size)
-                                         for each in (TRAIN, TEST)))
-        except OSError as error:
-            where = os.path.dirname(folder) if os.path.isabs(dataset.folder) else f'--data_dir={data_dir}'
-            is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-            remedy = f'; make {os.path.dirname(folder)} writable, or name another directory' if is_denied else ''
-            raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}{remedy}') from error
+        _make(dataset, name, folder, image_size)
     else:
         warn_of_others(os.path.dirname(folder), given)
         remove_leftovers(folder)
         if dataset.archive:
             remove_leftovers(os.path.join(data_dir, dataset.archive.name))
-    say_all(dataset.notices() if part == TRAIN and not is_made else ())
+        say_all(dataset.notices() if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
     data = dataset.records(name, folder, part, classes, image_size).verified()
     if part == TRAIN and dataset.archive and data.count != dataset.counts[TRAIN]:  # as where a file was cut
         say('warning', f'{name} has {dataset.counts[TRAIN]:,} training images, and {folder} {data.count:,}; unless '
                        'that is meant, delete that folder to have it made again')
     return data
+
+
+def _make(dataset, name, folder, image_size):
+    """Makes the files of a data set, unless another process does so meanwhile."""
+    try:
+        dataset.expected()  # raises what can be known before
+        with making(folder):
+            if not os.path.isdir(folder):
+                dataset.make(folder)
+                if DATASETS.is_own(name):
+                    warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
+    except OSError as error:
+        parent = os.path.dirname(folder)
+        is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        remedy = f'; make {parent} writable, or name another directory' if is_denied else ''
+        raise UsageError(f'the data set cannot be put into {parent}: {describe_os_error(error)}{remedy}') from error
 
 
 def prepared(settings: Any, part: str = TRAIN) -> Records:

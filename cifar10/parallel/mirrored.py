@@ -62,15 +62,18 @@ class Mirrored(UpdateMode):
             return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 
         with self._strategy.scope():
-            vectors, gradients, values, applied = self._strategy.run(replica)
+            built = self._strategy.run(replica)
         if any(kind != kinds[0] for kind in kinds):
             raise UsageError('--variable_update=mirrored: the network has other operations in one tower than in '
                              'another; it may choose variables by the end of their names, which is /replica_1 there: '
                              'choose them otherwise, or use --variable_update=replicated')
+        return self._step(names, *built, global_step)
+
+    def _step(self, names, vectors, gradients, values, applied, global_step):
+        """Returns the Step of what all replicas have returned; `names` are those of their scalars."""
         primaries = [self._per_replica(variable)[0] for variable in tf.trainable_variables()]
-        replicas = range(num_replicas)
         tower_grads = [[(self._per_replica(gradient)[k], primary) for gradient, primary in zip(gradients, primaries)]
-                       for k in replicas]
+                       for k in range(self.devices.num_towers)]
         with tf.device('/cpu:0'), tf.name_scope('update'):
             with tf.control_dependencies(self._per_replica(applied)):
                 train_op = global_step.assign_add(1, read_value=False)

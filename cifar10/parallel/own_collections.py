@@ -47,11 +47,7 @@ class OwnCollections:
             variable = getter(name, *args, **kwargs)
             name = name.removeprefix(f'{scope.name}/')
             if name not in got:
-                if id(variable) not in self._keys:  # it is new
-                    self._keys[id(variable)] = [key for key, entries in _contents().items() if _has(entries, variable)]
-                for key in self._keys[id(variable)]:
-                    if not _has(tf.get_collection(key), variable):
-                        tf.add_to_collection(key, variable)
+                self._collect(variable)
             got[name] = variable
             return variable
 
@@ -71,11 +67,23 @@ class OwnCollections:
                              'between calls')
         self._refuse_tensors_of_others(k, operations)
         if k:
-            for key, entries in _contents().items():
-                there, before = others.setdefault(key, []), self._before.get(key, ())
-                there += [entry for entry in entries if not (  # an earlier tower has added the variables that it shares
-                    _has(before, entry) or _has(there, entry) or id(entry) in self._keys)]
+            self._add_to(others)
             _set_contents(others)
+
+    def _collect(self, variable):
+        """Adds a variable to its collections: those in which it is when it is made."""
+        if id(variable) not in self._keys:  # it is new
+            self._keys[id(variable)] = [key for key, entries in _contents().items() if _has(entries, variable)]
+        for key in self._keys[id(variable)]:
+            if not _has(tf.get_collection(key), variable):
+                tf.add_to_collection(key, variable)
+
+    def _add_to(self, others):
+        """Adds to the contents of the towers before what this one has added."""
+        for key, entries in _contents().items():
+            there, before = others.setdefault(key, []), self._before.get(key, ())
+            there += [entry for entry in entries if not (  # an earlier tower has added the variables that it shares
+                _has(before, entry) or _has(there, entry) or id(entry) in self._keys)]
 
     def _refuse_tensors_of_others(self, k, operations):
         """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""

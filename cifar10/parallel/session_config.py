@@ -37,13 +37,7 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
         # own network may contain others that need the CPU.
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
-    limits = gpus.memory_limits()
-    used = gpus.used(devices.num_gpus, limits)
-    config.gpu_options.allow_growth = all(grows for _, grows in used)
-    if not config.gpu_options.allow_growth:
-        config.gpu_options.visible_device_list = ','.join(str(index) for index, _ in used)
-        for index, _ in used:
-            config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits[index])
+    _limit_gpu_memory(config.gpu_options, devices)
     keep_order_of_sums(config)
     if not fuse:
         config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
@@ -57,6 +51,17 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
     if xla:
         config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     return config
+
+
+def _limit_gpu_memory(options, devices):
+    """Lets TensorFlow take a GPU's memory as it needs it, or all that other processes have left, if they have some."""
+    limits = gpus.memory_limits()
+    used = gpus.used(devices.num_gpus, limits)
+    options.allow_growth = all(grows for _, grows in used)
+    if not options.allow_growth:
+        options.visible_device_list = ','.join(str(index) for index, _ in used)
+        for index, _ in used:
+            options.experimental.virtual_devices.add(memory_limit_mb=limits[index])
 
 
 def memory_of(device: str) -> str:

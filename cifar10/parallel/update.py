@@ -123,17 +123,7 @@ class UpdateMode:
         self._turns = turns = (Turns if len(self.devices.groups[0]) == 1 else Pipeline)(self.devices)
 
         def tower(k, scope):
-            with tf.control_dependencies([turns.begin(k)]):
-                scalars = dict(tower_fn(k, scope))
-                gradients = dense(optimizers[k].compute_gradients(
-                    scalars['total_loss'], tf.trainable_variables(), gate_gradients,
-                    colocate_gradients_with_ops=True))
-            triples = tf.get_collection(MOVING_STATISTICS, scope)
-            statistics = [(value, variable) for variable, value, _ in triples]
-            keeps = [keep for _, _, keep in triples]
-            turns.end(k, gradients + statistics)
-            return Tower(k, scalars, gradients, statistics, keeps, optimizers[k]), stacked(scalars)
-
+            return self._tower(k, scope, tower_fn, optimizers[k], gate_gradients)
         built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
         seconds = tower_seconds(turns, self.devices)
         with tf.name_scope('update'):
@@ -141,24 +131,35 @@ class UpdateMode:
                 towers = [tower._replace(scalars=dict(zip(tower.scalars, tf.unstack(vector))))
                           for tower, vector in built]
             updates = self.reduce(towers)
-            values = {}
-            for _, variable in updates[0].gradients:
-                with tf.device(variable.device):  # a value that no summary shows does not travel
-                    values[variable.op.name] = variable.read_value()
-            applied = []
-            for update in updates:
-                # No variable changes before the towers that read it have ended their turns. The first update
-                # also waits for `values`, or they could be those from before or after the update.
-                reads = [turns.ended[tower.k] for tower in update.towers]
-                if not applied:
-                    reads += values.values()
-                # All updates of a synchronous step count as one.
-                counter = None if applied and self.synchronous else global_step
-                with tf.device(update.device), tf.control_dependencies(reads):
-                    applied.append(self.apply(update, counter))
+            values = _values_before(updates[0])
+            applied = self._applied(updates, values, global_step)
             train_ops = [tf.group(applied)] if self.synchronous else applied
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds,
-                        turns)
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds, turns)
+
+    def _tower(self, k, scope, tower_fn, optimizer, gate_gradients):
+        """Builds tower k in its turn; returns (the Tower, its scalars as one vector)."""
+        with tf.control_dependencies([self._turns.begin(k)]):
+            scalars = dict(tower_fn(k, scope))
+            gradients = dense(optimizer.compute_gradients(
+                scalars['total_loss'], tf.trainable_variables(), gate_gradients, colocate_gradients_with_ops=True))
+        triples = tf.get_collection(MOVING_STATISTICS, scope)
+        statistics = [(value, variable) for variable, value, _ in triples]
+        keeps = [keep for _, _, keep in triples]
+        self._turns.end(k, gradients + statistics)
+        return Tower(k, scalars, gradients, statistics, keeps, optimizer), stacked(scalars)
+
+    def _applied(self, updates, values, global_step):
+        """Applies the updates, each once the towers that read its variables have ended their turns."""
+        applied = []
+        for update in updates:
+            reads = [self._turns.ended[tower.k] for tower in update.towers]
+            if not applied:  # the first also waits for `values`, or these could be from before or after it
+                reads += values.values()
+            # All updates of a synchronous step count as one.
+            counter = None if applied and self.synchronous else global_step
+            with tf.device(update.device), tf.control_dependencies(reads):
+                applied.append(self.apply(update, counter))
+        return applied
 
     def gate(self, k: int) -> Callable[[tf.Tensor, int, int], tf.Operation] | None:
         """Returns `Turns.gate` for tower k, for `tower_fn` to build the tower's parts with; None: they do not wait."""
@@ -195,6 +196,15 @@ class UpdateMode:
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""
         return contextlib.nullcontext()
+
+
+def _values_before(update):
+    """Returns the values of the variables before an update, by their names."""
+    values = {}
+    for _, variable in update.gradients:
+        with tf.device(variable.device):  # a value that no summary shows does not travel
+            values[variable.op.name] = variable.read_value()
+    return values
 
 
 def stacked(scalars: dict) -> tf.Tensor:
