@@ -3,8 +3,6 @@ import hashlib
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -22,7 +20,7 @@ from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
 from cifar10.training.resumed import settings_of
 from cifar10.training.start import Start, check_directory
-from tests.helpers import ROOT, change_record, last_variables, patient, tf
+from tests.helpers import change_record, last_variables, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -62,14 +60,14 @@ def test_folders_of_classes_become_records(folder, capsys):
     output = capsys.readouterr().out
     assert output.count('converting') == 1 and 'are training images too' not in output
     listed = f'{path}cifar-bin/left-out.txt lists'
-    assert f'warning: left out 1 of 37 files, as {listed}; the first is {path}train/owl/notes.txt' in output
+    assert f'warning: 1 left out, as {listed}; the first is {path}train/owl/notes.txt' in output
     notice = f'files      1 left out, as {listed}\n'
     assert notice not in output
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == notice
     os.utime(f'{path}test/eel/1.png', (2 ** 31, 2 ** 31))
     records.prepare(path, '/nowhere')
-    assert f'warning: images were added, removed or changed after {path}cifar-bin was made' in capsys.readouterr().out
+    assert 'warning: images or classes were added, removed or changed after' in capsys.readouterr().out
 
 
 def test_test_images_that_are_training_images_are_said(folder, capsys):
@@ -87,15 +85,14 @@ def test_files_beside_the_class_directories_are_left_out_and_counted(folder, cap
     reason = '(beside the class directories, not in one)'
     listed = f'{path}cifar-bin-0.3/left-out.txt lists'
     output = capsys.readouterr().out
-    assert f'left out 1 of 21 files, as {listed}; the first is {path}loose.png {reason}\n' in output
+    assert f'1 left out, as {listed}; the first is {path}loose.png {reason}\n' in output
 
 
-def test_a_folder_in_a_class_is_no_file_that_is_left_out(folder, capsys):
+def test_a_folder_in_a_class_is_left_out(folder, capsys):
     path = folder(*numbered('ant', 'bee'), 'ant/more/1.png', 'ant/notes.txt')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     output = capsys.readouterr().out
-    assert 'converting 21 files of 2 classes' in output
-    assert 'warning: left out 1 of 21 files and 1 folder inside the class directories, as ' in output
+    assert 'converting 21 files of 2 classes' in output and 'warning: 2 left out, as ' in output
 
 
 @pytest.mark.parametrize('name', ['', 'bee'])
@@ -133,7 +130,7 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
         records.prepare(path, '/nowhere', part, 0.5)
     made = f'{path}cifar-bin-0.5'
     assert capsys.readouterr().out.count(
-        f'warning: images were added, removed or changed after {made} was made; rm -r {made} makes') == 1
+        f'warning: images or classes were added, removed or changed after {made} was made; rm -r {made} makes') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -164,7 +161,7 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('a', 'b/x'), r'class b has no .* image; .* \(images in directories below it are not read\)$'),
     (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
     (numbered('a', 'b') + ['c/1.png'],
-     'class c has no training image, because its only image is held out for testing; give it more, or remove'),
+     'class c has no training image; give it more, as at least one is held out for testing, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
     ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
      'has 257 class directories; up to --image_size=64 there may be 256, above'),
@@ -184,8 +181,8 @@ def test_a_class_whose_files_are_no_images_is_refused_before_others_are_converte
     for i in (1, 2):
         pathlib.Path(path, 'c', f'{i}.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
     # One of the three files is for testing.
-    why = (rf'class c has no training image \([23] of its files cannot be read; the first is {path}c/1.heic, a picture '
-           'in the format HEIC, which is not read; save it as PNG or JPEG; what is read is JPEG, PNG, GIF, WEBP, BMP, ')
+    why = (rf'class c has no training image \([23] of its files cannot be read; the first is {path}c/1.heic, not a '
+           'picture in a format that is read .JPEG, PNG, GIF, WEBP, BMP, ')
     for size in (32, 72):
         config = train_settings(dataset=path, image_size=size, network='fast', data_dir='/nowhere').data
         for function in (records.expected, records.prepared):  # the first is that of --check
@@ -202,36 +199,6 @@ def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     assert 'left out' not in capsys.readouterr().out
     assert sorted(os.listdir(path)) == ['a', 'b', 'c']
-
-
-CONVERT = '''
-import sys
-from cifar10.base import startup
-startup.start_tensorflow()
-from cifar10.data import records
-def peak():
-    return next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM')) / 1024
-before = peak()
-records.prepare(sys.argv[1], '/nowhere', test_fraction=0.1, image_size=int(sys.argv[2]))
-print(peak() - before)
-'''
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('size', [64, 65])
-def test_the_memory_of_a_conversion_does_not_grow_with_the_folder(tmp_path, size):
-    megabytes = []
-    for count in (500, 10000):  # of 123 MB at 64 pixels
-        for name in ('a', 'b'):
-            folder = tmp_path / str(count) / name
-            folder.mkdir(parents=True)
-            (folder / '0.png').write_bytes(file_of(0))
-            for i in range(1, count // 2):
-                os.link(folder / '0.png', folder / f'{i}.png')
-        result = subprocess.run([sys.executable, '-c', CONVERT, f'{tmp_path / str(count)}/', str(size)], cwd=ROOT,
-                                capture_output=True, text=True, timeout=patient(60))
-        megabytes.append(float(result.stdout.splitlines()[-1]))
-    assert megabytes[1] - megabytes[0] < 25, megabytes
 
 
 def test_names_that_a_class_may_have(folder, capsys):
@@ -397,19 +364,6 @@ def test_the_split_of_folders_of_pictures_is_that_of_earlier_versions(folder):
         assert [file for file in found[records.TRAIN] if file.startswith(name)] == ordered[3:]
 
 
-def test_only_a_remedy_that_can_help_is_offered(folder, tmp_path):
-    path = folder(*numbered('ant', 'bee'), 'eel/1.png', *(f'eel/{i}.txt' for i in range(8)))
-    for size in (32, 72):
-        with pytest.raises(UsageError) as refused:
-            records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size)
-        assert 'class eel has no training image, because its only image is held out' in str(refused.value)
-        assert '8 of its files cannot be read' in str(refused.value) and '--test_fraction' not in str(refused.value)
-    (tmp_path / 'mine' / 'eel' / '2.png').write_bytes(file_of(5))
-    with pytest.raises(UsageError, match='class eel has no training image .*, lower --test_fraction'):
-        records.prepare(path, '/nowhere', test_fraction=0.8)
-    assert records.prepare(path, '/nowhere', test_fraction=0.7).count == 3 + 3 + 1
-
-
 @pytest.mark.parametrize('size', [32, 72])
 def test_a_link_that_cannot_be_followed_is_left_out_and_listed(folder, tmp_path, size, capsys):
     path = folder(*numbered('ant', 'bee'))
@@ -445,8 +399,7 @@ def test_a_link_into_a_folder_that_may_not_be_entered_is_left_out():
         assert listed == f'{path}/mine/ant/link.png (Permission denied)\n'
 
 
-@pytest.mark.parametrize('change', ['replaced', 'removed'])
-def test_a_picture_behind_a_link_that_changes_is_warned_of_as_a_file_is(folder, tmp_path, change, capsys):
+def test_a_picture_behind_a_link_that_changes_is_warned_of_as_a_file_is(folder, tmp_path, capsys):
     path = folder(*numbered('ant', 'bee'))
     os.makedirs(tmp_path / 'links' / 'ant')
     os.symlink(path + 'bee', tmp_path / 'links' / 'bee')
@@ -457,9 +410,6 @@ def test_a_picture_behind_a_link_that_changes_is_warned_of_as_a_file_is(folder, 
     for _ in range(2):
         records.prepare(linked, '/nowhere', test_fraction=0.1)
         assert 'warning' not in capsys.readouterr().out
-    if change == 'replaced':
-        os.utime(f'{path}ant/3.png', (2 ** 31, 2 ** 31))
-    else:
-        os.remove(f'{path}ant/3.png')
+    os.utime(f'{path}ant/3.png', (2 ** 31, 2 ** 31))
     records.prepare(linked, '/nowhere', test_fraction=0.1)
-    assert 'warning: images were added, removed or changed after' in capsys.readouterr().out
+    assert 'warning: images or classes were added, removed or changed after' in capsys.readouterr().out

@@ -17,11 +17,8 @@ import pytest
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
-from cifar10.data import cifar, download, records, shapes
+from cifar10.data import download, records, shapes
 from cifar10.settings.training import DataSettings
-from cifar10.training import trainer
-from cifar10.training.description import describe
-from cifar10.training.start import Start, choose_devices, expect_data
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
@@ -86,12 +83,6 @@ def test_a_damaged_file_is_named(cifar_dir, damage):
     assert str(path) in str(refused.value) and expected in str(refused.value)
 
 
-def test_another_number_of_images_than_was_published_is_said(cifar_dir, settings, capsys):
-    start = Start(settings(dataset='cifar10', data_dir=str(cifar_dir)))
-    trainer.take(start, [choose_devices, expect_data, *trainer.PLANNING, describe])
-    assert 'warning: cifar10 has 50,000 training images, and ' in capsys.readouterr().out
-
-
 def archive(path, source, extra=()):
     """Packs the files of `source` as the published archive is packed, with extra (TarInfo, bytes) members."""
     with tarfile.open(path, 'w:gz', compresslevel=1) as tar:
@@ -146,16 +137,6 @@ def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_fac
     # From now on the files alone are enough.
     os.remove(target / 'cifar-10-binary.tar.gz')
     assert records.prepare('cifar10', str(target)).count == 20
-
-
-def test_an_archive_is_not_unpacked_beyond_what_a_data_set_takes(cifar_dir, tmp_path_factory, monkeypatch):
-    most = 1 << 21
-    monkeypatch.setattr(cifar, '_MOST_BYTES', most)
-    for name in (FOLDER + '/data_batch_1.bin', 'surplus'):
-        target = tmp_path_factory.mktemp('target')
-        archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, [(member(name), bytes(most))])
-        with pytest.raises(UsageError, match=f'it unpacks to more than {most} bytes'):
-            records.prepare('cifar10', str(target))
 
 
 def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory):

@@ -11,12 +11,9 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import itertools
-import json
 import math
 import os
 import re
-import tempfile
 import unicodedata
 import warnings
 
@@ -26,9 +23,9 @@ from cifar10.base.files import named, new_folder
 from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos
-from cifar10.data.photos.picture_files import NoPicture, Reader, each, formats, opened, shown
+from cifar10.data.photos.picture_files import NoPicture, Reader, each, opened, shown
 from cifar10.data.photos.preparation import Preparation
-from cifar10.data.photos.prepared_photos import Photo, Photos
+from cifar10.data.photos.prepared_photos import Photos
 from cifar10.data.records import CLASSES_FILE, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
@@ -95,40 +92,22 @@ class _ImageFolder(Dataset):
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but what is made of its images is stored there; '
                              'use a writable directory with symbolic links to its class directories')
-        labels = {part: [label for label, _ in pairs] for part, pairs in files.items()}
-        labels = _check_counts(self.path, classes, labels, self.test_fraction)
+        parts = _divided(files, self.test_fraction)
+        _check_counts(self.path, classes, parts, self.test_fraction)
         _refuse_unreadable(self.path, classes, files, self.test_fraction)
-        return tuple(classes), {part: len(of_part) for part, of_part in labels.items()}
+        return tuple(classes), {part: len(examples) for part, examples in parts.items()}
 
     def notices(self):
-        path, left_out = os.path.join(self.folder, _LEFT_OUT), ''
-        if os.path.exists(path):
-            with named(path), open(path, encoding='utf-8') as stream:
-                left_out = stream.read()
-            yield Line('files', f'{len(left_out.splitlines())} left out, as {path} lists')
-        folders = [self.path]
-        if self.is_divided:
-            folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
-        class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
-        newest = max((self._last_change(folder, left_out) for folder in class_folders), default=0)
-        if newest > os.path.getmtime(self.folder):
-            known = records.read_classes(self.folder)
-            names = sorted({os.path.basename(folder) for folder in class_folders}.difference(known))
-            new = f", so {', '.join(names)} {'is' if len(names) == 1 else 'are'} not trained" if names else ''
-            yield Line('warning', f'images were added, removed or changed after {self.folder} was made{new}; rm -r '
-                                  f'{self.folder} makes the next start read all images again (a run can go on only '
+        left_out = os.path.join(self.folder, _LEFT_OUT)
+        if os.path.exists(left_out):
+            with named(left_out), open(left_out, encoding='utf-8') as stream:
+                yield Line('files', f'{len(stream.readlines())} left out, as {left_out} lists')
+        class_folders = [os.path.join(folder, name) for folder in _folders(self.path, self.test_fraction).values()
+                         for name in _class_names(folder)]
+        if max(map(_last_change, class_folders), default=0) > os.path.getmtime(self.folder):
+            yield Line('warning', f'images or classes were added, removed or changed after {self.folder} was made; rm '
+                                  f'-r {self.folder} makes the next start read all images again (a run can go on only '
                                   'with the same classes and number of training images)')
-
-    @staticmethod
-    def _last_change(class_folder, left_out):
-        """Returns when the last file, which may be behind a link, was added to a folder, removed from it or changed."""
-        times = [os.path.getmtime(class_folder)]
-        for entry in _entries(class_folder):
-            try:
-                times.append(entry.stat().st_mtime)
-            except OSError:  # a link to nothing: it is new, unless it led nowhere when the files were made
-                times.append(0 if f'{shown(entry.path)} (' in left_out else math.inf)
-        return max(times)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +143,20 @@ def _is_dir(entry):
     return False
 
 
+def _last_change(folder):
+    """Returns when the last file, which may be behind a link, was added to a folder, removed from it or changed."""
+    times = [os.path.getmtime(folder)]
+    for entry in _entries(folder):
+        with contextlib.suppress(OSError):  # a link to nothing
+            times.append(entry.stat().st_mtime)
+    return max(times)
+
+
+def _folders(path, test_fraction):
+    """Returns {part: the folder of its classes}; without train/ and test/ all images are in TRAIN, not yet divided."""
+    return {TRAIN: path} if test_fraction is not None else {part: os.path.join(path, part) for part in (TRAIN, TEST)}
+
+
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
     return sorted(entry.name for entry in _entries(folder) if _is_dir(entry) and not (
@@ -179,27 +172,17 @@ def _check_name(folder, name):
                          f'an end, or begins with {_CONVERTED}, as converted images do; rename or remove it')
 
 
-def _layout(path, test_fraction):
-    """Returns (the names of the classes, {part: its folder}); raises a UsageError if `path` has another layout.
-
-    Args:
-      path: the folder of the images.
-      test_fraction: None if `path` has train/ and test/. Otherwise all images are in the part TRAIN, not yet
-        divided.
-    """
-    if test_fraction is None:
-        folders = {part: os.path.join(path, part) for part in (TRAIN, TEST)}
-    else:
-        folders = {TRAIN: path}
+def _classes(path, folders):
+    """Returns the names of the classes, given what `_folders` returns; raises a UsageError if no run can have them."""
     names = {part: _class_names(folder) for part, folder in folders.items()}
     for part, folder in folders.items():
         for name in names[part]:
             _check_name(folder, name)
-            if test_fraction is not None and name.lower() in (TRAIN, TEST):
+            if folder == path and name.lower() in (TRAIN, TEST):
                 raise UsageError(f'--dataset={path} has {name}/ among its class directories; rename it to '
                                  f'{name.lower()} if it holds class directories, or else to another name')
     classes = names[TRAIN]
-    if odd := set(names[TRAIN]) ^ set(names.get(TEST, classes)):
+    if odd := set(classes) ^ set(names.get(TEST, classes)):
         raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
                          'the same classes')
     if not classes:
@@ -209,7 +192,7 @@ def _layout(path, test_fraction):
         raise UsageError(f'--dataset={path} has one class directory, {classes[0]}/; add a directory with images of '
                          'another class, or, if the classes are in this one, use '
                          f'--dataset={os.path.join(folders[TRAIN], classes[0])}/')
-    return classes, folders
+    return classes
 
 
 def _examples(path, test_fraction):
@@ -217,9 +200,10 @@ def _examples(path, test_fraction):
 
     Returns:
       (the names of the classes, {part: (label, path) pairs}, (path, reason) of whatever else is in the folders).
-      The order of the pairs looks random but is always the same. The parts are those of `_layout`.
+      The order of the pairs looks random but is always the same. The parts are those of `_folders`.
     """
-    classes, folders = _layout(path, test_fraction)
+    folders = _folders(path, test_fraction)
+    classes = _classes(path, folders)
     files, misplaced = {}, []
     for part, folder in folders.items():
         entries = [(label, entry) for label, name in enumerate(classes)
@@ -236,49 +220,44 @@ def _examples(path, test_fraction):
     return classes, files, misplaced
 
 
-def _divided(part, labels, test_fraction):
-    """Returns {part: for each of some images, whether it is in it}. Only images count, so other files change nothing.
+def _divided(examples, test_fraction):
+    """Returns {part: its examples}, pairs whose first is the label, given those of the parts of `_folders`.
 
-    Of every class a fraction is for testing, but at least one image; None: all are in `part`.
+    Of every class a fraction is for testing, but at least one image.
     """
     if test_fraction is None:
-        return {part: [True] * len(labels)}
-    counts = collections.Counter(labels)
+        return examples
+    counts = collections.Counter(label for label, _ in examples[TRAIN])
     tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
-    are_tests = []
-    for label in labels:
-        are_tests.append(tests_to_come[label] > 0)
+    parts = {TRAIN: [], TEST: []}
+    for example in examples[TRAIN]:
+        label, _ = example
+        parts[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
         tests_to_come[label] -= 1
-    return {TRAIN: [not is_test for is_test in are_tests], TEST: are_tests}
+    return parts
 
 
-def _check_counts(path, classes, labels, test_fraction, left_out=()):
-    """Returns {part: the labels of its images}; raises a UsageError if a part or a class has too few.
+def _check_counts(path, classes, parts, test_fraction, left_out=()):
+    """Raises a UsageError if a part or a class of it has too few images.
 
     Args:
-      labels: the labels of the images, for each part of `_layout`.
+      parts: the examples of each part, as `_divided` returns them.
       left_out: (path, reason) of each file that is no image.
     """
-    labels = {part: list(itertools.compress(found, chosen)) for whole, found in labels.items()
-              for part, chosen in _divided(whole, found, test_fraction).items()}
-    for part in labels:
-        for missing in set(range(len(classes))) - set(labels[part]):
-            count = sum(part_labels.count(missing) for part_labels in labels.values())
-            kind = 'training' if part == TRAIN else 'test'
-            change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
-            files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == classes[missing])
+    for part, examples in parts.items():
+        for missing in set(range(len(classes))) - {label for label, _ in examples}:
+            name = classes[missing]
+            files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == name)
             why = ''
-            if part == TRAIN and test_fraction is not None and count == 1:
-                why = ', because its only image is held out for testing'
             if files:
-                why += (f' ({len(files)} of its files cannot be read; the first is {shown(files[0][0])}, '
-                       f"{files[0][1]}; what is read is {', '.join(formats())})")
-            raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image{why}; give it '
-                             f'more{change}, or remove its directory (images in directories below it are not read)')
-    if len(labels[TRAIN]) < _LEAST_IMAGES:
-        raise UsageError(f'--dataset={path} has {len(labels[TRAIN])} training images; at least {_LEAST_IMAGES} are '
+                why = f' ({len(files)} of its files cannot be read; the first is {shown(files[0][0])}, {files[0][1]})'
+            held_out = ', as at least one is held out for testing' if test_fraction is not None else ''
+            raise UsageError(f"--dataset={path}: class {name} has no {'training' if part == TRAIN else 'test'} "
+                             f'image{why}; give it more{held_out}, or remove its directory (images in directories '
+                             'below it are not read)')
+    if len(parts[TRAIN]) < _LEAST_IMAGES:
+        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; at least {_LEAST_IMAGES} are '
                          'needed')
-    return labels
 
 
 def _refuse_unreadable(path, classes, files, test_fraction):
@@ -286,101 +265,78 @@ def _refuse_unreadable(path, classes, files, test_fraction):
 
     `files` is of `_examples`.
     """
-    left_out, labels = [], {}
     enough = 1 if test_fraction is None else 2  # images, of which one is for testing
+    left_out, readable, counts = [], {}, collections.Counter()
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', module=r'PIL\.')
         for part, pairs in files.items():
-            readable = collections.Counter()
+            readable[part] = []
             for label, file in pairs:
-                if readable[label] < enough:
+                if counts[part, label] < enough:
                     try:
                         with opened(file):
-                            readable[label] += 1
+                            counts[part, label] += 1
                     except NoPicture as error:
                         left_out.append((file, str(error)))
-            too_few = [label for label, count in readable.items() if 0 < count < enough]
-            labels[part] = [*(label for label, _ in pairs if readable[label] == enough), *too_few]
-    _check_counts(path, classes, labels, test_fraction, left_out)
+                        continue
+                readable[part].append((label, file))
+    _check_counts(path, classes, _divided(readable, test_fraction), test_fraction, left_out)
 
 
 def _convert(path, test_fraction, size, folder):
     """Converts the images below `path` to records of square images of a size in a new folder."""
-    def write(temporary, part, count, examples):
-        rows = (bytes([label]) + planes for label, planes in examples)
-        records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
-    reader = Reader(Preparation(size, Augmentation(), size))
-    _make(path, test_fraction, folder, 'converting', lambda total: f' to {size}x{size} pixels', reader,
-          lambda image: image.transpose(2, 0, 1).tobytes(), write)
+    def write(temporary, part, examples):
+        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
+        records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], len(examples), rows)
+    _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
+          Reader(Preparation(size, Augmentation(), size)), write)
 
 
 def _prepare(path, test_fraction, size, photos, folder):
     """Prepares those images below `path` that are not in the folder `photos` yet, and lists all in a new folder."""
-    def how(total):
-        return (f', about {total * prepared_photos.usual_bytes(size) / 1e6:,.1f} MB, in {photos}; if this is '
-                'interrupted, the next start goes on')
-
-    def write(temporary, part, count, examples):
-        found = ((label, Photo(*json.loads(photo))) for label, photo in examples)
-        prepared_photos.write_list(os.path.join(temporary, f'{part}.tsv'), path, found)
+    def write(temporary, part, examples):
+        prepared_photos.write_list(os.path.join(temporary, f'{part}.tsv'), path, examples)
+    how = (f', about {prepared_photos.usual_bytes(size) / 1000:.0f} kB each, in {photos}; if this is interrupted, the '
+           'next start goes on')
     with prepared_photos.alone_in(photos):
         before = len(os.listdir(photos))
-        _make(path, test_fraction, folder, 'preparing ', how, prepared_photos.Writer(photos, size),
-              lambda photo: json.dumps(photo).encode(), write)
+        _make(path, test_fraction, folder, 'preparing ', how, prepared_photos.Writer(photos, size), write)
         if before > 1:  # besides the lock
             say('prepared', f'{len(os.listdir(photos)) - before:,} photos; the others had been prepared before')
 
 
-def _make(path, test_fraction, folder, doing, how, read, packed, write):
-    """Makes a folder of what is made of the images below `path`, of which few are in memory at a time.
+def _make(path, test_fraction, folder, doing, how, read, write):
+    """Makes a folder of what is made of the images below `path`, all of which is in memory.
 
     Args:
-      doing, how: what the line says of it, before the files and, as a function of their number, after them.
+      doing, how: what the line says of it, before and after the files.
       read: function path -> what is made of the image in a file; raises a NoPicture if there is none.
-      packed: function (what `read` made) -> bytes.
-      write: function (temporary folder, part, their number, (label, bytes) pairs) that writes the files of a part.
+      write: function (temporary folder, part, its (label, what `read` made) pairs) that writes the files of a part.
     """
     classes, files, misplaced = _examples(path, test_fraction)
-    folders = sum(os.path.isdir(entry) for entry, _ in misplaced)
-    total = len(misplaced) - folders + sum(map(len, files.values()))
-    say('', f'{doing} {total:,} files of {len(classes)} classes in {path}{how(total)}')
+    say('', f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}{how}')
     with new_folder(folder) as temporary:
-        left_out = list(misplaced)
-        labels = {}
-        for whole, pairs in files.items():
-            found, lengths = [], []
-            labels[whole] = found
-            with tempfile.TemporaryFile(dir=temporary) as stream:  # until it is known which of the files are images
-                for label, made in _read(read, pairs, left_out):
-                    found.append(label)
-                    lengths.append(stream.write(packed(made)))
-                for part, chosen in _divided(whole, found, test_fraction).items():
-                    stream.seek(0)
-                    examples = ((label, stream.read(length)) for label, length in zip(found, lengths))
-                    write(temporary, part, sum(chosen), itertools.compress(examples, chosen))
+        unreadable = []
+        examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
+        parts = _divided(examples, test_fraction)
+        _check_counts(path, classes, parts, test_fraction, unreadable)
+        for part in parts:
+            write(temporary, part, parts[part])
         records.write_classes(temporary, classes)
+        left_out = [f'{shown(file)} ({reason})' for file, reason in sorted(misplaced + unreadable)]
         if left_out:
-            lines = [f'{shown(path)} ({reason})' for path, reason in sorted(left_out)]
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
-                stream.writelines(f'{line}\n' for line in lines)
-        _check_counts(path, classes, labels, test_fraction, left_out[len(misplaced):])
+                stream.writelines(f'{line}\n' for line in left_out)
     if left_out:  # as the folder with the list has its name now
-        also = f" and {folders} folder{'s' * (folders > 1)} inside the class directories" if folders else ''
-        say('warning', f'left out {len(lines) - folders} of {total} files{also}, as {os.path.join(folder, _LEFT_OUT)} '
-                       f'lists; the first is {lines[0]}')
+        say('warning', f'{len(left_out)} left out, as {os.path.join(folder, _LEFT_OUT)} lists; the first is '
+                       f'{left_out[0]}')
 
 
-def _read(read, pairs, left_out):
-    """Yields (label, what `read` makes) of files; those that it refuses are added to `left_out`, with the reason.
-
-    Args:
-      read: as for `_make`.
-      pairs: (label, path) of each file.
-      left_out: a list of (path, reason).
-    """
+def _read(read, pairs, unreadable):
+    """Yields (label, what `read` makes) of files; adds (path, reason) of those that it refuses to `unreadable`."""
     results = each(read, [path for _, path in pairs], progress=True)
     for (label, path), result in zip(pairs, results, strict=True):
         if isinstance(result, NoPicture):
-            left_out.append((path, str(result)))
+            unreadable.append((path, str(result)))
         else:
             yield label, result

@@ -193,7 +193,7 @@ def _sha256(files, status):
     return sha256(*files)
 
 
-def located(name: str, data_dir: str, test_fraction: float | None, image_size: int) -> tuple[Dataset, str]:
+def _located(name, data_dir, test_fraction, image_size):
     """Returns (the Dataset, the folder of its files), given what `prepare` is given."""
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
@@ -216,7 +216,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
         images is converted at this size; other data sets are resized as they are used.
     """
-    dataset, folder = located(name, data_dir, test_fraction, image_size)
+    dataset, folder = _located(name, data_dir, test_fraction, image_size)
     given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)
@@ -228,11 +228,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
             remove_leftovers(os.path.join(data_dir, dataset.archive.name))
         say_all(dataset.notices() if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
-    data = dataset.records(name, folder, part, classes, image_size).verified()
-    if part == TRAIN and dataset.archive and data.count != dataset.counts[TRAIN]:  # as where a file was cut
-        say('warning', f'{name} has {dataset.counts[TRAIN]:,} training images, and {folder} {data.count:,}; unless '
-                       'that is meant, delete that folder to have it made again')
-    return data
+    return dataset.records(name, folder, part, classes, image_size).verified()
 
 
 def _make(dataset, name, folder, image_size):
@@ -353,7 +349,7 @@ def expected(settings: Any) -> Expected | None:
 
     Raises a UsageError if the files cannot be made.
     """
-    dataset, folder = located(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
+    dataset, folder = _located(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
     if os.path.isdir(folder):
         return None
     classes, counts = dataset.expected()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
@@ -20,10 +20,6 @@ from cifar10.base.startup import quiet_stderr
 from cifar10.data.photos.preparation import Preparation
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
-# How files of formats begin that Pillow does not tell by their first bytes. (Pillow's AVIF may be missing.)
-_OTHER_FORMATS = {
-    'HEIC': rb'.{4}ftyp(hei|hev|mif|msf)', 'AVIF': rb'.{4}ftypavi', 'JPEG XL': rb'\xff\x0a|.{4}JXL ', 'PDF': rb'%PDF',
-    'SVG': rb'\s*<(\?xml|svg)'}
 _MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
 _MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
 _PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
@@ -50,12 +46,6 @@ def shown(path: str) -> str:
     return path if path.isprintable() else repr(path)
 
 
-def formats() -> list[str]:
-    """Returns the names of the formats that are read, as far as the installed Pillow has them."""
-    Image.init()
-    return [name for name in _FORMATS if name in Image.OPEN]
-
-
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Image.Image]:
     """Context with a picture file, of which only the header is read yet.
@@ -67,27 +57,36 @@ def opened(path: str) -> Iterator[Image.Image]:
     if os.path.exists(path) and not os.path.isfile(path):
         raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
     try:
-        with open(path, 'rb') as stream, _opened(stream) as image, _plain_errors(image.format):
-            yield image
+        stream = open(path, 'rb')
     except OSError as error:
         raise NoPicture(error.strerror) from error
-    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-        raise NoPicture('too large for the memory that is free') from error
+    with stream, _opened(stream) as image:
+        try:
+            yield image
+        except NoPicture:
+            raise
+        except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+            raise NoPicture('too large for the memory that is free') from error
+        except Exception as error:  # Pillow's readers raise errors of all kinds
+            raise NoPicture(f'a corrupt {image.format} file') from error
 
 
 def _opened(stream):
     """Returns the picture in an open file; refuses one that is too large, before it takes memory."""
-    if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
+    size = os.fstat(stream.fileno()).st_size
+    if size > _MOST_BYTES:
         raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
-    head = stream.read(64)
-    if not head:
+    if size == 0:
         raise NoPicture('an empty file')
     too_large = f'more than {_MOST_PIXELS // 10 ** 6} million; make it smaller'
-    with _plain_errors(_format_of(head)):
-        try:
-            image = Image.open(stream, formats=formats())
-        except Image.DecompressionBombError as error:
-            raise NoPicture(f'too many pixels, {too_large}') from error
+    Image.init()
+    formats = [name for name in _FORMATS if name in Image.OPEN]
+    try:
+        image = Image.open(stream, formats=formats)
+    except Image.DecompressionBombError as error:
+        raise NoPicture(f'too many pixels, {too_large}') from error
+    except Exception as error:
+        raise NoPicture(f"not a picture in a format that is read ({', '.join(formats)}), or corrupt") from error
     width, height = image.size
     if width * height > _MOST_PIXELS:
         raise NoPicture(f'{width} x {height} pixels, {too_large}')
@@ -160,39 +159,6 @@ def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = Fals
         slabs = (paths[first:first + _AT_A_TIME] for first in range(0, len(paths), _AT_A_TIME))
         results = itertools.chain.from_iterable(pool.imap(attempt, slab) for slab in slabs)
         yield from progress_bar(results, total=len(paths), unit='file', leave=False) if progress else results
-
-
-@contextlib.contextmanager
-def _plain_errors(name):
-    """Context that turns errors of a file into a NoPicture.
-
-    Args:
-      name: of the format of the file, as Pillow names it; None if it has none.
-    """
-    try:
-        yield
-    except (NoPicture, MemoryError, tf.errors.ResourceExhaustedError):
-        raise
-    except UnidentifiedImageError as error:
-        if name is None:
-            raise NoPicture('not a picture') from error
-        if name not in formats():
-            raise NoPicture(f'a picture in the format {name}, which is not read; save it as PNG or JPEG') from error
-        raise NoPicture(f'a corrupt {name} file') from error
-    except Exception as error:  # Pillow's readers raise errors of all kinds
-        raise NoPicture(f'a corrupt {name} file') from error
-
-
-def _format_of(head):
-    """Returns the name of the format in which a file is, judging by its first bytes, or None."""
-    for name, beginning in _OTHER_FORMATS.items():
-        if re.match(beginning, head, re.DOTALL):
-            return name
-    for name in Image.ID:
-        _, accept = Image.OPEN[name]
-        if accept and accept(head[:16].ljust(16, b'\0')) is True:
-            return name
-    return None
 
 
 def _pixels(image):
