@@ -13,8 +13,9 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, confusion, evaluation, mistakes, model
+from cifar10.evaluation import classification, confusion, evaluation, model, tensorboard
 from cifar10.evaluation import export as exporting
+from cifar10.evaluation.evaluator import Mistake
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
@@ -69,7 +70,7 @@ def test_tables_of_a_confusion():
     assert lines[1].split() == ['cat', '8', '10', '0.800', '1.000', 'dog', '(2)']
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
                                                      ['eel', '0', '0', '0']]
-    assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in confusion.markdown(counts, ['cat', 'dog', 'eel'])
+    assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in tensorboard.class_table(counts, ['cat', 'dog', 'eel'])
     assert lines[-5] == 'row: the true class; column: the predicted class'
     assert lines[-4].split() == ['cat', 'dog', 'eel'] and len({len(line) for line in lines[-4:]}) == 1
     whole = ['forest', 'street at night', 'street']
@@ -82,27 +83,27 @@ def test_tables_of_a_confusion():
                                                       ['1', 'dog', *map(str, counts[1])]]
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
-    pixels = confusion.image(counts)
+    pixels = tensorboard.confusion_image(counts)
     cell = len(pixels) // 3
     blue = pixels[cell // 2, cell // 2]
     white = pixels[cell // 2, -2]
     red = pixels[cell // 2, cell + cell // 2]
     assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
-    assert confusion.image(many).shape == (400, 400, 3)
+    assert tensorboard.confusion_image(many).shape == (400, 400, 3)
 
 
 def test_the_worst_mistakes_are_a_picture_and_a_table_in_the_same_order():
     ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
-    found = [mistakes.Mistake(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}') for i in range(6)]
-    picture = mistakes.picture(found)
+    found = [Mistake(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}') for i in range(6)]
+    picture = tensorboard.mistakes_image(found)
     assert picture.shape == (2 * (4 * 30 + 2), 4 * (4 * 30 + 2), 3) and picture.dtype == np.uint8
     first, second = picture[:120, :120], picture[:120, 122:242]
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
     assert (picture[122:242, :120] == first).all() and (picture[122:, 2 * 122:] == 255).all()  # and no seventh
-    rows = mistakes.markdown(found, ['cat', 'a|b', 'dog']).splitlines()
-    assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | dog |'
-    assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | dog |' and len(rows) == 2 + len(found)
-    assert confusion.escaped('*star* <b>_x_') == '\\*star\\* \\<b\\>\\_x\\_'
+    rows = tensorboard.mistakes_table(found, ['cat', 'a|b', '*d* <b>_x_']).splitlines()
+    assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
+    assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
+    assert len(rows) == 2 + len(found)
 
 
 @pytest.fixture(scope='module')

@@ -24,7 +24,6 @@ class Classifier:
     """The graph of a classifier, built in the current default graph.
 
     Args:
-      run: the run whose model it is.
       device: name of the device that computes the network.
 
     Attributes:
@@ -62,7 +61,6 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """Shows the most likely classes of each file in `settings.image`, as a table or as one JSON object per line.
 
     Args:
-      settings: of the classification.
       show: function that gets each line of the result. Other lines go to the console.
 
     Raises a UsageError if a file is not an image, after classifying all others.

@@ -1,15 +1,13 @@
-"""A confusion matrix as a table, as text and as an image. NumPy only.
+"""A confusion matrix and the figures of each class, as text. NumPy only.
 
 A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column).
 """
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 _MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
 _WIDTH = 100  # characters of a line of the matrix with the names of the classes at its head
-_SIDE = 320  # pixels of the image, at least
 AXES = 'row: the true class; column: the predicted class'
 
 
@@ -55,35 +53,3 @@ def _matrix_lines(confusion, classes):
     for label, row in zip(labels, confusion):
         result.append(f'{label:{width}}' + ''.join(f'{count:{cell}}' for count in row))
     return result
-
-
-def escaped(name: str) -> str:
-    """Returns the name of a class or a file so that Markdown shows it as it is."""
-    return re.sub(r'([\\`*_{}\[\]<>#|~])', r'\\\1', name)
-
-
-def markdown(confusion: np.ndarray, classes: Sequence[str]) -> str:
-    """Returns the table of the classes in Markdown."""
-    names = [escaped(name) for name in classes]
-    rows = ['| class | correct | total | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
-    for name, correct, total, recall, precision, confused_with in per_class(confusion, names):
-        rows.append(f'| {name} | {correct} | {total} | {recall:.3f} | {precision:.3f} | {confused_with} |')
-    return '\n'.join(rows)
-
-
-def image(confusion: np.ndarray) -> np.ndarray:
-    """Returns the matrix as an image, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
-
-    A cell's colour is the square root of its share of its row, so that rare mistakes are visible.
-    """
-    num_classes = len(confusion)
-    shares = np.sqrt(confusion / np.maximum(confusion.sum(1, keepdims=True), 1))
-    colours = np.where(np.eye(num_classes, dtype=bool)[..., None], [31, 90, 180], [200, 30, 30])
-    cells = 255 + shares[..., None] * (colours - 255.0)
-    scale = max(-(-_SIDE // num_classes), 2)  # rounded up
-    pixels = cells.round().astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
-    if scale > 4:
-        # A grid.
-        pixels[::scale] = 220
-        pixels[:, ::scale] = 220
-    return pixels

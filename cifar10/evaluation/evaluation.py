@@ -26,35 +26,38 @@ def evaluate(settings: EvalSettings,
     """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears.
 
     Args:
-      settings: of the evaluation.
       done: function (prefix of the checkpoint, its step, the names of the classes, the Result) that is called once an
         evaluation is reported.
     """
     look, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
-    folder = look()
-    _check_eval_dir(settings.eval_dir, folder)
+    _check_eval_dir(settings.eval_dir, look())
     say('device', str(devices))
-    if not settings.run_once and not folder.checkpoints:
-        say('', f'waiting for the first checkpoint in {folder.path}')
-        while not look().checkpoints:
-            time.sleep(1)
+    folder, found = _first_checkpoint(look, settings.run_once)
+    stored = model.load_stored(settings, folder)
+    data = _prepare_data(stored, settings, folder.given)
+    run = model.load_run(settings, folder, stored, data)
     with failures.plain_errors(), seeded_graph():
-        evaluation = _Evaluation(settings, look, devices)
+        evaluator = Evaluator(data, run.recipe, devices.tower_devices, model.batch_size(settings, run),
+                              settings.num_examples, run.averaging)
+        restorer = model.Restorer(run.use_ema)
+        reports = _Reports(settings, run)
         with trained_session(devices) as session:
-            session.run(evaluation.evaluator.read)
-            last = None  # what was evaluated last
-            while not (last and settings.run_once):
-                found = saved.newest(look) if look().checkpoints[-1:] != (last,) else None
-                if found and found.prefix != last:
-                    done(*evaluation.evaluate(session, found))
-                    last = found.prefix
-                elif settings.run_once:
-                    raise model.no_checkpoint(look())
-                else:
-                    evaluation.refuse_another_run()
-                    time.sleep(settings.eval_interval_secs)
+            session.run(evaluator.read)
+            found = found or _newer(look, None, stored.run, settings)
+            while found:
+                with reports.alone():
+                    # Another run writes its settings before its checkpoints. So if the settings are still those of
+                    # this run, the checkpoint was too.
+                    run_id = _same_run(look(), stored.run, settings.eval_dir)
+                    restorer.restore(session, found)
+                    result = evaluator.run(session)
+                    record = reports.add(run_id, found.step, result)
+                # Without the lock, because a callback may evaluate too.
+                Output.current.record(record)
+                done(found.prefix, found.step, run.classes, result)
+                found = None if settings.run_once else _newer(look, found.prefix, stored.run, settings)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
-            evaluation.events.close()
+            reports.events.close()
 
 
 def _check_eval_dir(path, folder):
@@ -68,84 +71,75 @@ def _check_eval_dir(path, folder):
         raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
 
 
-class _Evaluation:
-    """Evaluates the run that is in a directory now, in the current graph, and reports what comes out.
+def _first_checkpoint(look, run_once):
+    """Returns (what is in the folder of a run, its newest checkpoint); unless `run_once`, waits for the first one.
 
-    Args:
-      settings: the settings of the evaluation.
-      look: function that returns what is in the directory of the run, whenever it is called.
-      devices: the devices to evaluate on.
-
-    Attributes:
-      evaluator: the Evaluator.
-      events: the file for TensorBoard.
+    The checkpoint is None if none can be read; with `run_once` that is an error.
     """
+    folder = look()
+    if not folder.checkpoints and not run_once:
+        say('', f'waiting for the first checkpoint in {folder.path}')
+        while not folder.checkpoints:
+            time.sleep(1)
+            folder = look()
+    found = saved.newest(look)
+    if found is None and run_once:
+        raise model.no_checkpoint(folder)
+    return folder, found
 
-    def __init__(self, settings, look, devices):
-        folder = look()
-        stored = model.load_stored(settings, folder)
-        if settings.run_once and saved.newest(look) is None:
-            raise model.no_checkpoint(folder)  # before anything is downloaded or written
-        data = _prepare_data(stored, settings, folder.given)
-        self._run = model.load_run(settings, folder, stored, data)
-        self._look = look
-        self._settings = settings
-        self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, model.batch_size(settings, self._run),
-                                   settings.num_examples, self._run.averaging)
-        self._restorer = model.Restorer(self._run.use_ema)
+
+def _newer(look, last, run, settings):
+    """Waits for another checkpoint of a run than the last one; returns it once it is the newest that can be read."""
+    while True:
+        if look().checkpoints[-1:] != (last,):
+            found = saved.newest(look)
+            if found and found.prefix != last:
+                return found
+        _same_run(look(), run, settings.eval_dir)
+        time.sleep(settings.eval_interval_secs)
+
+
+def _same_run(folder, run, eval_dir):
+    """Returns the id that a run has now; raises a RunError if another one has taken its place in its folder."""
+    if not folder.is_run(run):
+        # A restart has deleted the evaluations in the train_dir with their run.
+        is_deleted = not os.path.exists(os.path.join(eval_dir, metrics.NAME))
+        another = '' if is_deleted else ', with another --eval_dir'
+        raise RunError(f'the run in {folder.path} was replaced or removed; start again for the new one{another}')
+    return folder.run.run if folder.run else run  # the tutorial's run gets an id where it is gone on with
+
+
+class _Reports:
+    """The results of a run in an eval_dir. `events` is the file for TensorBoard, with the current graph."""
+
+    def __init__(self, settings, run):
+        self._eval_dir = eval_dir = settings.eval_dir
+        self._classes = run.classes
+        self._per_class = settings.per_class
         # What is evaluated and how, for every record.
-        self._evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
-                                use_ema=self._run.use_ema)
-        eval_dir = settings.eval_dir
+        self._evaluation = dict(data=settings.eval_data, num_examples=settings.num_examples, use_ema=run.use_ema)
         make_dir(eval_dir, '--eval_dir')
-        runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
-        if runs - {None, stored.run}:
+        if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, run.stored.run}:
             say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
                            'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
         self.events = Events(eval_dir)
         self.events.add_graph(tf.get_default_graph())
 
-    def refuse_another_run(self):
-        """Returns what is in the directory of the run; raises a RunError if another one has taken its place."""
-        folder = self._look()
-        if not folder.is_run(self._run.stored.run):
-            # A restart has deleted the evaluations in the train_dir with their run.
-            is_deleted = not os.path.exists(os.path.join(self._settings.eval_dir, metrics.NAME))
-            another = '' if is_deleted else ', with another --eval_dir'
-            raise RunError(f'the run in {folder.path} was replaced or removed; start again for the new one'
-                           f'{another}')
-        return folder
+    def alone(self):
+        """Returns a context in which no other evaluation writes to the eval_dir."""
+        return files.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
 
-    def evaluate(self, session, found):
-        """Evaluates a checkpoint; returns what `done` of it gets."""
-        eval_dir = self._settings.eval_dir
-        with files.locked(os.path.join(eval_dir, 'lock'), waiting=f'another evaluation in {eval_dir}'):
-            try:
-                self._restorer.restore(session, found)
-            except UsageError:
-                self.refuse_another_run()  # it is one of another network
-                raise
-            # Another run writes its settings before its checkpoints. So if the settings are still those of
-            # this run, the checkpoint was too.
-            if stored := self.refuse_another_run().run:  # the tutorial's run gets an id where it is gone on with
-                self._evaluation['run'] = stored.run
-            result = self.evaluator.run(session)
-            record = self._report(found.step, result)
-        # Without the lock, because a callback may evaluate too.
-        Output.current.record(record)
-        return found.prefix, found.step, self._run.classes, result
-
-    def _report(self, step, result):
-        """Reports the Result of a checkpoint; returns the record to send."""
+    def add(self, run, step, result):
+        """Reports the Result of a step of the run with an id; returns the record."""
         say('', result.line(step))
-        if self._settings.per_class:
+        if self._per_class:
             if result.averaged_correct is not None:
                 say('', 'each class, without test-time averaging:')
-            say_all(confusion.lines(result.confusion, self._run.classes))
-        tensorboard.write(self.events, step, result, self._run.classes)
-        return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
-                                   **self._evaluation)
+            say_all(confusion.lines(result.confusion, self._classes))
+        tensorboard.write(self.events, step, result, self._classes)
+        evaluation = dict(run=run, **self._evaluation)
+        return self._metrics.write(metrics.EVAL, step, replacing=('step', *evaluation), **result.figures, **evaluation)
 
 
 def _prepare_data(stored, settings, where):

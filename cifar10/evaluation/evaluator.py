@@ -16,7 +16,6 @@ from cifar10.base.console import say
 from cifar10.base.graphs import Loader, seeded_graph
 from cifar10.data import pipeline, records
 from cifar10.data.shift import average, views
-from cifar10.evaluation.mistakes import MOST, Mistake
 from cifar10.model import classifier
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
@@ -27,7 +26,26 @@ from cifar10.run.summaries import EVAL
 
 _BATCH_PIXELS = 500 * 64 ** 2
 _VALIDATION_BATCH = 500
+_MOST_MISTAKES = 8  # of an evaluation that are shown
 _FEW = 100  # images, on which a precision has a standard error of up to 0.05
+
+
+class Mistake(NamedTuple):
+    """A wrong prediction.
+
+    Attributes:
+      loss: the cross entropy; exp(-loss) is the probability that the true class was given.
+      example: the number of the image in its part of the data set.
+      label, predicted: the true class, and the one that was predicted.
+      image: float32 [height, width, 3], as the network gets it.
+      name: `Records.name_of` the example.
+    """
+    loss: float
+    example: int
+    label: int
+    predicted: int
+    image: np.ndarray
+    name: str = ''
 
 
 class Result(NamedTuple):
@@ -104,8 +122,6 @@ class Evaluator:
     """The evaluation graph, built in the current default graph. The devices take the batches in turn.
 
     Args:
-      data: the images.
-      recipe: the recipe of the run.
       devices: names of the devices that compute the network.
       batch_size: images in a batch; the result does not depend on it.
       num_examples: how many images to evaluate on; None for all.
@@ -174,18 +190,16 @@ def _of_batch(recipe, images, labels, num_classes, averaging):
     if averaging:
         sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64))
     of_mistakes = tf.where(tf.equal(predicted, labels), -tf.ones_like(losses), losses)
-    worst, which = tf.math.top_k(of_mistakes, tf.minimum(MOST, tf.size(labels)))
+    worst, which = tf.math.top_k(of_mistakes, tf.minimum(_MOST_MISTAKES, tf.size(labels)))
     columns = dict(loss=worst, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
                    image=tf.cast(tf.gather(images, which), tf.float32))
     return sums, columns
 
 
 def _mistakes(first, **columns: Any):
-    """Yields the Mistakes of a batch.
+    """Yields the Mistakes of a batch that begins with example `first`.
 
-    Args:
-      first: the example that the batch begins with.
-      columns: an array for each field of a Mistake; examples count from `first`, and losses below 0 are no mistakes.
+    The columns are arrays, for each field of a Mistake. Examples count from `first`; losses below 0 are no mistakes.
     """
     for values in zip(*columns.values()):
         mistake = Mistake(**dict(zip(columns, values)))
@@ -195,16 +209,11 @@ def _mistakes(first, **columns: Any):
 
 def _largest(mistakes):
     """Returns the mistakes with the largest losses, the largest first."""
-    return sorted(mistakes, key=lambda mistake: (-mistake.loss, mistake.example))[:MOST]
+    return sorted(mistakes, key=lambda mistake: (-mistake.loss, mistake.example))[:_MOST_MISTAKES]
 
 
 def trained_session(devices: Devices, graph: tf.Graph | None = None) -> tf.Session:
-    """Returns a session for a trained model; raises a UsageError if this process lacks a device of it.
-
-    Args:
-      devices: of the model.
-      graph: of the model; default: the current one.
-    """
+    """Returns a session for a trained model; raises a UsageError if this process lacks a device of it."""
     session = tf.Session(graph=graph, config=session_config(devices))
     refuse_absent(session, devices)
     return session
@@ -214,8 +223,6 @@ class Validation:
     """Evaluates values of the variables of a run.
 
     Args:
-      recipe: the recipe of the run.
-      data: the images to evaluate on.
       devices: devices of this process.
       use_ema: whether to evaluate the moving averages of the variables.
 

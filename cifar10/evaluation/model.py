@@ -56,7 +56,6 @@ def load_run(settings: EvalSettings, folder: Folder, stored: RunRecord | None = 
     """Returns the run in a directory, used as the settings say.
 
     Args:
-      settings: the settings of the evaluation, classification or export.
       folder: the train_dir of the run.
       stored: what `load_stored` returned, if it was called before.
       data: the images to evaluate on, which must have the classes of the run; None if there are none.
@@ -102,7 +101,6 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     """Checks the directory of the checkpoints, and claims the device to use.
 
     Args:
-      settings: the settings of the evaluation, classification or export.
       required: whether a checkpoint must exist already.
 
     Returns:
