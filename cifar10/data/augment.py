@@ -53,11 +53,9 @@ class Augmentation:
         del shapes, positions
 
     def train(self, planes: tf.Tensor, positions: Positions) -> tf.Tensor:
-        """Returns a training batch, float32 [n, height, width, 3].
+        """Returns a training batch, float32 [n, height, width, 3], given planes uint8 [n, 3, image_size, image_size].
 
-        Args:
-          planes: uint8 [n, 3, image_size, image_size].
-          positions: where the batch lies; every random choice follows from this and the seed.
+        Every random choice follows from the positions and the seed.
         """
         del positions
         return self.plain(planes)

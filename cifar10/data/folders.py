@@ -115,7 +115,7 @@ class _PhotoFolder(_ImageFolder):
     """The images below a folder, of which each is prepared as a file of its own.
 
     Attributes:
-      photos: the folder of the prepared photos; `folder` has a list of them.
+      photos: the folder of the prepared photos; `folder` has the list.
     """
     photos: str = ''
 
@@ -238,12 +238,7 @@ def _divided(examples, test_fraction):
 
 
 def _check_counts(path, classes, parts, test_fraction, left_out=()):
-    """Raises a UsageError if a part or a class of it has too few images.
-
-    Args:
-      parts: the examples of each part, as `_divided` returns them.
-      left_out: (path, reason) of each file that is no image.
-    """
+    """Raises a UsageError if a part or a class of it has too few images; `left_out` has (path, reason) of others."""
     for part, examples in parts.items():
         for missing in set(range(len(classes))) - {label for label, _ in examples}:
             name = classes[missing]
@@ -261,10 +256,7 @@ def _check_counts(path, classes, parts, test_fraction, left_out=()):
 
 
 def _refuse_unreadable(path, classes, files, test_fraction):
-    """Raises a UsageError if a class has too few files that can be read, before any is converted.
-
-    `files` is of `_examples`.
-    """
+    """Raises a UsageError if a class has too few files that can be read, before any is converted."""
     enough = 1 if test_fraction is None else 2  # images, of which one is for testing
     left_out, readable, counts = [], {}, collections.Counter()
     with warnings.catch_warnings():
@@ -306,11 +298,10 @@ def _prepare(path, test_fraction, size, photos, folder):
 
 
 def _make(path, test_fraction, folder, doing, how, read, write):
-    """Makes a folder of what is made of the images below `path`, all of which is in memory.
+    """Makes a folder of what `read` makes of the images below `path`, all of which is in memory meanwhile.
 
     Args:
       doing, how: what the line says of it, before and after the files.
-      read: function path -> what is made of the image in a file; raises a NoPicture if there is none.
       write: function (temporary folder, part, its (label, what `read` made) pairs) that writes the files of a part.
     """
     classes, files, misplaced = _examples(path, test_fraction)

@@ -274,14 +274,7 @@ def stored_size(name: str, image_size: int) -> int | None:
 
 
 def write(folder: str, files: tuple[str, ...], count: int, rows: Iterable[bytes]) -> None:
-    """Writes records to the files of a part, one after the other, about as many to each.
-
-    Args:
-      folder: the folder to write to.
-      files: the names of the files.
-      count: how many records there are.
-      rows: the records.
-    """
+    """Writes `count` records to the files of a part in a folder, one after the other, about as many to each."""
     rows = iter(rows)
     for i, name in enumerate(files):
         with open(os.path.join(folder, name), 'wb') as stream:

@@ -20,8 +20,7 @@ from cifar10.base.startup import quiet_stderr
 from cifar10.data.photos.preparation import Preparation
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
-_MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
-_MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
+_MOST_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # of a picture; Pillow reads no larger one
 _PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
 _STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
 _LARGE = 100 << 20  # bytes of memory; a picture that takes more is decoded while no other of these is
@@ -73,33 +72,22 @@ def opened(path: str) -> Iterator[Image.Image]:
 
 def _opened(stream):
     """Returns the picture in an open file; refuses one that is too large, before it takes memory."""
-    size = os.fstat(stream.fileno()).st_size
-    if size > _MOST_BYTES:
-        raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
-    if size == 0:
+    if os.fstat(stream.fileno()).st_size == 0:
         raise NoPicture('an empty file')
-    too_large = f'more than {_MOST_PIXELS // 10 ** 6} million; make it smaller'
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
-        image = Image.open(stream, formats=formats)
+        return Image.open(stream, formats=formats)
     except Image.DecompressionBombError as error:
-        raise NoPicture(f'too many pixels, {too_large}') from error
+        raise NoPicture(f'more than {_MOST_PIXELS / 10 ** 6:.0f} million pixels; make it smaller') from error
     except Exception as error:
         raise NoPicture(f"not a picture in a format that is read ({', '.join(formats)}), or corrupt") from error
-    width, height = image.size
-    if width * height > _MOST_PIXELS:
-        raise NoPicture(f'{width} x {height} pixels, {too_large}')
-    return image
 
 
 class Reader:
     """Reads and prepares picture files: a call returns a picture, upright, uint8 [height, width, 3].
 
     Several threads may call it.
-
-    Args:
-      preparation: how the pictures are prepared.
     """
 
     def __init__(self, preparation: Preparation):
@@ -140,11 +128,9 @@ class Reader:
 
 
 def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = False) -> Iterator:
-    """Yields for each file what `read` returns, or the NoPicture that it raises. Several threads call it.
+    """Yields for each file what `read` makes of its path, or the NoPicture that it raises. Several threads call it.
 
     Args:
-      read: function path -> anything.
-      paths: the files.
       progress: whether to show a progress bar if standard output is a terminal.
     """
     def attempt(path):
@@ -173,12 +159,9 @@ def _pixels(image):
 
 
 def _on_white(pixels):
-    """Returns pixels uint8 [height, width, 4] as red, green and blue on white.
-
-    Row by row, because a large picture in wider integers takes several times its memory.
-    """
+    """Returns pixels uint8 [height, width, 4] as red, green and blue on white."""
     result = np.empty((*pixels.shape[:2], 3), np.uint8)
-    for row, stored in zip(result, pixels):
+    for row, stored in zip(result, pixels):  # a large picture in wider integers would take several times its memory
         wide = stored.astype(np.uint16)  # 255 * 255 fits
         alpha = wide[:, 3:]
         row[:] = (wide[:, :3] * alpha + 255 * (255 - alpha) + 127) // 255

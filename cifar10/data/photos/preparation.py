@@ -97,12 +97,13 @@ def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions
 
 
 def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns a box of a picture as an image: uint8 [size, size, 3].
+    """Returns a box of a picture, int32 [4] as `Augmentation.boxes` returns several, as an image.
 
     Args:
       picture: uint8 [height, width, 3].
-      box: int32 [4], as `Augmentation.boxes` returns several.
-      size: height and width of the image.
+
+    Returns:
+      uint8 [size, size, 3].
     """
     top, left, bottom, right = tf.unstack(box)
     is_mirrored = right < left

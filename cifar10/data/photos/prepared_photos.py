@@ -59,10 +59,6 @@ class Writer:
     """Prepares files: a call writes the photo in a file to a folder, unless it is there, and returns the Photo.
 
     Several threads may call it; of all processes only one may have a Writer of a folder at a time.
-
-    Args:
-      folder: the folder of the prepared photos.
-      image_size: of the run.
     """
 
     def __init__(self, folder: str, image_size: int):
@@ -118,13 +114,7 @@ def size_of(folder: str) -> int:
 
 
 def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
-    """Writes a part of a list.
-
-    Args:
-      path: of its file.
-      root: the user's folder.
-      examples: (label, Photo) of each.
-    """
+    """Writes a part of a list; the sources are below `root`."""
     with open(path, 'w', **_TEXT) as rows:
         rows.write('\t'.join(_COLUMNS) + '\n')
         for label, photo in examples:

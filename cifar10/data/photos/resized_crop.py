@@ -1,6 +1,6 @@
 """Augmentation of photos: a random part of the picture, resized and mirrored at random.
 
-The part is chosen before a picture is decoded, from its size alone, so that no more than the part is decoded.
+The part is chosen before a picture is read, from its size alone.
 """
 import math
 
@@ -53,16 +53,7 @@ class ResizedCrop(Augmentation):
 
 
 def _crops(shapes, positions, seed):
-    """Returns the heights and widths of random parts of pictures.
-
-    Args:
-      shapes: float32 [n, 2], heights and widths of the pictures in pixels.
-      positions: where the batch lies.
-      seed: of the draws.
-
-    Returns:
-      int32 [n, 2], each from 1 to the height or width of its picture.
-    """
+    """Returns the heights and widths of random parts of pictures, int32 [n, 2], given theirs, float32 [n, 2]."""
     blocks = [draws(positions.first, shapes.shape[0], seed, 1 + i) for i in range(_BLOCKS)]
     numbers = tf.concat([block[:, 2 * half:2 * half + 2] for block in blocks for half in (0, 1)], 1)
     numbers = tf.reshape(numbers, [shapes.shape[0], 2 * _BLOCKS, 2])
