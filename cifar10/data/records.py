@@ -220,7 +220,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)
-        _make(dataset, name, folder, image_size)
+        _make(dataset, name, folder, image_size, given)
     else:
         warn_of_others(os.path.dirname(folder), given)
         remove_leftovers(folder)
@@ -231,8 +231,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     return dataset.records(name, folder, part, classes, image_size).verified()
 
 
-def _make(dataset, name, folder, image_size):
-    """Makes the files of a data set, unless another process does so meanwhile."""
+def _make(dataset, name, folder, image_size, given):
+    """Makes the files of a data set, unless another process does so meanwhile; errors name the flag that is `given`."""
     try:
         dataset.expected()  # raises what can be known before
         with making(folder):
@@ -241,10 +241,9 @@ def _make(dataset, name, folder, image_size):
                 if DATASETS.is_own(name):
                     warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
     except OSError as error:
-        parent = os.path.dirname(folder)
         is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        remedy = f'; make {parent} writable, or name another directory' if is_denied else ''
-        raise UsageError(f'the data set cannot be put into {parent}: {describe_os_error(error)}{remedy}') from error
+        remedy = f'; make {os.path.dirname(folder)} writable, or name another directory' if is_denied else ''
+        raise UsageError(f'the data set cannot be put into {given}: {describe_os_error(error)}{remedy}') from error
 
 
 def prepared(settings: Any, part: str = TRAIN) -> Records:
