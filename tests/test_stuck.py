@@ -340,25 +340,6 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
 
 
 @pytest.mark.stress
-def test_a_chief_in_which_no_python_runs_any_more_is_named_by_the_others(data_dir, tmp_path):
-    # Its server answers as ever; its own watch needs Python's global lock, too.
-    (tmp_path / 'net.py').write_text(HANGING.replace('time.sleep(', '__import__("ctypes").PyDLL(None).sleep(')
-                                     .replace('tower_1', 'tower_0'))
-    flags = dict(flags_of('linear', MODES[0]), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
-                 num_gpus=1, max_steps=800, save_steps=100, stuck_secs=15, train_dir=tmp_path / 'run',
-                 tower_device='cpu')
-    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--',
-               *script_command('multi_gpu_train.py', **flags)]
-    result = subprocess.run(command, env={**os.environ, 'HANG_AT': '500'}, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, timeout=SECONDS, cwd=ROOT)
-    output = result.stdout
-    assert re.search(r'worker 1 \| stuck      15 s while the chief trains; worker 0 at \S+ does not answer\n', output)
-    assert result.returncode == 75 and 'SessionCloseThread' not in output, output
-    resumed = run(**flags)
-    assert resumed.returncode == 0 and f'{tmp_path}/run, resumed at step 400' in resumed.stdout, resumed
-
-
-@pytest.mark.stress
 @pytest.mark.parametrize('trouble', ['a checkpoint', 'records'])
 def test_a_file_system_that_hangs_ends_the_process(trouble, small, tmp_path):
     library = tmp_path / 'hanging.so'

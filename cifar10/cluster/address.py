@@ -33,12 +33,6 @@ def peer_of(address: str, timeout: float = 1.0) -> str:
         return _text(connection.getpeername())
 
 
-def is_own(error: OSError) -> bool:
-    """Returns whether a connection has failed for a reason of this machine's, such as a name server that is away."""
-    return isinstance(error, socket.gaierror) or error.errno in (
-        errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
-
-
 def sockets() -> Iterator[socket.socket]:
     """Yields the sockets of this process, whoever has opened them."""
     for name in os.listdir('/proc/self/fd'):

@@ -1,15 +1,10 @@
 """What the tasks of a cluster say of themselves: to which cluster they belong, with which flags, on which devices.
 
-Each has it in a variable of its server, and renews it every second: a server answers even where no Python runs any
-more.
+Each has it in a variable of its server, which the others read.
 """
-import contextlib
-import itertools
 import json
 import multiprocessing.pool
 import secrets
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,13 +16,11 @@ from cifar10.cluster.membership import Cluster
 from cifar10.cluster.server import ANSWER_SECS, Server, device_of
 from cifar10.cluster.watch import listed
 
-RENEW_SECS = 1  # between two greetings, and between two looks whether there is a new one
-_SILENT_SECS = 5  # in which a task that lives has renewed its greeting, also on a busy machine
-_END_SECS = 10  # that the thread may take to end
+_SILENT_SECS = 4  # in which a task that is not stopped answers, also on a busy machine
 
 
 class Greetings:
-    """The greeting of this task, which a thread renews until `close`, and those of the tasks that were accepted.
+    """The greeting of this task, and those of the tasks that were accepted.
 
     Args:
       cluster: the cluster, and this process's task in it.
@@ -40,28 +33,11 @@ class Greetings:
         self._server = server
         with tf.Graph().as_default(), server.own_session() as session:
             devices = [device.name for device in session.list_devices()]
-        self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], process=secrets.token_hex(8),
-                         devices=devices, flags=dict(flags))
+            self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], process=secrets.token_hex(8),
+                             devices=devices, flags=dict(flags))
+            session.run(tf.raw_ops.AssignVariableOp(resource=_variable(cluster.name), value=json.dumps(self._own)))
         self._accepted = {cluster.name: self._own}
         self._refused = set()  # processes that do not belong here
-        self._left = threading.Event()
-        self._thread = threading.Thread(target=self._renew, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the thread: the end of Python would abort one that is within TensorFlow."""
-        self._left.set()
-        self._thread.join(_END_SECS)
-
-    def _renew(self):
-        with tf.Graph().as_default():
-            text = tf.placeholder(tf.string, [])
-            publish = tf.raw_ops.AssignVariableOp(resource=_variable(self._cluster.name), value=text)
-            with self._server.own_session() as session:
-                for count in itertools.count():
-                    session.run(publish, {text: json.dumps(dict(self._own, count=count))})
-                    if self._left.wait(RENEW_SECS):
-                        return
 
     def _read(self, name, seconds=ANSWER_SECS):
         """Returns what a task says of itself; raises an OpError if it does not answer in time, or has said nothing."""
@@ -117,29 +93,24 @@ class Greetings:
 
     def is_same(self, name: str) -> bool:
         """Returns whether a task is the process that was accepted."""
-        pulse, accepted = self.pulse(name), self._accepted.get(name)
-        return bool(pulse and accepted) and pulse[0] == accepted['process']
+        try:
+            return name in self._accepted and self._read(name)['process'] == self._accepted[name]['process']
+        except tf.errors.OpError:
+            return False
 
-    def pulse(self, name: str) -> tuple[str, int] | None:
-        """Returns (process, how often it has renewed its greeting) of a task; None if its server does not answer."""
-        with contextlib.suppress(tf.errors.OpError):
-            greeting = self._read(name)
-            return greeting['process'], greeting['count']
+    def answers(self, name: str) -> bool:
+        """Returns whether a task answers, which one that is stopped does not."""
+        try:
+            return bool(self._read(name, _SILENT_SECS))
+        except tf.errors.OpError:
+            return False
 
     def silent(self, peers: Mapping[str, str]) -> str:
-        """Returns which peers {name: address} do not renew their greetings, as a phrase; '' if all do."""
+        """Returns which peers {name: address} do not answer, as a phrase; '' if all do."""
         with multiprocessing.pool.ThreadPool(len(peers) or 1) as pool:
-            renewed = pool.map(self._is_renewed, peers)
-        missing = {name: address for (name, address), is_there in zip(peers.items(), renewed) if not is_there}
+            answers = pool.map(self.answers, peers)
+        missing = {name: address for (name, address), is_there in zip(peers.items(), answers) if not is_there}
         return f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not answer" if missing else ''
-
-    def _is_renewed(self, name):
-        first, begin = self.pulse(name), time.monotonic()
-        while time.monotonic() - begin < _SILENT_SECS:
-            time.sleep(RENEW_SECS)
-            if self.pulse(name) not in (None, first):
-                return True
-        return False
 
 
 def _variable(name):

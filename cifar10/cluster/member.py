@@ -17,9 +17,9 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.base.signals import Termination
 from cifar10.cluster import watch
 from cifar10.cluster.address import reachable
-from cifar10.cluster.greeting import RENEW_SECS, Greetings
+from cifar10.cluster.greeting import Greetings
 from cifar10.cluster.membership import Cluster
-from cifar10.cluster.server import End, Server, device_of
+from cifar10.cluster.server import Server, device_of
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import absent
 
@@ -27,6 +27,7 @@ from cifar10.parallel.session_config import absent
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
 _END_SECS = 10  # in which a peer can be told the end, which is tried once
+_LOOK_SECS = 1  # between two looks of a server whether the training has ended
 
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
@@ -52,17 +53,14 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
         say('devices', str(local_devices))
     member = _Member(cluster, local_devices, timeout, may_return, flags or {})
-    try:
-        if cluster.is_chief:
-            return _lead(member, cluster, local_devices, train, files)
-        member.wait_for_peers()
-        if termination:
-            termination.defer('when the chief has ended')
-        member.serve()
-        say('done', 'the training has ended')
-        return None
-    finally:
-        member.greetings.close()
+    if cluster.is_chief:
+        return _lead(member, cluster, local_devices, train, files)
+    member.wait_for_peers()
+    if termination:
+        termination.defer('when the chief has ended')
+    member.serve()
+    say('done', 'the training has ended')
+    return None
 
 
 def _lead(member, cluster, local_devices, train, files):
@@ -97,8 +95,7 @@ class _Member:
         self._watch = None
         self._had_session = False
         self.server = Server(cluster, local_devices, _START_FACTOR * timeout)
-        self.greetings = Greetings(cluster, self.server, flags)
-        self._end = End(self.server, cluster.name)
+        self._greetings = Greetings(cluster, self.server, flags)
         # A server depends on the chief only, except where all processes compute an update together.
         self._peers = cluster.others() if cluster.is_chief or not may_return else {'worker 0': cluster.workers[0]}
 
@@ -108,7 +105,7 @@ class _Member:
         The limit is five times the timeout.
         """
         self._wait(self._peers, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._peers, self._return_limit, self.greetings.is_same)
+        self._watch = watch.Watch(self._peers, self._return_limit, self._greetings.is_same)
 
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds.
@@ -119,9 +116,9 @@ class _Member:
         is_strict = self._cluster.is_chief and not self._had_session
 
         def answers(name, address):
-            if not self._cluster.is_chief and self._end.status() is not None:
+            if not self._cluster.is_chief and self.server.end_status() is not None:
                 return True  # the chief may be gone before this process has reached it
-            return reachable(address) and self.greetings.accepts(name, address, is_strict)
+            return reachable(address) and self._greetings.accepts(name, address, is_strict)
         with doing('while it waits for other processes', math.inf):  # which `limit` ends
             missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
@@ -135,7 +132,7 @@ class _Member:
 
     def silent(self):
         """Returns which peers do not answer, as a phrase; '' if all do."""
-        return self.greetings.silent(self._peers)
+        return self._greetings.silent(self._peers)
 
     def check_devices(self, devices):
         """Checks that every worker has the devices of its towers: soft placement would silently use others.
@@ -143,7 +140,7 @@ class _Member:
         It takes what they have said last. A worker that has been lost since then is waited for before a session.
         """
         for i, address in enumerate(self._cluster.workers):
-            reported = self.greetings.devices(f'worker {i}')
+            reported = self._greetings.devices(f'worker {i}')
             task = f'/job:worker/task:{i}/'
             missing = [name for name in absent(devices, reported) if name.startswith(task)]
             if missing:
@@ -194,14 +191,11 @@ class _Member:
 
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if it failed."""
-        last = None
         with doing('while the chief trains', silent=self.silent):
-            while (status := self._end.status()) is None:
-                pulse = self.greetings.pulse('worker 0')
-                if pulse not in (None, last):
+            while (status := self.server.end_status()) is None:
+                if self._greetings.answers('worker 0'):
                     moved()
-                    last = pulse
-                time.sleep(RENEW_SECS)
+                time.sleep(_LOOK_SECS)
         self._watch.stop()
         if status:
             error = TemporaryError if status == TemporaryError.status else RunError
@@ -216,8 +210,8 @@ class _Member:
             self._watch.stop()
         for name, address in self._cluster.others().items():
             with contextlib.suppress(tf.errors.OpError):
-                if reachable(address) and self.greetings.is_of_cluster(name, _END_SECS):
-                    self._end.tell(name, status, _END_SECS)
+                if reachable(address) and self._greetings.is_of_cluster(name, _END_SECS):
+                    self.server.tell_end(name, status, _END_SECS)
 
 
 def _short(name):

@@ -1,4 +1,4 @@
-"""The TensorFlow server of this task, sessions with it and with the servers of other tasks, and how they learn the end.
+"""The TensorFlow server of this task, sessions with it and with other tasks' servers, and how these learn the end.
 
 A session with a task's own server has a time limit for each call over the network. A session with this process's own
 server that uses another task's devices would wait for that task without a limit.
@@ -84,32 +84,18 @@ class Server:
             with contextlib.suppress(tf.errors.OpError):
                 session.close()
 
+    def end_status(self) -> int | None:
+        """Returns the status that the training ended with, if the chief has told it this task."""
+        with tf.Graph().as_default(), self.own_session() as session:
+            status = _end_variable(self._own)
+            if not session.run(tf.raw_ops.VarIsInitializedOp(resource=status)):
+                return None
+            return int(session.run(tf.raw_ops.ReadVariableOp(resource=status, dtype=tf.int32)))
 
-class End:
-    """The status that the training ended with, which the chief puts into a queue of each task's server."""
-
-    def __init__(self, server: Server, own: str):
-        self._server = server
-        self._own = own
-        self._status = None
-
-    def status(self) -> int | None:
-        """Returns the status that the chief has told this task; None if it has told none."""
-        if self._status is None:
-            with tf.Graph().as_default():
-                queue = _end_queue(self._own)
-                size, first = queue.size(), queue.dequeue()
-                with self._server.own_session() as session:
-                    if session.run(size):
-                        self._status = int(session.run(first))
-        return self._status
-
-    def tell(self, name: str, status: int, seconds: float) -> None:
-        """Tells another task the end; raises an OpError if it does not answer in time."""
-        with tf.Graph().as_default():
-            told = _end_queue(name).enqueue(status)
-            with self._server.session(name, seconds) as session:
-                session.run(told)
+    def tell_end(self, name: str, status: int, seconds: float) -> None:
+        """Tells another task the end of the training; raises an OpError if it does not answer in time."""
+        with tf.Graph().as_default(), self.session(name, seconds) as session:
+            session.run(tf.raw_ops.AssignVariableOp(resource=_end_variable(name), value=status))
 
 
 def device_of(name: str) -> str:
@@ -117,9 +103,9 @@ def device_of(name: str) -> str:
     return '/job:{}/task:{}/cpu:0'.format(*name.split())
 
 
-def _end_queue(name):
+def _end_variable(name):
     with tf.device(device_of(name)):
-        return tf.queue.FIFOQueue(1, tf.int32, shapes=[[]], shared_name='end_of_training')
+        return tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name='end_of_training')
 
 
 def _bypass_proxies(hosts: Iterable[str]):

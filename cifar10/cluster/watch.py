@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from cifar10.base.console import say
 from cifar10.base.stuck import end_process
-from cifar10.cluster.address import is_own, peer_of, shut_down
+from cifar10.cluster.address import peer_of, shut_down
 
 _INTERVAL_SECS = 0.5  # between two checks
 # A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
@@ -53,7 +53,7 @@ class Watch:
 
     When one is back as another process, the connections with the earlier one are ended: if its machine lost power, what
     waits for an answer there would wait for ever. A peer's name is resolved once, and again only when it is lost, so an
-    outage of the name service costs nothing; nor does any other error that is this machine's own, which is said once.
+    outage of the name service costs nothing.
 
     Args:
       peers: {name: 'host:port'}.
@@ -65,7 +65,6 @@ class Watch:
         self._peers = [_Peer(*peer) for peer in peers.items()]
         self._limit = limit
         self._is_same = is_same
-        self._has_said = False  # that this machine itself has a trouble
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -79,12 +78,8 @@ class Watch:
             for peer in self._peers:
                 try:
                     found = peer_of(peer.found if peer.found and not peer.is_lost else peer.address)
-                except OSError as error:
-                    if is_own(error) and not peer.is_lost:
-                        self._warn_once(f'this machine cannot ask for {peer} ({error.strerror or error}), so its loss '
-                                        'would not be noticed')
-                    else:
-                        self._missed(peer)
+                except OSError:
+                    self._missed(peer)
                 else:
                     self._met(peer, found)
 
@@ -110,14 +105,9 @@ class Watch:
             end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '
                         'checkpoint')
 
-    def _warn_once(self, problem):
-        if not self._has_said:
-            self._has_said = True
-            _say('warning', problem)
-
 
 class _Peer:
-    """A peer, as it was seen last; `found` is where: its IP address and port, or None before."""
+    """A peer, as it was seen last; `found` is the IP address and port where it was, or None before."""
 
     def __init__(self, name, address):
         self.name = name
