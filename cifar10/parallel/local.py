@@ -68,7 +68,7 @@ class Local(CopiedVariables):
         self._scaling = set()  # a loss scale and its count of good steps
         self._frozen = set()  # those that no update changes
         self._trained = []  # those that have gradients
-        self._state = Copies(len(devices.groups))  # of the momentum, for each group of devices
+        self._momentum = Copies(len(devices.groups))  # its state, for each group of devices
 
     def build(self, tower_fn, make_optimizer, global_step, **options):
         step = super().build(tower_fn, make_optimizer, global_step, **options)
@@ -89,7 +89,7 @@ class Local(CopiedVariables):
                 for tower, device in zip(towers, self.copy_devices)]
 
     def copied(self):
-        return [self.copies.variables, self._state.variables]
+        return [self.copies.variables, self._momentum.variables]
 
     def averages_after(self, step: int) -> bool:
         """Returns whether an average is on schedule after a step, given by its number."""
@@ -110,12 +110,13 @@ class Local(CopiedVariables):
                 noted = averaged_at.assign(now, read_value=False)
         means = self._means()
         equalise = tf.group(*self._assigned(means), noted)
-        if self._local_steps == 1:
-            scheduled, go_on = equalise, tf.no_op()
-        else:
-            starts, moved = self._starts(means, now)
+        scheduled, go_on = equalise, tf.no_op()
+        if self._local_steps > 1:
+            momentum = _Momentum(self._momentum, now)
+            starts = [{name: momentum.start(group, copy[name], mean[name], name) for name in self._trained}
+                      for group, (copy, mean) in enumerate(zip(self._copies(), means))]
+            scheduled = tf.group(equalise, *momentum.updates)
             go_on = tf.group(*self._assigned(starts))
-            scheduled = tf.group(equalise, *moved)
         return Average(self.averages_after, scheduled, equalise, go_on, steps, self.copies.variables)
 
     def _copies(self):
@@ -140,38 +141,6 @@ class Local(CopiedVariables):
         return [{**smallest, **{name: tf.cast(mean, primaries[name].dtype.base_dtype)
                                 for name, mean in zip(averaged, of_group)}} for of_group in means]
 
-    def _starts(self, means, now):
-        """Builds the momentum of the averages of trained variables, at the step `now`.
-
-        Each group of devices has its state, so that nothing but the means travels. That of group 0 is saved.
-
-        Returns:
-          (what the copies of each group start from after an average on schedule, in the form of `means`; the operations
-          that update the state in such an average).
-        """
-        with tf.device('/cpu:0'):
-            averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
-            last = averaged_at.read_value()
-            has_state = last >= 0  # not in the first average, after the first step or after steps in another mode
-            is_now = tf.equal(last, now)
-            with tf.control_dependencies([has_state]):
-                updates = [averaged_at.assign(now, read_value=False)]
-        starts = []
-        for group, (copy, mean) in enumerate(zip(self._copies(), means)):
-            starts.append({})
-            for name in self._trained:
-                with tf.device(copy[name].device):
-                    with self._state.created(group):
-                        start, velocity = [
-                            tf.get_variable(f'{name}/{each}', copy[name].shape, tf.float32, tf.zeros_initializer(),
-                                            trainable=False) for each in (START, VELOCITY)]
-                    starts[group][name] = tf.where_v2(is_now, start.read_value(), copy[name].read_value())
-                    way = tf.where_v2(has_state, mean[name] - start.read_value(), 0.0)
-                    faster = OUTER_MOMENTUM * velocity.read_value() + way
-                    updates += [velocity.assign(faster, read_value=False),
-                                start.assign(mean[name] + OUTER_MOMENTUM * faster, read_value=False)]
-        return starts, updates
-
     def _assigned(self, values):
         """Returns the operations that give the copies of each group of devices their values."""
         assigned = []
@@ -182,8 +151,43 @@ class Local(CopiedVariables):
         return assigned
 
 
+class _Momentum:
+    """The momentum of the averages of trained variables.
+
+    Each group of devices has its state, so that nothing but the means travels. That of group 0 is saved.
+
+    Args:
+      state: the Copies with the variables of the state.
+      now: int64 scalar, the step of an average.
+
+    Attributes:
+      updates: the operations that update the state in an average on schedule.
+    """
+
+    def __init__(self, state, now):
+        self._state = state
+        with tf.device('/cpu:0'):
+            averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
+            last = averaged_at.read_value()
+            self._has_state = last >= 0  # not in the first average, after the first step or steps in another mode
+            self._is_now = tf.equal(last, now)
+            with tf.control_dependencies([self._has_state]):
+                self.updates = [averaged_at.assign(now, read_value=False)]
+
+    def start(self, group, variable, mean, name):
+        """Returns what a group's variable, whose primary has a name, starts from after an average on schedule."""
+        with tf.device(variable.device):
+            with self._state.created(group):
+                start, velocity = [tf.get_variable(f'{name}/{each}', variable.shape, tf.float32, tf.zeros_initializer(),
+                                                   trainable=False) for each in (START, VELOCITY)]
+            way = tf.where_v2(self._has_state, mean - start.read_value(), 0.0)
+            faster = OUTER_MOMENTUM * velocity.read_value() + way
+            self.updates += [velocity.assign(faster, read_value=False),
+                             start.assign(mean + OUTER_MOMENTUM * faster, read_value=False)]
+            return tf.where_v2(self._is_now, start.read_value(), variable.read_value())
+
+
 def _names(variables):
-    """Returns the set of the names of variables."""
     return {variable.op.name for variable in variables}
 
 

@@ -37,7 +37,6 @@ class Mirrored(UpdateMode):
 
     def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
         optimizer = make_optimizer()
-        num_replicas = self.devices.num_towers
         names, kinds = [], []
         own = OwnCollections()
 
@@ -51,13 +50,10 @@ class Mirrored(UpdateMode):
                 kinds.append(collections.Counter(operation.type for operation in with_inputs([scalars['total_loss'].op])
                                                  if operation.name.startswith(scope)))
                 values = [variable.read_value() for _, variable in pairs]
-                # The strategy sums gradients over the replicas; towers are averaged.
-                shares = [(None if gradient is None else gradient / num_replicas, v) for gradient, v in pairs]
                 statistics = tf.get_collection(MOVING_STATISTICS, scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
                 with tf.control_dependencies(reads):  # before any variable changes
-                    applied_gradients = optimizer.apply_gradients(shares)
-                    applied = tf.group(applied_gradients, *move(statistics))
+                    applied = self._applied(optimizer, pairs, statistics)
             names[:] = scalars  # the same in all replicas
             return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 
@@ -68,6 +64,13 @@ class Mirrored(UpdateMode):
                              'another; it may choose variables by the end of their names, which is /replica_1 there: '
                              'choose them otherwise, or use --variable_update=replicated')
         return self._step(names, *built, global_step)
+
+    def _applied(self, optimizer, pairs, statistics):
+        """Applies a replica's (gradient, variable) pairs and statistics."""
+        # The strategy sums gradients over the replicas; towers are averaged.
+        shares = [(None if gradient is None else gradient / self.devices.num_towers, variable)
+                  for gradient, variable in pairs]
+        return tf.group(optimizer.apply_gradients(shares), *move(statistics))
 
     def _step(self, names, vectors, gradients, values, applied, global_step):
         """Returns the Step of what all replicas have returned; `names` are those of their scalars."""

@@ -40,7 +40,26 @@ class OwnCollections:
           ValueError: the tower does not get the variables that tower 0 got, or uses what another tower has made.
         """
         graph, others = tf.get_default_graph(), _contents()
-        scope, count = tf.get_variable_scope(), len(graph.get_operations())
+        count = len(graph.get_operations())
+        if k:
+            # A network that asks for the global step makes it if there is none, but not for each tower.
+            step = {tf.GraphKeys.GLOBAL_STEP: others.get(tf.GraphKeys.GLOBAL_STEP, [])}
+            _set_contents({**self._before, **step})
+        with self._collecting() as got:
+            yield
+        self.variables.append(got)
+        operations = graph.get_operations()[count:]
+        self._tower_of.update((operation.name, k) for operation in operations)
+        self._refuse_other_variables(k)
+        self._refuse_tensors_of_others(k, operations)
+        if k:
+            self._add_to(others)
+            _set_contents(others)
+
+    @contextlib.contextmanager
+    def _collecting(self):
+        """Context in which each variable that `tf.get_variable` returns enters its collections; as a dict by names."""
+        scope = tf.get_variable_scope()
         got = {}
 
         def get(getter, name, *args, **kwargs):
@@ -50,25 +69,8 @@ class OwnCollections:
                 self._collect(variable)
             got[name] = variable
             return variable
-
-        if k:
-            # A network that asks for the global step makes it if there is none, but not for each tower.
-            step = {tf.GraphKeys.GLOBAL_STEP: others.get(tf.GraphKeys.GLOBAL_STEP, [])}
-            _set_contents({**self._before, **step})
         with tf.variable_scope(scope, custom_getter=get, auxiliary_name_scope=False):
-            yield
-        self.variables.append(got)
-        operations = graph.get_operations()[count:]
-        self._tower_of.update((operation.name, k) for operation in operations)
-        for name in sorted((got.keys() ^ self.variables[0].keys()) - {tf.GraphKeys.GLOBAL_STEP}):
-            which, other = (k, 0) if name in got else (0, k)
-            raise ValueError(f'tower {which} gets the variable {name}, and tower {other} does not; get the same '
-                             'variables in each call, whether they are reused or not, and keep no tf.make_template '
-                             'between calls')
-        self._refuse_tensors_of_others(k, operations)
-        if k:
-            self._add_to(others)
-            _set_contents(others)
+            yield got
 
     def _collect(self, variable):
         """Adds a variable to its collections: those in which it is when it is made."""
@@ -84,6 +86,15 @@ class OwnCollections:
             there, before = others.setdefault(key, []), self._before.get(key, ())
             there += [entry for entry in entries if not (  # an earlier tower has added the variables that it shares
                 _has(before, entry) or _has(there, entry) or id(entry) in self._keys)]
+
+    def _refuse_other_variables(self, k):
+        """Raises a ValueError if tower k has not got the variables that tower 0 got."""
+        got, first = self.variables[k], self.variables[0]
+        for name in sorted((got.keys() ^ first.keys()) - {tf.GraphKeys.GLOBAL_STEP}):
+            which, other = (k, 0) if name in got else (0, k)
+            raise ValueError(f'tower {which} gets the variable {name}, and tower {other} does not; get the same '
+                             'variables in each call, whether they are reused or not, and keep no tf.make_template '
+                             'between calls')
 
     def _refuse_tensors_of_others(self, k, operations):
         """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""
@@ -107,7 +118,7 @@ def _contents() -> Mapping[str, list]:
 
 
 def _set_contents(contents):
-    """Gives the collections of the current graph their contents; others are empty."""
+    """Gives the collections of the current graph these contents, and no others."""
     for key in {*contents, *tf.get_default_graph().get_all_collection_keys()}:
         tf.get_collection_ref(key)[:] = contents.get(key, [])
 

@@ -137,5 +137,3 @@ class Replicated(CopiedVariables):
             sharing = towers[group::len(self.devices.groups)]
             updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], sharing, device))
         return updates
-
-

@@ -32,9 +32,7 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
     """
     config = tf.ConfigProto(
         device_count={'GPU': devices.count} if devices.on_gpus else {'CPU': max(devices.count, 1), 'GPU': 0},
-        # The towers' devices are known to exist, and all but one kind of operation that the towers and modes
-        # put on a GPU has a kernel there: the exception is the string constants of `copy_to_device`. A user's
-        # own network may contain others that need the CPU.
+        # Some operations have no kernel for GPUs: the string constants of `copy_to_device`, and some of own networks.
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
     _limit_gpu_memory(config.gpu_options, devices)

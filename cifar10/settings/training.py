@@ -45,9 +45,9 @@ def step_range(name: str, value: str) -> tuple[int, int]:
     """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
     if not _STEP_RANGE.fullmatch(value):
         raise UsageError(f'--{name}={value} is not of the form FROM:TO, such as 100:103')
-    if max(map(len, value.split(':'))) > len(str(LARGEST_INT)) or max(map(int, value.split(':'))) > LARGEST_INT:
-        raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_INT}')
     first, last = map(int, value.split(':'))
+    if max(first, last) > LARGEST_INT:
+        raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_INT}')
     if first > last:
         raise UsageError(f'--{name}={value} ends before it begins')
     return first, last
@@ -261,8 +261,8 @@ def train_settings(**given: Any) -> TrainSettings:
 
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
-    values = checked(GROUPS, given)
-    if values.get('max_steps') is not None and values.get('epochs') is not None:
+    values = {name: value for name, value in checked(GROUPS, given).items() if value is not None}
+    if 'max_steps' in values and 'epochs' in values:
         raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both say when the run "
                          'ends; leave one of them out')
     if 'use_fp16' in values:
@@ -292,9 +292,10 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
     """
     values = settings.flat()
     preset, optimizer = values['preset'], values['optimizer']
-    given = {'preset', 'image_size'} if preset != CLASSIC['preset'] else {'image_size'}  # as the flags will give them
-    usual = _with_preset({name: values[name] for name in given}).flat()
-    usual.update(preset=CLASSIC['preset'], image_size=PRESETS[preset].get('image_size', DataSettings.image_size),
+    given = preset if preset != CLASSIC['preset'] else None  # as the flags will give it
+    usual = _usual(given, values['image_size'])
+    # These flags themselves are given where they differ from what they would be without them.
+    usual.update(preset=CLASSIC['preset'], image_size=_usual(given)['image_size'],
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
         usual.update(default_rates(preset, optimizer)._asdict())
@@ -327,47 +328,45 @@ def _grouped(values):
     return TrainSettings(*groups)
 
 
-def _with_preset(values):
-    """Returns the TrainSettings with the preset's values of settings that are not given."""
-    given = {name for name, value in values.items() if value is not None}
-    preset = PRESETS[values.get('preset', CLASSIC['preset'])]
-    image_size = values.get('image_size', preset.get('image_size', DataSettings.image_size))
-    if image_size > SMALL_IMAGE and 'preset' not in given:
-        preset = {**preset, **OF_LARGE_IMAGES}
-    # A run that is resumed may have others.
-    not_from_preset = given | {'batch_size', 'learning_rate', 'auxiliary_learning_rate'}
+def _with_preset(given):
+    """Returns the TrainSettings with the usual values of settings that are not given."""
+    values = _usual(given.get('preset'), given.get('image_size'))
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
-        not_from_preset |= {'max_steps', 'epochs'}
-    from_preset = {name: value for name, value in preset.items() if name not in not_from_preset}
-    if from_preset.get('sizes'):
-        from_preset['sizes'] = scaled_sizes(from_preset['sizes'], image_size)
-    values = {**values, **from_preset}
+        values.update(max_steps=None, epochs=None)
+    values.update(given)
     without = meaningless(values)
-    for name, (other, required, present) in without.items():
+    for name, (other, required) in without.items():
         if name in given:
-            raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={present}; leave it '
-                             f'out, or add --{other}={required}')
+            raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={values[other]}; leave '
+                             f'it out, or add --{other}={required}')
     return _grouped({**values, **dict.fromkeys(without)})
 
 
-def meaningless(values: Mapping[str, Any]) -> dict[str, tuple[str, Any, Any]]:
+def _usual(preset, image_size=None):
+    """Returns the values of all settings of a run that gives a preset and an image size, or None, and nothing else."""
+    values = {field.name: field.default for field in fields(*GROUPS)}
+    values.update(PRESETS[preset] if preset else CLASSIC, preset=preset or CLASSIC['preset'])
+    values.update(batch_size=None, learning_rate=None, auxiliary_learning_rate=None)  # a resumed run may have others
+    values['image_size'] = image_size or values['image_size']
+    if values['image_size'] > SMALL_IMAGE and not preset:
+        values.update(OF_LARGE_IMAGES)
+    if values['sizes']:
+        values['sizes'] = scaled_sizes(values['sizes'], values['image_size'])
+    return values
+
+
+def meaningless(values: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """Finds the settings that have no meaning because of another setting.
 
     Args:
       values: settings by their names; a missing one has its default.
 
     Returns:
-      {name: (name of the other setting, the value that it would need, the value that it has)}.
+      {name: (name of the other setting, the value that it would need)}.
     """
-    found = {}
-    defaults = {field.name: field.default for field in fields(*GROUPS)}
-    for field in fields(*GROUPS):
-        if field.metadata['only_with'] is not None:
-            other, required = field.metadata['only_with']
-            present = values.get(other, defaults[other])
-            if present != required:
-                found[field.name] = other, required, present
-    return found
+    values = {**{field.name: field.default for field in fields(*GROUPS)}, **values}
+    only_with = {field.name: field.metadata['only_with'] for field in fields(*GROUPS) if field.metadata['only_with']}
+    return {name: (other, required) for name, (other, required) in only_with.items() if values[other] != required}
 
 
 def _check_sizes(settings):
