@@ -40,47 +40,45 @@ def program(addresses: Iterable[str], peers: Collection[str] = ()) -> list[bytes
         name, whose addresses may change.
     """
     local = socket.if_nametoindex('lo')
-    lines = []
-    if peers and all(map(_is_address, peers)):
-        lines += [(_LOAD, _INTERFACE), (_JUMP_EQUAL, local, '', 'peers'), (_JUMP, 'addresses'), 'peers']
-        for peer in dict.fromkeys(peers):
-            lines += _unless(peer, _SOURCE, f'not from {peer}') + [(_JUMP, 'addresses'), f'not from {peer}']
-        lines += [(_RETURN, _DROP), 'addresses']
+    # It is built from its end, so that the distance of a jump over what follows is known.
+    code = [_instruction(_RETURN, _DROP)]
     for address in dict.fromkeys(addresses):
-        lines += _unless(address, _DESTINATION, f'not to {address}')
-        if interface := _interface(address):
-            lines += [(_LOAD, _INTERFACE), (_JUMP_EQUAL, local, f'to {address}', ''),
-                      (_JUMP_EQUAL, interface, '', f'not to {address}'), f'to {address}']
-        lines += [(_RETURN, _ACCEPT), f'not to {address}']
-    return _assembled([*lines, (_RETURN, _DROP)])
+        interface = _interface(address)
+        tests = [*_has(_DESTINATION, address), *([(_INTERFACE, [local, interface])] if interface else [])]
+        code = _block(tests, _instruction(_RETURN, _ACCEPT)) + code
+    if peers and all(map(_is_address, peers)):
+        sources = [_instruction(_RETURN, _DROP)]
+        for tests in (*(_has(_SOURCE, peer) for peer in dict.fromkeys(peers)), [(_INTERFACE, [local])]):
+            sources = _block(tests, _instruction(_JUMP, len(sources))) + sources
+        code = sources + code
+    return code
 
 
-def _unless(address, offsets, label):
-    """Returns lines that jump to a label unless a packet has an address at an offset in its header."""
+def _has(offsets, address):
+    """Returns the tests whether a packet has an address at an offset in its header."""
     ip = _ip(address)
-    lines = [(_LOAD, _PROTOCOL), (_JUMP_EQUAL, _IP[ip.version], '', label)]
-    for i, word in enumerate(struct.unpack(f'!{len(ip.packed) // 4}I', ip.packed)):
-        lines += [(_LOAD, _NETWORK_HEADER + offsets[ip.version] + 4 * i), (_JUMP_EQUAL, word, '', label)]
-    return lines
+    words = struct.unpack(f'!{len(ip.packed) // 4}I', ip.packed)
+    return [(_PROTOCOL, [_IP[ip.version]]),
+            *((_NETWORK_HEADER + offsets[ip.version] + 4 * i, [word]) for i, word in enumerate(words))]
 
 
-def _assembled(lines):
-    """Returns the instructions of lines: labels, and tuples (operation, value, label if true, label if false).
+def _block(tests, last):
+    """Returns instructions that come to the last one if a packet passes all tests, and otherwise skip it.
 
-    An empty label is the next instruction. The value of a jump is a label, which may be further away than the others.
+    A test is (offset, the words that a packet may have there).
     """
-    labels, instructions = {}, []
-    for line in lines:
-        if isinstance(line, str):
-            labels[line] = len(instructions)
-        else:
-            instructions.append(line)
+    code = [last]
+    for offset, (word, *others) in reversed(tests):
+        code = [_instruction(_JUMP_EQUAL, word, if_false=len(code)), *code]
+        for skipped, other in enumerate(others, 1):
+            code = [_instruction(_JUMP_EQUAL, other, if_true=skipped), *code]
+        code = [_instruction(_LOAD, offset), *code]
+    return code
 
-    def distance(i, label):
-        return labels[label] - i - 1 if label else 0
-    return [struct.pack('HBBI', operation, *(distance(i, label) for label in branches or ('', '')),
-                        distance(i, value) if operation == _JUMP else value & 0xffffffff)
-            for i, (operation, value, *branches) in enumerate(instructions)]
+
+def _instruction(operation, value, if_true=0, if_false=0):
+    """Returns an instruction; `if_true` and `if_false` are how many a comparison skips, and a jump skips `value`."""
+    return struct.pack('HBBI', operation, if_true, if_false, value & 0xffffffff)
 
 
 def _is_address(host):

@@ -58,7 +58,7 @@ class Cluster:
         return self.tasks[self.name]
 
     def others(self) -> dict[str, str]:
-        """Returns the addresses of all other tasks by their names."""
+        """Returns the address of every other task, by its name."""
         return {name: address for name, address in self.tasks.items() if name != self.name}
 
     def own_addresses(self, limit: float) -> list[str]:
@@ -75,7 +75,7 @@ class Cluster:
                              'network')
         return local
 
-    def describe(self) -> list[str]:
+    def describe(self) -> list[Line]:
         """Returns lines that say which task this process is, and where others listen already."""
         chief = ', the chief' if self.is_chief else ''
         there = {True: 'something listens there', False: 'nothing listens there yet'}
@@ -125,13 +125,11 @@ def _normalised(address):
 
 
 def _from_tf_config(text):
-    """Reads TF_CONFIG. The tasks of a job 'chief' or 'master' become the first workers.
-
-    Args:
-      text: its value, {"cluster": {job: [address]}, "task": {"type": job, "index": number}} as JSON, or None.
+    """Reads TF_CONFIG, {"cluster": {job: [address]}, "task": {"type": job, "index": number}} as JSON.
 
     Returns:
-      (addresses by job, this process's job, its index), or None if TF_CONFIG describes no cluster.
+      (addresses by job, this process's job, its index), or None if it describes no cluster. The tasks of a job 'chief'
+      or 'master' are the first workers.
     """
     if not text:
         return None
@@ -177,12 +175,12 @@ def _check(cluster):
                          f"task{'' if count == 1 else 's'}; correct --task_index, or TF_CONFIG")
 
 
-# The tasks of a step on one node have neighbouring ports, in a block that depends on the job and the step.
-def _step_tasks() -> tuple[dict, str, int] | None:
+def _step_tasks():
     """Returns ({'worker': addresses}, 'worker', rank), or None outside a Slurm step of several tasks.
 
-    Every task is a worker, and rank 0 is the chief. The addresses assume that ranks fill one node after the
-    other, so each task checks that its own address is at its rank.
+    Every task is a worker, and rank 0 is the chief. The tasks on one node have neighbouring ports, in a block that
+    depends on the job and the step. The addresses assume that ranks fill one node after the other, so each task checks
+    that its own address is at its rank.
     """
     environment = os.environ
     if 'SLURM_PROCID' not in environment or int(environment.get('SLURM_STEP_NUM_TASKS', 1)) < 2:

@@ -56,13 +56,7 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
 
 
 def _mean(values, num_towers, member):
-    """Averages a tensor over all towers.
-
-    Args:
-      values: its values in the towers of one group.
-      num_towers: in all groups.
-      member: the group's _Member.
-    """
+    """Averages a tensor over all towers; `values` are those in the towers of the member's group."""
     if num_towers == 2:
         return member.reduce(_sum([value * 0.5 for value in values]), 'Add')  # the sum of the values could overflow
     powers = tf.maximum(member.largest(functools.reduce(tf.maximum, map(_power, values))), _SMALLEST)
@@ -94,15 +88,11 @@ class _Member:
 
     Each of its collectives waits for the one before it: if two members ran two collectives in different orders, each
     would wait for the other.
-
-    Args:
-      size: how many members the collectives have.
-      hint: 'nccl' or 'ring', how they communicate.
     """
 
     def __init__(self, size, hint):
-        self._size = size
-        self._hint = hint
+        self._size = size  # how many members there are
+        self._hint = hint  # how they communicate
         self._reduced = []
 
     def largest(self, powers):

@@ -71,13 +71,8 @@ class Asynchronous(ParameterServer):
 def _record(k, scalars, fallback):
     """Records a tower's scalars in a variable, for the thread that reports: it must not run the tower itself.
 
-    Args:
-      k: the tower's number.
-      scalars: dict of float32 scalars.
-      fallback: the scalars of another tower, reported until this one has completed a step.
-
     Returns:
-      (the operation that records the scalars, dict of those recorded last).
+      (the operation that records the scalars, dict of those recorded last, or of the `fallback`'s before any was).
     """
     # All scalars are in one variable, so that a read never mixes two steps. Its last element becomes 1 with
     # the first record.
@@ -94,9 +89,6 @@ class AsyncWorkers:
 
     It is for one session: a thread that hangs on a lost device may end long after the next session was made, and must
     not end that one.
-
-    Args:
-      train_ops: the operations.
     """
 
     def __init__(self, train_ops: Sequence[tf.Operation]):
@@ -130,7 +122,6 @@ class AsyncWorkers:
         self.raise_error()
 
     def _end(self, threads, seconds=None):
-        """Waits until the threads have ended, without limit or for so many seconds."""
         self._ended = True
         begin = time.monotonic()
         for thread in threads:

@@ -154,18 +154,12 @@ class Local(CopiedVariables):
 class _Momentum:
     """The momentum of the averages of trained variables.
 
-    Each group of devices has its state, so that nothing but the means travels. That of group 0 is saved.
-
-    Args:
-      state: the Copies with the variables of the state.
-      now: int64 scalar, the step of an average.
-
-    Attributes:
-      updates: the operations that update the state in an average on schedule.
+    Each group of devices has its state, so that nothing but the means travels. That of group 0 is saved. The `updates`
+    are run in an average on schedule, which follows the step `now`.
     """
 
     def __init__(self, state, now):
-        self._state = state
+        self._state = state  # the Copies with its variables
         with tf.device('/cpu:0'):
             averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
             last = averaged_at.read_value()
@@ -192,11 +186,10 @@ def _names(variables):
 
 
 def _smallest(values):
-    """Returns the smallest of some tensors, element by element; False is smaller than True."""
+    """Returns the smallest values, element by element; False is smaller than True."""
     return (tf.reduce_all if values[0].dtype == tf.bool else tf.reduce_min)(tf.stack(values), 0)
 
 
 def _read(variable):
-    """Returns the value of a variable, read on its device."""
     with tf.device(variable.device):
         return variable.read_value()

@@ -46,9 +46,6 @@ def average_packed(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]:
     Args:
       tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them; a tower that has several
         devices has the same gradients on them as the other towers.
-
-    Returns:
-      N (gradient, variable) pairs, as `average_gradients`.
     """
     matched = gradients_by_variable(tower_grads)
     means = {}  # variable's name -> the mean of its gradients

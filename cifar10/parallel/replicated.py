@@ -62,7 +62,7 @@ class Copies:
 
 
 def _make_local(variables):
-    """Takes variables out of all collections and adds them to LOCAL_VARIABLES."""
+    """Moves variables from their collections to LOCAL_VARIABLES."""
     for key in tf.get_default_graph().get_all_collection_keys():
         entries = tf.get_collection_ref(key)
         entries[:] = [entry for entry in entries if not any(entry is variable for variable in variables)]
@@ -81,7 +81,7 @@ class CopiedVariables(UpdateMode):
 
     Attributes:
       copies: the `Copies`.
-      copy_devices: the device of each.
+      copy_devices: the device of each copy.
     """
     has_copies = True  # which become alike through collectives, whose members would wait for a lost one forever
 
@@ -109,7 +109,6 @@ class CopiedVariables(UpdateMode):
         return [self.copies.variables]
 
     def _copy_of(self, k):
-        """Returns the number of the copy that tower k uses."""
         return k % len(self.copies.variables)
 
 

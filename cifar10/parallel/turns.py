@@ -43,7 +43,6 @@ class Turns:
         return self.begun[k]
 
     def _before(self, k):
-        """Returns the operations that tower k's turn waits for."""
         previous = k - len(self._devices.groups)
         return [self.ended[previous]] if previous >= 0 else []
 

@@ -386,9 +386,7 @@ def _check_optimizer(recipe):
 def _check_length(settings, given):
     """Raises a UsageError if the recipe depends on the length of the run, which is in steps or too short.
 
-    Args:
-      settings: of the run.
-      given: settings that the user gave, by their names; the message blames one of them, or else the preset.
+    The message blames one of the settings that are given, or else the preset.
     """
     recipe, epochs = settings.recipe, settings.run.epochs
     if epochs is not None and epochs <= recipe.warmup_epochs:
