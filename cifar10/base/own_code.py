@@ -291,8 +291,7 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        is_second_call = tf.get_variable_scope().reuse or 'originally defined at:' in str(error)  # (a tf.make_template)
-        remedy = _remedy(text, is_second_call) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
+        remedy = _remedy(text) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 
@@ -310,13 +309,13 @@ _REMEDIES = (
      'cast variables to the type of the images, or use --precision=fp32'),
     ("'(int|NoneType)' object has no attribute 'value'",
      'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
-    ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'))
+    ('does not exist, or was not created with',
+     'variables need the same names at each call: keep no counter and no tf.make_template between calls, and leave out '
+     'reuse: the towers share variables without it'))
 
 
-def _remedy(text, is_second_call):
+def _remedy(text):
     """Returns what to do about an error, to be added to its text."""
-    if is_second_call and 'was not created with' in text:
-        return '; variables need the same names at each call: keep no counter and no tf.make_template between calls'
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
