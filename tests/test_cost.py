@@ -1,5 +1,4 @@
-"""The last line of a start says what its time went into; records of costs that earlier versions wrote do no harm."""
-import json
+"""The last line of a start says what its time went into."""
 import re
 import time
 
@@ -7,7 +6,7 @@ import numpy as np
 import pytest
 
 from cifar10.data.images import Images
-from cifar10.run import cost, metrics
+from cifar10.run import cost
 from cifar10.training import trainer
 from tests.helpers import tf
 
@@ -61,17 +60,3 @@ def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
     for part in (f'{stepped} s steps', f'{waited} s waiting for input', '50 s starting', '20 s evaluation'):
         assert f' {part}' in said
     assert said.startswith('cost       140 s: ') and said.endswith('; 0 images/s over all, 1 in steps')
-
-
-def test_records_of_an_earlier_version_do_no_harm(settings):
-    config = settings(max_steps=2)
-    trainer.train(config)
-    earlier = dict(kind='cost', step=2, time=1.5, starts=1, ended=True, examples=16, seconds=dict(steps=1.0))
-    path = f'{config.run.train_dir}/{metrics.NAME}'
-    with open(path, 'a') as stream:
-        for step in (2, 3):  # the second one is of a step that is taken again
-            stream.write(json.dumps(dict(earlier, step=step)) + '\n')
-    trainer.train(settings(max_steps=4))
-    with open(path) as stream:
-        assert [json.loads(line)['step'] for line in stream if '"cost"' in line] == [2]
-    assert metrics.last(config.run.train_dir, metrics.TRAIN)['step'] == 4
