@@ -85,30 +85,9 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    batches = []
-    step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
+    step, batches = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
     shown, losses_moved = _shown(plan, step, rates[0], batches)
-    average = step.average
-    moving = averages.moving_averages(global_step, average.steps if average else None)
-    averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
-
-    def after_step(train_op):
-        # Once the update is done, so that neither races it.
-        with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [averages.move(moving, averaged)] if averaged and not average else []
-            counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
-            with tf.control_dependencies([*moved, counted]):
-                return tf.identity(global_step)
-
-    def after_average(operation):
-        with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
-            return averages.move(moving, averaged)
-
-    train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
-    train_step, *async_train_ops = [after_step(train_op) for train_op in train_ops]
-    if average:
-        average = average._replace(
-            scheduled=after_average(average.scheduled), equalise=after_average(average.equalise))
+    train_ops, average = _counted(plan, step, losses_moved, global_step, examples_seen)
     with tf.name_scope('initialise'), plan.mode.scope():
         # What a tower computes waits for its turn, and in `async` for the step. So does an initial value that the
         # network has computed in the tower.
@@ -116,7 +95,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise = [tf.variables_initializer(before), tf.global_variables_initializer()]
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
-        train_step, async_train_ops, **shown, batches=batches, step=step, average=average, global_step=global_step,
+        train_ops[0], train_ops[1:], **shown, batches=batches, step=step, average=average, global_step=global_step,
         examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
 
 
@@ -131,9 +110,10 @@ def _input(plan, global_step, examples_seen):
             examples_seen, stop, mode.synchronous, devices.tower_devices if devices.on_gpus else None)
 
 
-def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen):
-    """Builds the towers, whose batches are added to `batches`, and the update of the variables; returns the Step."""
+def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
+    """Builds the towers and the update of the variables; returns (the Step, `TrainingGraph.batches`)."""
     recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
+    batches = []
 
     def network(images, training):
         return recipe.inference(images, training, **learnt)
@@ -151,8 +131,40 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
 
     # GATE_NONE leaves out the gradients of frozen weights, which GATE_OP would compute for nothing.
     gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
-    return mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
+    step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
                       gate_gradients=gate_gradients)
+    return step, batches
+
+
+def _counted(plan, step, losses_moved, global_step, examples_seen):
+    """Builds what follows an update: moving averages and the count of examples.
+
+    Returns:
+      (for each thread the step's number, once all of it is done; the mode's `local.Average` with moving averages, or
+      None).
+    """
+    average = step.average
+    moving = averages.moving_averages(global_step, average.steps if average else None)
+    averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
+
+    def after_step(train_op):
+        # Once the update is done, so that neither races it.
+        with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
+            moved = [averages.move(moving, averaged)] if averaged and not average else []
+            counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
+            with tf.control_dependencies([*moved, counted]):
+                return tf.identity(global_step)
+
+    def after_average(operation):
+        with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
+            return averages.move(moving, averaged)
+
+    train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
+    train_ops = [after_step(train_op) for train_op in train_ops]
+    if average:
+        average = average._replace(
+            scheduled=after_average(average.scheduled), equalise=after_average(average.equalise))
+    return train_ops, average
 
 
 def _shown(plan, step, rate, batches):

@@ -15,9 +15,13 @@ from cifar10.run.folder import look
 from cifar10.settings.definition import Of, checked, fields, flag_of
 from cifar10.settings.training import GROUPS, RecipeSettings, TrainSettings, flags_of, meaningless, train_settings
 
-_LENGTH = {'max_steps', 'epochs'}
 # A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
 _DECIDED = {'num_towers'}
+# What is not taken from the run beside a setting that is given, because that says it as well. A preset is a recipe as a
+# whole: it replaces the run's, or the start is refused.
+_REPLACES = {
+    'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['precision'],
+    'preset': [*(field.name for field in fields(RecipeSettings)), 'max_steps', 'epochs', 'batch_size', 'precision']}
 _OF_ALL_TASKS = ('variable_update', 'dataset', 'image_size', 'network', 'deterministic')
 
 
@@ -43,27 +47,29 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
         return settings, _not_here(settings, given)
     values = stored.settings.flat()
     _refuse_steps(given, values, directory)
-    kept = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN} - given.keys() - _DECIDED
-    if given.get('preset', values['preset']) != values['preset']:  # a recipe as a whole is another one, or is refused
-        kept -= {field.name for field in fields(RecipeSettings)} | _LENGTH | {'batch_size', 'precision'}
-    if _LENGTH & given.keys():
-        kept -= _LENGTH
-    if 'use_fp16' in given:  # it says which precision
-        kept.discard('precision')
-    kept -= meaningless({**values, **given}).keys()
-    data_dir = values['data_dir']
-    if 'data_dir' not in given and os.path.isdir(data_dir):  # not so on another machine
-        kept.add('data_dir')
-    taken = {name: values[name] for name in kept if values[name] is not None}
-    settings = train_settings(**{**taken, **given})  # before its values are used: another version may have stored them
+    taken = _taken(values, given)
+    settings = train_settings(**{**taken, **given})
     lines = [trust.check(flag, taken[flag], directory) for flag in ('network', 'optimizer')
              if flag in taken and OWN[flag].is_own(taken[flag])]
     shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:
         lines.append(Line('taken', f"from the run: {' '.join(shown)}"))
-    if 'data_dir' not in kept | given.keys() and data_dir != settings.data.data_dir:
+    data_dir = values['data_dir']
+    if 'data_dir' not in taken.keys() | given.keys() and data_dir != settings.data.data_dir:
         lines.append(Line('not here', f"the run's --data_dir={data_dir}; now it is {settings.data.data_dir}"))
     return settings, lines
+
+
+def _taken(values, given):
+    """Returns those of the run's settings that a start takes, by their names, beside what is given."""
+    is_same_preset = given.get('preset') == values['preset']
+    replaced = {*given, *_DECIDED, *meaningless({**values, **given})}
+    for name in given.keys() - ({'preset'} if is_same_preset else set()):
+        replaced.update(_REPLACES.get(name, ()))
+    of_run = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN}
+    if os.path.isdir(values['data_dir']):  # not so on another machine
+        of_run.add('data_dir')
+    return {name: values[name] for name in of_run - replaced if values[name] is not None}
 
 
 def _refuse_steps(given, values, directory):
