@@ -90,6 +90,25 @@ def test_nothing_but_the_door_opens_a_training_session():
                       'parallel/session_config.py'}
 
 
+def test_the_folder_of_a_run_is_looked_at_in_one_file():
+    """In the rooms that know runs: what lists a folder, parses a file as JSON, or has the name of a run's record."""
+    reading, settings, records = set(), set(), set()
+    for path in FILES:
+        if room_of(path) not in ('run', 'training', 'evaluation', 'tools', 'programs'):
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        words = {ast.unparse(node) for node in nodes if isinstance(node, (ast.Attribute, ast.Constant))}
+        name = str(path.relative_to(PACKAGE))
+        if words & {'os.listdir', 'os.scandir', 'os.walk', 'glob.glob', 'glob.iglob', 'json.load'}:
+            reading.add(name)
+        if "'config.json'" in words:
+            settings.add(name)
+        if "'metrics.jsonl'" in words:
+            records.add(name)
+    assert reading == {'run/folder.py', 'evaluation/export.py'}  # the latter lists the folder that it is going to write
+    assert settings == {'run/folder.py'} and records == {'run/metrics.py'}
+
+
 def test_update_modes_know_nothing_of_images_or_networks():
     for path in (PACKAGE / 'parallel').glob('*.py'):
         assert imports_of(path) <= {'parallel', 'base'}, path
