@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -244,20 +243,3 @@ def test_what_the_first_release_kept_for_good_is_left_by_rotation_and_goes_with_
                            tower_device='cpu'))
     train(settings(max_steps=1, restart=True))
     assert not [name for name in os.listdir(folder) if 'ckpt-2' in name]
-
-
-@pytest.mark.stress
-def test_data_of_a_later_checkpoint_without_its_index_are_named(settings, tmp_path, capsys, monkeypatch):
-    train(settings(max_steps=3, save_steps=1))
-    folder = pathlib.Path(settings().run.train_dir)
-    for step in (0, 9):  # one of a step before that of the newest checkpoint changes nothing
-        shutil.copy(folder / 'model.ckpt-3.data-00000-of-00001', folder / f'model.ckpt-{step}.data-00000-of-00001')
-    config = eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), run_once=True,
-                           tower_device='cpu', num_examples=10)
-    for look in (lambda: check(settings(max_steps=4)), lambda: evaluate(config),
-                 lambda: train(settings(max_steps=4))):
-        monkeypatch.setattr(saved, '_reported', {})
-        capsys.readouterr()
-        look()
-        named, = re.findall('warning: (.*) has no index beside it, ', capsys.readouterr().out)
-        assert named == f'{folder}/model.ckpt-9.data-00000-of-00001'

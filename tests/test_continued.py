@@ -123,7 +123,7 @@ def test_a_record_that_is_none_is_refused(tmp_path, text):
     dict(preset='later'), dict(optimizer='later'), dict(optimizer=3), dict(batch_size='8')])
 def test_a_value_that_this_version_does_not_know_is_refused_in_a_line(tmp_path, changes):
     write_config(tmp_path, {**train_settings().flat(), **changes})
-    with pytest.raises(UsageError, match=f'--{next(iter(changes))}=|config.json has {next(iter(changes))}='):
+    with pytest.raises(UsageError, match=f'config.json has a setting .*--{next(iter(changes))}='):
         settings_of(dict(train_dir=str(tmp_path)))
 
 

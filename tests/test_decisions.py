@@ -88,8 +88,6 @@ STARTS = {
     'a restart': (dict(names=saved(5), run=RUN), dict(restart=True), (), '', True),
     'a restart with another seed': (dict(names=saved(5), run=RUN), dict(restart=True, seed=4), (), '', True),
     'a restart of nothing': (dict(names=[]), dict(restart=True), (), '', False),
-    'a folder in place of a file': (dict(names=['checkpoint/']), {}, (), 'checkpoint is a folder, and a run', False),
-    'the same in best': (dict(names=['best/checkpoint/']), {}, (), 'best/checkpoint is a folder', False),
 }
 
 
@@ -152,17 +150,6 @@ def test_what_killed_processes_left_is_abandoned(names, recorded, others, abando
     write(tmp_path, names, RUN, checkpoint_records(*recorded))
     paths = decisions.abandoned(look(str(tmp_path)), ours(others))
     assert [os.path.relpath(path, tmp_path) for path in paths] == sorted(abandoned)
-
-
-@pytest.mark.parametrize('path, deleted', [
-    ('model.ckpt-5', True), ('best/model.ckpt-4', True), ('model.ckpt-7', False), ('link/model.ckpt-5', True),
-    ('../model.ckpt-5', False)])
-def test_a_model_that_a_start_deletes_is_known_by_any_path(path, deleted, tmp_path):
-    folder = tmp_path / 'train'
-    write(folder, saved(5), RUN)
-    write(folder / 'best', saved(4), RUN)
-    os.symlink(folder, folder / 'link')
-    assert decisions.deletes(look(str(folder)), str(folder / path)) == deleted
 
 
 def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):

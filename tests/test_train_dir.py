@@ -221,26 +221,14 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
 
 
 @pytest.mark.parametrize('name, value', [
-    ('settings', None), ('settings', [1]), ('batch_size', '8'), ('train_dir', 5), ('restart', 0), ('classes', 10),
-    ('classes', [0, 1]), ('devices', {}), ('last_step', '2'), ('step', True), ('versions', ['TensorFlow']),
-    ('images_sha256', 5), ('network_sha256', 'abc'), ('run', ['id'])])
+    ('settings', None), ('settings', [1]), ('batch_size', '8'), ('train_dir', 5), ('restart', 0)])
 def test_a_record_that_a_person_has_spoilt_is_refused_by_name(name, value, one_step, settings):
     path = os.path.join(settings().run.train_dir, 'config.json')
     stored = json.loads(pathlib.Path(path).read_text())
     (stored if name in stored else stored['settings'])[name] = value
     pathlib.Path(path).write_text(json.dumps(stored))
-    with pytest.raises(UsageError, match=f'{path} has .*; correct it, or use another directory'):
+    with pytest.raises(UsageError, match=f'{path} has .*; correct it, use the version that wrote it, or use another'):
         look(settings().run.train_dir)
-
-
-def test_a_record_of_an_evaluation_that_a_person_has_spoilt_is_not_of_the_run(one_step, settings):
-    folder = os.path.join(settings().run.train_dir, 'eval')
-    os.mkdir(folder)
-    metrics.Metrics(folder).write(metrics.EVAL, 1, run=['another'])
-    directory = TrainDir(settings().run.train_dir)
-    with directory.locked():
-        delete_run(directory.path)
-    assert os.listdir(folder) == [metrics.NAME]
 
 
 def test_restart_leaves_the_lock_that_it_holds(one_step, settings):

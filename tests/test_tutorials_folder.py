@@ -91,22 +91,6 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
         evaluate(eval_settings(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=str(tmp_path / 'none')))
 
 
-@pytest.mark.stress
-def test_a_watching_evaluator_learns_the_id_that_a_run_gets(tutorials, settings, data_dir):
-    folder = tutorials('classic')
-
-    def done(prefix, step, classes, result):
-        if step == 2:
-            raise KeyboardInterrupt
-        with tf.Graph().as_default():
-            trainer.train(settings(train_dir=folder, network='classic', max_steps=2))
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(eval_settings(train_dir=folder, dataset='shapes', data_dir=data_dir, num_examples=50,
-                               eval_interval_secs=1), done)
-    records = metrics.read(os.path.join(folder, 'eval'), metrics.EVAL)
-    assert [record['run'] for record in records] == [None, look(folder).run.run]
-
-
 def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
     folder = tutorials('classic')
     warning = "warning: the tutorial's scripts train on cifar10, and this is --dataset=shapes\n"

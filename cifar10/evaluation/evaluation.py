@@ -48,10 +48,10 @@ def evaluate(settings: EvalSettings,
                 with reports.alone():
                     # Another run writes its settings before its checkpoints. So if the settings are still those of
                     # this run, the checkpoint was too.
-                    run_id = _same_run(look(), stored.run, settings.eval_dir)
+                    _refuse_another_run(look(), stored.run, settings.eval_dir)
                     restorer.restore(session, found)
                     result = evaluator.run(session)
-                    record = reports.add(run_id, found.step, result)
+                    record = reports.add(found.step, result)
                 # Without the lock, because a callback may evaluate too.
                 Output.current.record(record)
                 done(found.prefix, found.step, run.classes, result)
@@ -95,18 +95,17 @@ def _newer(look, last, run, settings):
             found = saved.newest(look)
             if found and found.prefix != last:
                 return found
-        _same_run(look(), run, settings.eval_dir)
+        _refuse_another_run(look(), run, settings.eval_dir)
         time.sleep(settings.eval_interval_secs)
 
 
-def _same_run(folder, run, eval_dir):
-    """Returns the id that a run has now; raises a RunError if another one has taken its place in its folder."""
-    if not folder.is_run(run):
+def _refuse_another_run(folder, run, eval_dir):
+    """Raises a RunError if another run has taken the place of one in its folder."""
+    if folder.run_id != run:
         # A restart has deleted the evaluations in the train_dir with their run.
         is_deleted = not os.path.exists(os.path.join(eval_dir, metrics.NAME))
         another = '' if is_deleted else ', with another --eval_dir'
         raise RunError(f'the run in {folder.path} was replaced or removed; start again for the new one{another}')
-    return folder.run.run if folder.run else run  # the tutorial's run gets an id where it is gone on with
 
 
 class _Reports:
@@ -117,7 +116,8 @@ class _Reports:
         self._classes = run.classes
         self._per_class = settings.per_class
         # What is evaluated and how, for every record.
-        self._evaluation = dict(data=settings.eval_data, num_examples=settings.num_examples, use_ema=run.use_ema)
+        self._evaluation = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
+                                use_ema=run.use_ema)
         make_dir(eval_dir, '--eval_dir')
         if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, run.stored.run}:
             say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
@@ -130,16 +130,16 @@ class _Reports:
         """Returns a context in which no other evaluation writes to the eval_dir."""
         return files.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
 
-    def add(self, run, step, result):
-        """Reports the Result of a step of the run with an id; returns the record."""
+    def add(self, step, result):
+        """Reports the Result of a step; returns the record."""
         say('', result.line(step))
         if self._per_class:
             if result.averaged_correct is not None:
                 say('', 'each class, without test-time averaging:')
             say_all(confusion.lines(result.confusion, self._classes))
         tensorboard.write(self.events, step, result, self._classes)
-        evaluation = dict(run=run, **self._evaluation)
-        return self._metrics.write(metrics.EVAL, step, replacing=('step', *evaluation), **result.figures, **evaluation)
+        return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
+                                   **self._evaluation)
 
 
 def _prepare_data(stored, settings, where):

@@ -25,12 +25,12 @@ class Best:
     Only a checkpoint of the same run takes its place. The caller holds the lock of the train_dir.
 
     Args:
-      train_dir: the directory of the run.
+      train_dir: of the run.
       run: the id of the run.
-      record: the record of its start, as the text of config.json.
+      record: of its start, as the text of config.json.
 
     Attributes:
-      path: the path of the folder.
+      path: of the folder.
     """
 
     def __init__(self, train_dir: str, run: str, record: str):
@@ -64,14 +64,9 @@ class Best:
         return self._folder.partial_prefix
 
     def keep(self, step: int, precision: float, **figures: Any) -> bool:
-        """Keeps the candidate if its precision is the highest so far; returns whether it is.
+        """Keeps the candidate, with its figures, if its precision is the highest so far; returns whether it is.
 
         Of two checkpoints of one step, the first is kept, because files of the same names cannot be replaced at once.
-
-        Args:
-          step: the step of the candidate.
-          precision: its precision.
-          figures: other figures to store.
 
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
@@ -109,15 +104,13 @@ class Best:
         """Returns what best.json holds, or None if there is none, or it is not this program's."""
         try:
             figures = read_json(os.path.join(self.path, FIGURES))
-            is_valid = isinstance(figures['precision'], float) and isinstance(figures['step'], int) and isinstance(
-                figures[_EVALUATION], dict) and isinstance(figures.get(_STEPS, []), list)
-        except (KeyError, TypeError, UsageError):  # it is None, or somebody else's
+            return figures if {'step', 'precision'} <= figures.keys() and figures[_EVALUATION].keys() else None
+        except (AttributeError, KeyError, UsageError):  # it is None, or somebody else's
             return None
-        return figures if is_valid else None
 
     def _is_replaceable(self):
-        """Returns whether what is in the folder belongs to this run, and nobody has trained on there."""
         found = glance(self.path)
         if stored := self._stored():
-            return stored[_EVALUATION].get('run') == self._run and metrics.NAME not in found.files
-        return not found.checkpoints and FIGURES not in found.files | found.others and not os.path.isfile(self.path)
+            is_trained_on = metrics.NAME in found.files
+            return stored[_EVALUATION].get('run') == self._run and not is_trained_on
+        return not found.checkpoints and FIGURES not in found.files

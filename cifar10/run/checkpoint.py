@@ -21,10 +21,7 @@ def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Varia
     """Returns a phrase for the first variable that a run restores and a checkpoint does not have, or None.
 
     It may lack the count of examples, as the tutorial's do, the loss scale, as those of fp32, and the state of `local`.
-
-    Args:
-      shapes: of the checkpoint's variables, by their names.
-      variables: the variables that the run saves, by their names.
+    The arguments are as for `saved.incompatibility`.
     """
     required = {name: variable for name, variable in variables.items() if not (
         name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE)}
@@ -35,9 +32,7 @@ def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Varia
 def tidy(folder: Folder, max_to_keep: int) -> None:
     """Cleans up the locked directory of a run that has ended, in case it was killed at its end.
 
-    Args:
-      folder: what is in the directory.
-      max_to_keep: how many checkpoints this start would keep; the run's own setting counts if it is more.
+    It keeps as many checkpoints as `max_to_keep` of this start says, or as the run's own if that is more.
     """
     if folder.run is None:
         return
@@ -52,8 +47,8 @@ def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> No
     If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
     Args:
-      directory: the checkpoints' directory.
-      prefixes: of the checkpoints, oldest first; at least one.
+      directory: of the checkpoints.
+      prefixes: oldest first; at least one.
       max_to_keep: how many to keep; 0: all.
     """
     directory.list_checkpoints(prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])
@@ -141,7 +136,7 @@ class Checkpoints:
         Output.current.record(record)
 
     def _proved(self, session, prefix):
-        """Returns the digest of the variables in a checkpoint, if they are those in memory; else raises an OSError."""
+        """Returns the digest of a checkpoint, if its variables are those in memory; else raises an OSError."""
         found = digest(prefix)
         if found != digest_of(session.run(self._values)):
             raise OSError('what was read back is not what is in memory')
@@ -171,7 +166,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self, step):
-        """Context for errors in writing a checkpoint, which become RunErrors unless a device was lost."""
+        """Context for errors in writing, which become RunErrors unless a device was lost."""
         try:
             with doing(f'while it writes the checkpoint of step {step:,}'):
                 yield

@@ -28,10 +28,6 @@ def refusal(folder: Folder, settings: TrainSettings, is_ours: IsOurs) -> str | N
 
     Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
     """
-    for place in filter(None, (folder, folder.best)):
-        if blocking := sorted(filter(is_of_run, place.others)):
-            return (f'{os.path.join(place.path, blocking[0])} is a folder, and a run writes or removes a file of this '
-                    'name; move it away')
     if settings.run.restart:
         return _undeletable(folder, is_ours)
     return _remains(folder) or _another_run(folder, settings, is_ours)
@@ -63,17 +59,9 @@ def deletions(folder: Folder) -> list[str]:
     if best := _best(folder):
         paths += [*_of_run(best, FIGURES), best.path]
     evaluations = folder.evaluations
-    evaluated = evaluations.evaluated if evaluations else ()
-    if folder.run and evaluated and all(run == folder.run.run for run in evaluated):
+    if evaluations.evaluated and all(run == folder.run_id for run in evaluations.evaluated):
         paths += [*_of_run(evaluations, 'lock'), evaluations.path]
     return paths + _of_run(folder)
-
-
-def deletes(folder: Folder, prefix: str) -> bool:
-    """Returns whether the deletion of the run in a folder takes a checkpoint with it."""
-    best = _best(folder)
-    deleted = [*folder.checkpoints, *(best.checkpoints if best else ())]
-    return os.path.realpath(prefix) in map(os.path.realpath, deleted)
 
 
 def abandoned(folder: Folder, is_ours: IsOurs) -> list[str]:
@@ -89,13 +77,7 @@ def abandoned(folder: Folder, is_ours: IsOurs) -> list[str]:
 
 
 def remedy(folder: Folder, is_ours: IsOurs, warm_start: bool = False) -> str:
-    """Returns what a user can do if the run in a folder is another one: delete it only where `--restart` would.
-
-    Args:
-      folder: the train_dir.
-      is_ours: tells whether this program wrote a checkpoint.
-      warm_start: whether a new run may be meant to start from the model of that one.
-    """
+    """Returns what a user can do if the run in a folder is another one; from its model a `warm_start` may be meant."""
     another = ANOTHER_DIR
     if warm_start:
         another += f' (there --warm_start={folder.path} takes the variables of this run where they fit)'
@@ -108,12 +90,12 @@ def _best(folder):
     None if it is of another run, or somebody has gone on training there.
     """
     best = folder.best
-    is_the_runs = best and best.run and folder.run and best.run.run == folder.run.run
+    is_the_runs = best and best.run and best.run_id == folder.run_id
     return best if is_the_runs and metrics.NAME not in best.files else None
 
 
 def _of_run(folder, other=''):
-    """Returns the paths of a run's files in a folder, and of one of another name, in the order of `deletions`."""
+    """Returns the paths of a run's files in a folder, and of the `other` one, in the order of `deletions`."""
     last = {LIST: -1, metrics.NAME: 1, SETTINGS: 2}
     names = sorted(name for name in folder.files if is_of_run(name) or name == other)
     return [os.path.join(folder.path, name) for name in sorted(names, key=lambda name: last.get(name, 0))]
@@ -126,8 +108,7 @@ def _undeletable(folder, is_ours):
             return (f'--restart: {folder.path} holds checkpoints, but no {SETTINGS} of this program, so they are not '
                     'deleted; use another --train_dir')
         return _remains(folder)
-    foreign = [prefix for prefix in folder.checkpoints if not is_ours(prefix)]
-    if foreign:
+    if foreign := [prefix for prefix in folder.checkpoints if not is_ours(prefix)]:
         return (f'--restart: {foreign[0]} was not written by this program, so it is not deleted; use another '
                 '--train_dir')
     return None
@@ -155,7 +136,7 @@ def _another_run(folder, settings, is_ours):
     names, why = _unlike(stored, settings)
     if not names:
         return None
-    has_ended = stored.last_step is not None and folder.last_step >= stored.last_step
+    has_ended = stored.last_step is not None and step_of(folder.checkpoints[-1]) >= stored.last_step
     offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
     was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
     return (f"{folder.given} has {'a finished' if has_ended else 'an unfinished'} {was}{why}. For "
@@ -192,12 +173,9 @@ def _phrase(values: Mapping, names):
 
 
 def _how_to_go_on(stored, has_ended, settings):
-    """Returns the end of a remedy: the command that goes on with a run, if any does.
+    """Returns the end of a remedy: the command that goes on with the stored run, if any does.
 
-    Args:
-      stored: the record of the run.
-      has_ended: whether it has its full length.
-      settings: of a start that would be another run; its length is taken if it is the longer one.
+    A run that has ended gets the length of the settings, those of another run, if that is longer.
     """
     if not has_ended:
         return f'; to continue it: {stored.command}'

@@ -24,8 +24,8 @@ def diverged(train_dir: str, step: int, what: str, repeatable: bool, remedy: str
     """Returns the error of a step with a value that is not finite.
 
     Args:
-      train_dir: the directory of the run.
-      step: the number of the step.
+      train_dir: of the run.
+      step: its number.
       what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
       repeatable: whether the step can be taken again, so that the error names the command that shows why it went wrong.
       remedy: what else to do, if anything.
@@ -40,14 +40,9 @@ def diverged(train_dir: str, step: int, what: str, repeatable: bool, remedy: str
 
 def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, repeatable: bool = True,
                       drifts: bool = False) -> None:
-    """Raises a RunError if any tower's loss in a step is not finite.
+    """Raises a RunError, as `diverged` returns it, if any tower's loss in a step is not finite.
 
-    Args:
-      step: its number.
-      losses: the towers' losses.
-      train_dir: of the run.
-      repeatable: as for `diverged`.
-      drifts: whether the towers may also have drifted too far apart between two averages.
+    If the mode `drifts`, the towers may also have drifted too far apart between two averages.
     """
     for k, loss in enumerate(losses):
         if not math.isfinite(loss):
@@ -57,11 +52,7 @@ def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, repeat
 
 @contextlib.contextmanager
 def plain_errors(train_dir: str | None = None) -> Iterator[None]:
-    """Context that turns errors of TensorFlow into RunErrors, which are one line.
-
-    Args:
-      train_dir: the directory whose newest checkpoint the line names, so that the user knows where the run goes on.
-    """
+    """Context that turns errors of TensorFlow into RunErrors: a line, with the newest checkpoint of a train_dir."""
     try:
         yield
     except tf.errors.OpError as error:

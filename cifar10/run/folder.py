@@ -43,7 +43,6 @@ class Folder(NamedTuple):
       path: of the folder, which need not exist.
       flag: the flag that gives it, for messages.
       files: the names of the regular files in it.
-      others: the names of all else in it, such as folders.
       checkpoints: the prefixes of the checkpoints, oldest step first.
       run: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
@@ -55,7 +54,6 @@ class Folder(NamedTuple):
     path: str
     flag: str = 'train_dir'
     files: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
     checkpoints: tuple[str, ...] = ()
     run: RunRecord | None = None
     starts: tuple[Mapping[str, Any], ...] = ()
@@ -70,15 +68,9 @@ class Folder(NamedTuple):
         return f'--{self.flag}={self.path}'
 
     @property
-    def last_step(self) -> int:
-        """The step of the newest checkpoint; -1 if there is none."""
-        return max(map(step_of, self.checkpoints), default=-1)
-
-    @property
-    def newer_without_index(self) -> list[str]:
-        """The data files of checkpoints that lack their index and have later steps than those that exist."""
-        return [os.path.join(self.path, name) for name in sorted(self.files)
-                if '.data-' in name and (step_without_index(name) or 0) > self.last_step]
+    def run_id(self) -> str | None:
+        """The id of the run; None if there is no record of it."""
+        return self.run.run if self.run else None
 
     @property
     def incomplete(self) -> str | None:
@@ -103,17 +95,6 @@ class Folder(NamedTuple):
         """Returns the record of the start that took a step; the newest one if there is none of that step."""
         took = [record for record in self.started if record.step < step]
         return took[-1] if took else self.run
-
-    def is_run(self, run: str | None) -> bool:
-        """Returns whether the run here is the one with an id.
-
-        Args:
-          run: the id; None is a run without a record, as the tutorial's scripts leave it. Its first resume records it,
-            with an id, and it is still the same run.
-        """
-        if self.run is None or run is not None:
-            return run == (self.run.run if self.run else None)
-        return (self.starts[0]['step'] if self.starts else self.run.step) > 0
 
 
 def look(path: str, flag: str = 'train_dir') -> Folder:
@@ -151,12 +132,10 @@ def glance(path: str, flag: str = 'train_dir') -> Folder:
     # A checkpoint is there once its index is; one of TensorFlow's V1 format is one file without a suffix.
     prefixes = [os.path.join(path, name) for name in {name.removesuffix('.index') for name in regular}
                 if re.fullmatch(rf'{re.escape(CHECKPOINT)}-[0-9]+', name)]
-    return Folder(path, flag, regular, frozenset(entry.name for entry in entries) - regular,
-                  tuple(sorted(prefixes, key=step_of)))
+    return Folder(path, flag, regular, tuple(sorted(prefixes, key=step_of)))
 
 
 def _config(path):
-    """Returns the newest record of the run in a folder, which config.json holds, or None if there is none."""
     path = os.path.join(path, SETTINGS)
     try:
         values = read_json(path)
@@ -191,7 +170,6 @@ def is_of_run(name: str) -> bool:
 
 
 def _is_of_checkpoint(name):
-    """Returns whether a file is named like one of a checkpoint, or is TensorFlow's list of them."""
     return name == LIST or bool(re.fullmatch(_OF_CHECKPOINT, name))
 
 

@@ -73,14 +73,13 @@ class Progress(Reporter):
             self._begin = None
 
     def _report(self, step):
-        """Prints and records a step with the newest figures."""
         examples_per_sec, sec_per_step = self._rate.measure(step)
         self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in self._figures.items()},
                           images_per_sec=examples_per_sec, **self._constants, **self._mean_seconds())
         self._print(step, self._figures, examples_per_sec, sec_per_step)
 
     def _mean_seconds(self):
-        """Returns the figure of each tower's mean seconds since it was last asked, to the microsecond, if any."""
+        """Returns the figure of each tower's mean seconds since the last call, to the microsecond, if any."""
         means = np.round(self._tower_seconds / np.maximum(self._timed_steps, 1), 6).tolist()
         self._tower_seconds, self._timed_steps = 0.0, 0
         return dict(tower_seconds=means) if means else {}  # 0.0 if it saw no step since

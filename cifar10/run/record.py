@@ -6,18 +6,16 @@ kind `start` for each start that took some of the run's steps.
 import json
 import os
 import shlex
-import types
-import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, OWN, Registry
-from cifar10.settings.definition import Of, fields
+from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
-_MEND = 'correct it, or use another directory'
+_MEND = 'correct it, use the version that wrote it, or use another directory'
 
 
 class RunRecord(NamedTuple):
@@ -77,16 +75,11 @@ class RunRecord(NamedTuple):
         if missing:
             raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
                              'version, or another directory')
-        for field in fields(*GROUPS):
-            choices, value = field.metadata['choices'], settings[field.name]
-            if value is not None and not _fits(value, field.type):
-                raise UsageError(f'{path} has {field.name}={json.dumps(value)[:40]}; {_MEND}')
-            if choices and value is not None and value not in choices:
-                raise UsageError(f'{path} has {field.name}={value}, which this version does not know; use the version '
-                                 'that trained the run')
-        for name, value in facts.items():
-            if not _fits(value, cls.__annotations__[name]):
-                raise UsageError(f'{path} has {name}={json.dumps(value)[:40]}; {_MEND}')
+        try:
+            checked(GROUPS, {field.name: value for field in fields(*GROUPS)
+                             if (value := settings[field.name]) is not None})
+        except UsageError as error:
+            raise UsageError(f'{path} has a setting that this version does not take: {error}; {_MEND}') from error
         facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
         return cls(completed(settings), **facts)
 
@@ -110,26 +103,17 @@ class RunRecord(NamedTuple):
         return {name: value for name, value in values.items() if name not in ('run', 'train_dir')}
 
     def difference_to(self, now: Mapping[str, Any]) -> dict[str, str]:
-        """Compares the record with what would be recorded now.
+        """Returns phrases such as 'seed=0 (now 5)', by their names, for what would be recorded otherwise now.
 
         Args:
           now: names as in `flat` -> values. What the record does not have is not compared.
-
-        Returns:
-          name -> a phrase such as 'seed=0 (now 5)', for each that has changed.
         """
         before = self.flat()
         return {name: _phrase(name, before[name], value) for name, value in now.items()
                 if name in before and _identity(name, before[name]) != _identity(name, value)}
 
     def refuse_another(self, now: Mapping[str, Any], where: str, remedy: str) -> None:
-        """Raises a UsageError if a recorded value differs now.
-
-        Args:
-          now: as in `difference_to`.
-          where: the run's directory, after the flag that names it.
-          remedy: what to do.
-        """
+        """Raises a UsageError if a recorded value differs now, as `difference_to` tells; `where` is `Folder.given`."""
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
@@ -141,11 +125,7 @@ class RunRecord(NamedTuple):
                              'were moved, give --dataset=NEW_FOLDER')
 
     def code_changes(self, **names: str) -> list[str]:
-        """Returns a warning for each own network or optimizer whose file has changed since the run last used it.
-
-        Args:
-          names: the present values of the settings `network` and `optimizer`.
-        """
+        """Returns a warning for each own `network` or `optimizer` whose file has changed since the run last used it."""
         from cifar10.base import own_code  # which imports TensorFlow
         lines = []
         for flag, name in names.items():
@@ -166,17 +146,6 @@ def text(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ' '.join(value)
     return str(value)[:12] if name.endswith('sha256') else str(value)
-
-
-def _fits(value, kind):
-    """Returns whether a value of JSON may stand for one of a type, or of a union of them."""
-    if isinstance(kind, types.UnionType):
-        return any(_fits(value, each) for each in typing.get_args(kind))
-    allowed = {float: (int, float), tuple: (list, tuple)}
-    origin = typing.get_origin(kind) or kind
-    if not isinstance(value, allowed.get(origin, origin)) or isinstance(value, bool) != (origin is bool):
-        return False
-    return origin is not tuple or all(isinstance(each, str) for each in value)
 
 
 def _phrase(name, before, now):

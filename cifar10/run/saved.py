@@ -4,7 +4,6 @@ The tutorial's variables have the same names. But its global_step is a float32, 
 settings are stored.
 """
 import errno
-import glob
 import hashlib
 import os
 import time
@@ -23,8 +22,8 @@ from cifar10.run.folder import CHECKPOINT, LIST, Folder, exists, glance
 
 _RETRY_SECS = 0.5
 
-# Corrupt checkpoints and files without an index that this process has reported, with the cause. A watching evaluator
-# looks for checkpoints again and again, and reports each of them only once.
+# Corrupt checkpoints that this process has reported, with the cause. A watching evaluator looks for checkpoints again
+# and again, and reports each of them only once.
 _reported = {}
 
 
@@ -65,18 +64,13 @@ def newest(look: Callable[[], Folder]) -> Saved | None:
     """Returns the newest checkpoint that can be read completely, or None.
 
     A corrupt checkpoint (a full disk, a broken copy) is reported once, in a line. One that a trainer removes
-    while it is being read, because there are newer ones, is not corrupt.
-
-    Args:
-      look: function that returns what is in its folder, whenever it is called.
+    while it is being read, because there are newer ones, is not corrupt; so `look` is called again.
     """
     corrupt, folder = set(), look()
     while candidates := [prefix for prefix in folder.checkpoints if prefix not in corrupt]:
         prefix = candidates[-1]
         try:
-            found = read(prefix)
-            _report_newer(folder, look, prefix)
-            return found
+            return read(prefix)
         except Unreadable:
             time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
         folder = look()
@@ -87,18 +81,6 @@ def newest(look: Callable[[], Folder]) -> Saved | None:
                 then = '; looking for an earlier one' if candidates[1:] else ''
                 say('warning', f'{prefix} cannot be read ({cause}){then}')
     return None
-
-
-def _report_newer(folder, look, prefix):
-    """Says once that there are data of a later checkpoint than the newest one, but no index of it."""
-    if set(folder.newer_without_index) <= _reported.keys():
-        return
-    time.sleep(_RETRY_SECS)  # the trainer may be about to write the index, or to remove the rest
-    for path in look().newer_without_index:
-        if path not in _reported:
-            _reported[path] = 'no index'
-            say('warning', f'{path} has no index beside it, as after an interrupted save or an incomplete copy, so it '
-                           f'is passed over; the newest checkpoint is {prefix}')
 
 
 def newest_of_run(folder: Folder) -> Saved | None:
@@ -136,24 +118,26 @@ def named(flag: str, given: str, others: str = '') -> Saved:
       others: what else the flag takes, for the message, such as 'a directory, or '.
     """
     prefix = given.removesuffix('.index')
-    if not exists(prefix):
-        if os.path.basename(prefix) == LIST and os.path.isfile(prefix):
-            raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
-        why = f', because {prefix}.index is missing' if glob.glob(glob.escape(prefix) + '.data-*') else ''
-        folder = given if os.path.isdir(given) else os.path.dirname(prefix)
-        found = glance(folder).checkpoints or others_in(folder)
-        raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
-                         f"{found[-1] if found else os.path.join(folder, f'{CHECKPOINT}-1000')}")
-    try:
-        return read(prefix)
-    except Unreadable as error:
-        raise UsageError(f'--{flag}={given} cannot be read ({error}); give another checkpoint') from error
+    if exists(prefix):
+        try:
+            return read(prefix)
+        except Unreadable as error:
+            raise UsageError(f'--{flag}={given} cannot be read ({error}); give another checkpoint') from error
+    folder, name = (given, '') if os.path.isdir(given) else os.path.split(prefix)
+    found = glance(folder, flag)
+    if name == LIST and name in found.files:
+        raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
+    is_half = any(each.startswith(f'{name}.data-') for each in found.files)
+    why = f', because {prefix}.index is missing' if is_half else ''
+    example = [os.path.join(folder, f'{CHECKPOINT}-1000'), *others_in(found), *found.checkpoints][-1]
+    raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
+                     f'{example}')
 
 
-def others_in(path: str) -> list[str]:
+def others_in(folder: Folder) -> list[str]:
     """Returns the prefixes of the checkpoints in a folder that can be read and have other names than those of a run."""
-    found = glob.glob(os.path.join(glob.escape(path), '*.index'))
-    prefixes = {prefix.removesuffix('.index') for prefix in found} - set(glance(path).checkpoints)
+    prefixes = {os.path.join(folder.path, name.removesuffix('.index')) for name in folder.files
+                if name.endswith('.index')} - set(folder.checkpoints)
     return [prefix for prefix in sorted(prefixes) if corruption(prefix) is None]
 
 
@@ -211,11 +195,7 @@ def digest(prefix: str) -> str:
 
 
 def digest_of(values: Mapping[str, np.ndarray]) -> str:
-    """Returns the SHA-256 of variables, as hexadecimal digits; the types and shapes of their values count as well.
-
-    Args:
-      values: arrays by the names of the variables; their order does not matter.
-    """
+    """Returns the SHA-256 of variables, whatever their order, in hexadecimal digits; types and shapes count as well."""
     sha256 = hashlib.sha256()
     for name, value in sorted(values.items()):
         array = np.asarray(value)
@@ -244,11 +224,11 @@ def reader(prefix: str) -> Any:
 
 
 def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns a phrase for the first variable that does not fit a checkpoint, or None if all fit.
+    """Returns a phrase for the first variable, by its name in a checkpoint, that does not fit it; None if all fit.
 
     Args:
       shapes: of the checkpoint's variables, by their names.
-      variables: name in the checkpoint -> variable.
+      variables: by their names in the checkpoint.
     """
     for name, variable in sorted(variables.items()):
         if name not in shapes:

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.errors import RunError, describe_os_error, reason
-from cifar10.run.folder import EVENTS_SUFFIX
+from cifar10.run.folder import EVENTS_SUFFIX, glance
 from cifar10.run.reporter import Rate, Reporter, summary_due
 from cifar10.run.summaries import TRAIN
 
@@ -83,7 +83,7 @@ def _new_name(directory):
     TensorBoard reads files in the order of their names, so it is behind all that are there, though the clock may be
     behind or two files be made in one second.
     """
-    found = filter(None, map(_SECONDS.match, os.listdir(directory)))
+    found = filter(None, map(_SECONDS.match, glance(directory).files))
     second = max([int(time.time()), *(int(name[1].ljust(10, '0')) + 1 for name in found)])
     return f'events.out.tfevents.{second:010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}'
 

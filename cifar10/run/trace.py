@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
+from cifar10.run.folder import glance
 from cifar10.run.reporter import Reporter
 
 
@@ -33,7 +34,7 @@ class Trace(Reporter):
 
     def drop_after(self, step: int) -> None:
         """Removes the traces with steps after `step`, which are repeated."""
-        for name in os.listdir(self._folder):
+        for name in glance(self._folder).files:
             if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
                 os.remove(os.path.join(self._folder, name))
 

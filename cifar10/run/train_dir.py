@@ -15,7 +15,7 @@ from cifar10.base.console import say
 from cifar10.base.directories import make_dir
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.signals import is_stopped
-from cifar10.run.folder import CHECKPOINT, LIST, PROGRAM, SETTINGS, parts, written_by
+from cifar10.run.folder import CHECKPOINT, LIST, PROGRAM, SETTINGS, glance, parts, written_by
 from cifar10.run.record import RunRecord
 
 _LOCK = 'lock'
@@ -23,11 +23,7 @@ _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they 
 
 
 class TrainDir:
-    """The directory of a training run; it need not exist yet.
-
-    Args:
-      path: of the directory.
-    """
+    """The directory of a training run; it need not exist yet."""
 
     def __init__(self, path: str):
         self.path = path
@@ -46,9 +42,7 @@ class TrainDir:
     def begin(self, record: RunRecord, run: str | None = None) -> tuple[str, str]:
         """Writes the record of a start and the id of its run; returns (the id, both as JSON text).
 
-        Args:
-          record: of the start.
-          run: the id of the run that the start goes on with; None for a new run, which gets one.
+        A new run has no id yet, and gets one.
         """
         run = run or secrets.token_hex(8)
         text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
@@ -105,7 +99,7 @@ class TrainDir:
                 yield
             except BaseException:
                 is_only_ours = not self._lock.missing and not self._lock.is_lost()
-                if is_only_ours and os.listdir(self.path) == [_LOCK]:
+                if is_only_ours and glance(self.path).files == {_LOCK}:
                     os.remove(self._lock_path)
                     files.remove_empty(self.path, first)
                 raise

@@ -212,7 +212,7 @@ def _space_for_checkpoints(checked, variables):
     """Checks that there is space for checkpoints of some variables, beside the data set."""
     needed = start.space_for_checkpoints(checked, variables)
     path = checked.folder.path
-    yield _free(path, needed.what)
+    yield _free(path, needed[-1])
     num_bytes, disk = checked.for_data
     yield from start.check_space(needed, path, num_bytes if disk == _disk(path) else 0)
 

@@ -7,12 +7,11 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
-from cifar10.base.directories import BEST, check_dir, refuse_of_others
+from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import shortage
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, UPDATE_MODES
@@ -24,7 +23,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus, session_config
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import decisions, saved
-from cifar10.run.folder import Folder, exists, glance, look
+from cifar10.run.folder import Folder, exists, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TowerSettings, TrainSettings
@@ -130,7 +129,7 @@ def offering_shapes(start: Start) -> Iterator[None]:
     try:
         yield
     except DownloadError as error:
-        if start.settings.run.warm_start or glance(start.settings.run.train_dir).checkpoints:
+        if start.settings.run.warm_start or start.folder.checkpoints:
             raise
         raise UsageError(f'{error}, or use --dataset=shapes --train_dir=/tmp/shapes, '
                          'which needs no network') from error
@@ -140,16 +139,13 @@ def check_directory(start: Start) -> list[str]:
     """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     path = start.settings.run.train_dir
     given = f'--train_dir={path}'
-    if exists(path) and not os.path.isfile(path) and not glance(path).checkpoints:
-        raise UsageError(f'{given} is a checkpoint; give the directory that contains it')
     refuse_of_others(path, given)
     check_dir(path, '--train_dir')
     TrainDir(path).refuse_another_process()
-    best = os.path.join(path, BEST)
-    if start.settings.reports.keep_best and os.path.islink(best) and not os.path.exists(best):
-        raise UsageError(f'--keep_best: {best} is a link to nothing; make the folder that it leads to, or remove it')
     _refuse_among_images(path, start.settings.data.dataset)
-    start.look()
+    folder = start.look()
+    if exists(path) and not folder.checkpoints:
+        raise UsageError(f'{given} is a checkpoint; give the directory that contains it')
     return []
 
 
@@ -167,11 +163,8 @@ def _refuse_among_images(train_dir, dataset):
 
 def find_images(start: Start) -> list[str]:
     """Checks that the images of a run that goes on are where it had them, if they are the user's own."""
-    folder = start.folder
-    if folder is None:  # in a check, before `check_directory`
-        with contextlib.suppress(UsageError):  # which that raises
-            folder = look(start.settings.run.train_dir)
-    if folder and folder.run and folder.run.settings.data.dataset == start.settings.data.dataset:
+    folder = start.folder = start.folder or look(start.settings.run.train_dir)  # in a check, no stage has looked yet
+    if folder.run and folder.run.settings.data.dataset == start.settings.data.dataset:
         folder.run.refuse_moved_images(folder.path)
     return []
 
@@ -191,42 +184,26 @@ def find_checkpoint(start: Start) -> list[str]:
 def refuse_other_images(start: Start) -> list[str]:
     """Checks that a resumed run was trained on as many images of the same classes.
 
-    Changed images are only reported; they may have been repaired. Where a user's own images have not been read yet,
-    each file counts as one: there are up to as many images.
+    Changed images are only reported; they may have been repaired. Of a user's own images that have not been read yet,
+    only the classes are known.
     """
     folder, stored = start.folder, start.folder.run
     if stored is None or not start.plan.checkpoint:
         return []
-    data, are_read = start.data, os.path.isdir(start.data.folder)
+    data = start.data
     where, remedy = folder.given, decisions.remedy(folder, saved.is_ours, warm_start=True)
     stored.refuse_another(dict(classes=data.classes), where, remedy)
-    if not are_read and stored.examples is not None and data.count > stored.examples:
-        return [Line('unread', f'{data.count:,} files for training, and the run has {stored.examples:,} images: unless '
-                               f'the other {data.count - stored.examples:,} cannot be read, the start is refused')]
-    stored.refuse_another(dict(examples=data.count), where, remedy)
-    if not are_read:
+    if not os.path.isdir(data.folder):
         return []
-    digests = {'training': dict(images_sha256=start.data.digest()),
+    stored.refuse_another(dict(examples=data.count), where, remedy)
+    digests = {'training': dict(images_sha256=data.digest()),
                'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)
             for part, digest in digests.items() if stored.difference_to(digest)]
 
 
-class Space(NamedTuple):
-    """The space that the checkpoints of a run need on the disk of its train_dir.
-
-    Attributes:
-      one: bytes of a checkpoint.
-      all: bytes of those that there will be at a time, without what is there already.
-      what: a phrase that says so.
-    """
-    one: int
-    all: int
-    what: str
-
-
-def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> Space:
-    """Returns the space for checkpoints of some variables, beside what is in the train_dir already."""
+def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tuple[int, int, str]:
+    """Returns (bytes of a checkpoint of some variables, bytes of all that will be added, a phrase that says so)."""
     plan = start.plan
     reports = plan.settings.reports
     size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
@@ -240,24 +217,21 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> Spa
     if reports.keep_best:
         count += 2  # the best so far, and one that may be better
         limit += ', --keep_best'
-    return Space(size, size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}')
+    return size, size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}'
 
 
-def check_space(space: Space, train_dir: str, others: int = 0) -> list[str]:
-    """Checks that the disk has room for a checkpoint; returns a warning if it has none for all of them.
+def check_space(space: tuple[int, int, str], train_dir: str, others: int = 0) -> list[str]:
+    """Raises a UsageError if the disk has no room for a checkpoint; returns a warning if it has none for all of them.
 
     What is free changes while a run goes on, so only what it needs to begin with must be there.
 
     Args:
-      space: of the checkpoints.
-      train_dir: the directory.
+      space: what `space_for_checkpoints` returned.
+      train_dir: where they will be.
       others: bytes that the start would write to the same disk before.
-
-    Raises:
-      UsageError: there is no room for one.
     """
-    where = train_dir, '--train_dir'
-    if problem := shortage(*where, space.one, space.what, others):
+    one, added, what = space
+    if problem := shortage(train_dir, '--train_dir', one, what, others):
         raise UsageError(problem)
-    problem = shortage(*where, space.all, space.what, others)
+    problem = shortage(train_dir, '--train_dir', added, what, others)
     return [Line('warning', problem)] if problem else []

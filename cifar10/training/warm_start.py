@@ -33,7 +33,7 @@ def take_model(start: Start) -> list[str]:
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
     if given:
         found = find(given)
-        if decisions.deletes(start.folder, found.prefix):  # which a start without a checkpoint does
+        if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, decisions.deletions(start.folder)):
             raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this start '
                              'deletes; use another --train_dir')
         values, taken = fitting(found, variables)
@@ -61,7 +61,8 @@ def find(given: str) -> saved.Saved:
     if not is_dir:
         found = saved.named('warm_start', given, folders)
     elif (found := saved.newest(lambda: glance(given))) is None:
-        others, missing = saved.others_in(given), glance(given).incomplete
+        folder = glance(given)
+        others, missing = saved.others_in(folder), folder.incomplete
         problem = f'{missing}, or' if missing and not others else 'holds no model.ckpt-<step> that can be read;'
         example = f', such as {others[-1]}' if others else ''
         raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint{example}')
@@ -83,43 +84,38 @@ def fitting(found: saved.Saved, variables: Mapping[str, tf.Variable]) -> tuple[d
     Raises:
       UsageError: none fits, or one has a value that is not finite.
     """
-    prefix, shapes = found.prefix, found.shapes
-    values, misfits, mistyped, missing = {}, [], [], []
-    averaged = False
+    prefix, values = found.prefix, {}
+    left = {'of another type there': [], 'of another shape there': [], 'not there': []}
     for name, variable in variables.items():
-        source = next((source for source in (name + AVERAGE, name) if source in shapes), None)
-        if source is None:
-            missing.append(name)
+        source = name + AVERAGE if name + AVERAGE in found.values else name
+        if why := _misfit(found.values.get(source), variable):
+            left[why].append(name)
             continue
-        # A type may become another one of the same kind, floating or not.
-        kind, wanted = tf.as_dtype(found.values[source].dtype), variable.dtype.base_dtype
-        converts = kind == wanted or (kind.is_floating and wanted.is_floating)
-        if shapes[source] != variable.shape.as_list():
-            misfits.append(name)
-        elif not converts:
-            mistyped.append(name)
-        else:
-            values[name] = found.values[source].astype(variable.dtype.as_numpy_dtype)
-            if not np.isfinite(values[name]).all():
-                raise UsageError(f'--warm_start={prefix} has values of {name} that are not finite; give another '
-                                 'checkpoint')
-            averaged |= source != name
+        values[name] = found.values[source].astype(variable.dtype.as_numpy_dtype)
+        if not np.isfinite(values[name]).all():
+            raise UsageError(f'--warm_start={prefix} has values of {name} that are not finite; give another checkpoint')
     if not values:
         example = next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
         raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as {example}; '
                          'give a checkpoint of a similar network')
+    averaged = any(name + AVERAGE in found.values for name in values)
     text = f"{len(values)} of {len(variables)} variables{', as moving averages,' * averaged} from {prefix}"
-    if mistyped:
-        text += f'; of another type there: {listed(mistyped)}'
-    if misfits:
-        text += f'; of another shape there: {listed(misfits)}'
-    if missing:
-        text += f'; not there: {listed(missing)}'
-    return values, text
+    return values, text + ''.join(f'; {why}: {listed(names)}' for why, names in left.items() if names)
+
+
+def _misfit(value, variable):
+    """Returns why a variable cannot start with a value, as a phrase; None if it can."""
+    if value is None:
+        return 'not there'
+    if list(np.shape(value)) != variable.shape.as_list():
+        return 'of another shape there'
+    # A type may become another one of the same kind, floating or not.
+    kind, wanted = tf.as_dtype(value.dtype), variable.dtype.base_dtype
+    return None if kind == wanted or kind.is_floating and wanted.is_floating else 'of another type there'
 
 
 def _other_classes(given, prefix, classes):
-    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
+    """Returns a warning if the last layer is for as many classes that are others, or in another order."""
     with contextlib.suppress(UsageError):  # what another program has stored
         stored = look(os.path.dirname(prefix)).run
         if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
