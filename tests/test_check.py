@@ -284,7 +284,7 @@ def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(
 
     def look():
         start = Start(settings(**flags))
-        trainer.take(start, (choose_devices, expect_data, *trainer.PLANNING))
+        trainer.go_through(start, (choose_devices, expect_data, *trainer.PLANNING))
         return refuse_other_images(start)
     files('cat', 'dog')
     train(settings(**flags, max_steps=1))

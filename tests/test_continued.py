@@ -137,14 +137,6 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     assert settings_of(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 
 
-def test_a_task_that_does_not_see_the_run_names_the_flags_that_it_needs(tmp_path):
-    hosts = dict(worker_hosts='a:1,b:1', job_name='worker', train_dir=str(tmp_path / 'none'), dataset='shapes')
-    line, = settings_of(dict(hosts, task_index=1))[1]
-    assert line.endswith('needs its --image_size, --network, --variable_update, --deterministic')
-    assert settings_of(dict(hosts, task_index=0))[1] == []
-    assert settings_of(dict(hosts, task_index=1, train_dir=str(tmp_path)))[1] == []
-
-
 @pytest.mark.parametrize('explicit', [pytest.param(False, marks=pytest.mark.stress), True])
 def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(data_dir, tmp_path, explicit):
     machine = dict(data_dir=data_dir, tower_device='cpu')

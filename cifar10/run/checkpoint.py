@@ -8,11 +8,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import doing
 from cifar10.base.console import Output
-from cifar10.base.errors import RunError, UsageError, listed, reason
+from cifar10.base.errors import RunError, listed, reason
 from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
 from cifar10.run import decisions, metrics
 from cifar10.run.failures import describe_latest, diverged
-from cifar10.run.folder import KEPT, Folder, glance, look, step_of
+from cifar10.run.folder import KEPT, Folder, glance, step_of
 from cifar10.run.saved import Saved, digest, digest_of, incompatibility, is_ours, newest
 from cifar10.run.train_dir import TrainDir, remove
 
@@ -69,9 +69,6 @@ class Checkpoints:
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
-
-    Raises:
-      UsageError: `start` is a checkpoint of another network or optimizer.
     """
 
     def __init__(self, directory: TrainDir, start: Saved | None, max_to_keep: int, log: metrics.Metrics,
@@ -90,10 +87,6 @@ class Checkpoints:
             self._values = {v.op.name: v.read_value() for v in variables}
             self._finite = {name: tf.reduce_all(tf.is_finite(value)) for name, value in self._values.items()
                             if value.dtype.is_floating}
-        if start and (found := misfit(start.shapes, {variable.op.name: variable for variable in variables})):
-            # Not `directory`, which is another one where a start is only tried.
-            remedy = decisions.remedy(look(os.path.dirname(start.prefix)), is_ours, warm_start=True)
-            raise UsageError(f'{start.prefix} {found}; {remedy}')
 
     def resume(self) -> dict[str, np.ndarray] | None:
         """Returns the variables that the run goes on from, or None without a checkpoint."""

@@ -78,13 +78,16 @@ class Folder(NamedTuple):
 
         Otherwise None. Data without an index may be what a kill left of a run's first checkpoint, which was not listed.
         """
-        names = sorted((name == LIST, name) for name in self.files if _is_of_checkpoint(name))
-        if self.checkpoints or not names or LIST not in self.files and self.run:
+        names = sorted(name for name in self.files if re.fullmatch(_OF_CHECKPOINT, name))
+        if LIST in self.files:
+            names.append(LIST)
+        elif self.run:
             return None
-        name = names[0][1]
-        prefix = re.match(rf'{re.escape(CHECKPOINT)}-\d+', name)
+        if self.checkpoints or not names:
+            return None
+        prefix = re.match(rf'{re.escape(CHECKPOINT)}-\d+', names[0])
         index = f"{prefix[0] if prefix else f'{CHECKPOINT}-<step>'}.index"
-        return f'holds {name}, but no {index}, so no checkpoint can be read; copy what is missing'
+        return f'holds {names[0]}, but no {index}, so no checkpoint can be read; copy what is missing'
 
     @property
     def started(self) -> list[RunRecord]:
@@ -167,10 +170,6 @@ def read_json(path: str) -> Any:
 def is_of_run(name: str) -> bool:
     """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
     return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{re.escape(STACKS)}|{_EVENTS}|{_UNFINISHED}', name))
-
-
-def _is_of_checkpoint(name):
-    return name == LIST or bool(re.fullmatch(_OF_CHECKPOINT, name))
 
 
 def exists(prefix: str) -> bool:

@@ -57,11 +57,7 @@ class RunRecord(NamedTuple):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: str) -> 'RunRecord':
-        """Returns the record that a file holds as JSON.
-
-        Args:
-          values: what `to_json` returned, perhaps with other values beside it.
-          path: of the file, for messages.
+        """Returns the record in the file at `path`; its values are what `to_json` returned, and perhaps others.
 
         Raises:
           UsageError: something is missing, or this version does not know it.

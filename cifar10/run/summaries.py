@@ -60,10 +60,7 @@ def means(step: Step) -> dict[str, tf.Tensor]:
 def averaged_losses(means: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Operation]:
     """Builds moving averages of each loss and of their total over the steps, as the tutorial does.
 
-    They are not saved: each session begins anew.
-
-    Args:
-      means: the means over the towers, as the function `means` returns them.
+    They are not saved: each session begins anew. `means` is what the function of this name returns.
 
     Returns:
       ({tag after 'train/': the moving average including this step, float32 scalar}, the operation that stores

@@ -188,8 +188,9 @@ def _first_step(checked):
     plan = checked.plan
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
     yield from _space_for_checkpoints(checked, run.saved.values())
+    start.refuse_misfit(checked, run.saved)
     with tempfile.TemporaryDirectory() as folder:
-        with run.adding():  # compares the variables; it writes nothing, or only to the folder
+        with run.adding():  # it writes nothing, or only to the folder
             checkpoints = checkpoint.Checkpoints(
                 TrainDir(folder), checked.restored, 1, metrics.Metrics(folder), repeatable=False)
         if checked.problems:

@@ -115,9 +115,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
         ended = take_part(given, termination, trainer.train)
     if ended is None:
         return None
-    evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
     checkpoint, step, finished = ended
-    return TrainResult(step, checkpoint, finished, _figures(figures), _figures(evaluation), tuple(output.notes))
+    figures, evaluation = (_newest(given.run.train_dir, kind) for kind in (metrics.TRAIN, metrics.EVAL))
+    return TrainResult(step, checkpoint, finished, figures, evaluation, tuple(output.notes))
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
@@ -160,9 +160,10 @@ def _refuse(settings, names, script):
             raise UsageError(f'--{name} is for the command line; use python {script} --{name}')
 
 
-def _figures(record):
-    """Returns the figures of a record, or of None."""
-    return {name: value for name, value in (record or {}).items() if name != 'kind'}
+def _newest(train_dir, kind):
+    """Returns the figures of the newest record of a kind; {} if there is none."""
+    record = metrics.last(train_dir, kind) or {}
+    return {name: value for name, value in record.items() if name != 'kind'}
 
 
 @contextlib.contextmanager
@@ -198,7 +199,7 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     Args:
       settings: of the run.
       termination: handles the signals that end the run; or None.
-      train: function with the parameters of `training.train`.
+      train: function with the parameters of `trainer.train`.
 
     Returns:
       What `train` returns; None in a task that does not call it.
@@ -212,15 +213,14 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.training.start import Start, check_network, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         session_config.turn_on_determinism()
-    local, files = devices.Devices((), on_gpus=False), ()
-    if cluster.job == 'worker':
-        check_network(Start(settings))
-        local = local_devices(settings.towers)
-        files = records.prepared(settings.data).files
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
+    local, files = devices.Devices((), on_gpus=False), ()
     flags = dict(variable_update=towers.variable_update, deterministic=str(session_config.is_deterministic()).lower(),
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
+        check_network(Start(settings))
+        local = local_devices(towers)
+        files = records.prepared(data).files
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size)
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
                             not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags)

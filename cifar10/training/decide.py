@@ -51,7 +51,6 @@ def remark(start: Start) -> list[str]:
 
 
 def _refuse_impossible(plan):
-    """Raises a UsageError if a run cannot be trained as planned."""
     if plan.recipe.total_examples == 0:
         raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
                          'give more')
@@ -61,7 +60,7 @@ def _refuse_impossible(plan):
 
 
 def _with_length(plan, restored):
-    """Returns a plan with its last step, which follows from the examples that are left if its length is in epochs."""
+    """Returns a plan whose last step follows from the examples that are left, if its length is in epochs."""
     if plan.recipe.total_examples is None:
         return plan
     seen = restored.examples_seen if restored else 0
@@ -91,7 +90,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
         before = {**before, 'num_towers': count}
     defaults = dict(
         num_towers=count, batch_size=PRESETS[recipe.preset]['batch_size'],
-        precision='bf16' if hardware_has('bf16', devices.on_gpus) else 'fp32',
+        precision='bf16' if _hardware_has_bf16(devices.on_gpus) else 'fp32',
         learning_rate=None, auxiliary_learning_rate=None)
     if not OPTIMIZERS.is_own(recipe.optimizer):
         rates = default_rates(recipe.preset, recipe.optimizer)
@@ -103,10 +102,9 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
     return settings.replace(**values, **{name: -(-given[name] // every) * every for name in _INTERVALS})
 
 
-def hardware_has(precision: str, on_gpus: bool) -> bool:
-    """Returns whether the GPUs, or the CPU, have instructions for a precision."""
-    found = PRECISIONS.load(precision)
-    return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
+def _hardware_has_bf16(on_gpus):
+    bf16 = PRECISIONS.load('bf16')
+    return gpus.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
 
 
 def _rounded_intervals(given, settings):
@@ -120,7 +118,6 @@ def _rounded_intervals(given, settings):
 
 
 def _emulation_warning(towers, devices):
-    """Returns a warning if the hardware has no instructions for the precision of the run."""
     if devices.on_gpus or not PRECISIONS.load(towers.precision).is_emulated():
         return []
     return [Line('warning', f'this CPU has no {towers.precision} instructions, so --precision={towers.precision} is '
@@ -128,7 +125,6 @@ def _emulation_warning(towers, devices):
 
 
 def _unused_devices(towers, devices):
-    """Returns lines about devices that have no tower, or whose towers are too few to keep all of them busy."""
     lines = []
     count, per_tower = len(devices.groups), towers.gpus_per_tower
     if towers.num_towers < count:

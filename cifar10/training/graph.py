@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.errors import UsageError
 from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import pipeline
 from cifar10.data.resize import resized_planes
@@ -185,17 +184,6 @@ def _shown(plan, step, rate, batches):
     return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary), losses_moved
 
 
-def batches_ahead(plan: Plan) -> int:
-    """Returns how many batches of each tower the input makes in advance."""
-    return pipeline.batches_ahead(plan.devices.on_gpus)
-
-
 def can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
     return not (towers.deterministic or session_config.is_deterministic())
-
-
-def refuse_without_clock(towers: TowerSettings) -> None:
-    """Raises a UsageError if steps cannot be timed, which `--explain` does."""
-    if not can_time(towers):
-        raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')

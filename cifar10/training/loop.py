@@ -1,7 +1,6 @@
 """The loop: takes the steps of a run one after the other; between them reporters print, evaluate and save."""
 import contextlib
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -10,12 +9,13 @@ from cifar10.base.errors import reason
 from cifar10.base.graphs import LOST
 from cifar10.base.signals import Termination
 from cifar10.parallel.asynchronous import AsyncWorkers
+from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
 
 
-def take_steps(run: Run, reports: Any, termination: Termination | None = None,
+def take_steps(run: Run, reports: Reports, termination: Termination | None = None,
                before_session: Callable[[], None] | None = None) -> None:
     """Takes all steps of a run. When a device is lost, it goes on in a new session, from the newest checkpoint.
 
@@ -23,8 +23,7 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
     restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
 
     Args:
-      run: the run.
-      reports: the `Reports` of the run.
+      run, reports: of the same plan.
       termination: handles the signals that end the run after a step; or None.
       before_session: function that is called before each session is made, or None.
     """

@@ -68,11 +68,10 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
 
     Args:
-      settings: with the number of towers, the batch size, the learning rates and the precision.
+      settings: as `decide.decided` returns them.
       data: the training images.
       devices: to spread the towers over.
-      prefix: of the checkpoint that the run starts from, or None.
-      step: of the checkpoint.
+      prefix, step: of the checkpoint that the run starts from, if any.
     """
     towers = settings.towers
     devices = devices.with_towers(towers.num_towers)

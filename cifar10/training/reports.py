@@ -53,8 +53,7 @@ class Reports:
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
                 directory, start.restored, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
-            earlier = start.folder.run
-            run_id, text = directory.begin(record._replace(step=plan.step), earlier.run if earlier else None)
+            run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
             remove(decisions.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
@@ -97,7 +96,6 @@ class Reports:
             progress.say('cost', self._cost.summary())
 
     def _reporters(self, workers):
-        """Returns all reporters of the run from its present step on, in their order."""
         run, plan, reports, say = self._run, self._run.plan, self._run.plan.settings.reports, self._progress.say
         reporters = [
             self._progress, Stragglers([plan.devices.place(k) for k in range(plan.devices.num_towers)], say),

@@ -9,10 +9,9 @@ from typing import Any
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OWN, TO_THE_END
-from cifar10.cluster import membership
 from cifar10.run import trust
 from cifar10.run.folder import look
-from cifar10.settings.definition import Of, checked, fields, flag_of
+from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.training import GROUPS, RecipeSettings, TrainSettings, flags_of, meaningless, train_settings
 
 # A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
@@ -22,7 +21,6 @@ _DECIDED = {'num_towers'}
 _REPLACES = {
     'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['precision'],
     'preset': [*(field.name for field in fields(RecipeSettings)), 'max_steps', 'epochs', 'batch_size', 'precision']}
-_OF_ALL_TASKS = ('variable_update', 'dataset', 'image_size', 'network', 'deterministic')
 
 
 def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
@@ -42,9 +40,8 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     if directory is None or given.get('restart'):
         return train_settings(**given), []
     stored = look(directory).run
-    if not stored:
-        settings = train_settings(**given)
-        return settings, _not_here(settings, given)
+    if stored is None:
+        return train_settings(**given), []
     values = stored.settings.flat()
     _refuse_steps(given, values, directory)
     taken = _taken(values, given)
@@ -62,10 +59,10 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
 
 def _taken(values, given):
     """Returns those of the run's settings that a start takes, by their names, beside what is given."""
-    is_same_preset = given.get('preset') == values['preset']
     replaced = {*given, *_DECIDED, *meaningless({**values, **given})}
-    for name in given.keys() - ({'preset'} if is_same_preset else set()):
-        replaced.update(_REPLACES.get(name, ()))
+    for name in given:
+        if name != 'preset' or given[name] != values[name]:
+            replaced.update(_REPLACES.get(name, ()))
     of_run = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN}
     if os.path.isdir(values['data_dir']):  # not so on another machine
         of_run.add('data_dir')
@@ -76,17 +73,7 @@ def _refuse_steps(given, values, directory):
     """Raises a UsageError if a run is to end after so many steps whose schedule is for its length in epochs."""
     now = {**values, **given}
     is_the_runs = all(now.get(name) == values[name] for name in ('preset', 'schedule', 'epochs'))
-    if 'max_steps' in given and is_the_runs and values.get('epochs') and values.get('schedule') in TO_THE_END:
+    if 'max_steps' in given and is_the_runs and values['epochs'] and values['schedule'] in TO_THE_END:
         raise UsageError(f"--max_steps={given['max_steps']}: the run in {directory} has --epochs={values['epochs']}, "
                          'at whose end its learning rate reaches 0; leave --max_steps out (Ctrl-C saves the run and '
                          'stops it, and the same command goes on)')
-
-
-def _not_here(settings, given):
-    """Returns a line if a task other than the chief cannot see the run's directory, which may have what it needs."""
-    cluster = membership.resolve(settings.cluster)
-    if not cluster or cluster.is_chief or os.path.isdir(given['train_dir']):
-        return []
-    flags = [flag_of(field) for field in fields(*GROUPS) if field.name in _OF_ALL_TASKS and field.name not in given]
-    return [Line('not here', f"--train_dir={given['train_dir']}; if the chief goes on with a run, this task needs its "
-                             f"{', '.join(flags)}")] if flags else []

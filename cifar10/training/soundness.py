@@ -21,9 +21,6 @@ class Soundness(Reporter):
     - Copies of a variable have the same bits, in a mode that has copies.
     - Each step has counted one global batch of examples, and the last one had the learning rate of its place.
     - Steps at a learning rate above 0 have changed a variable that is trained (a warning, because it may be meant so).
-
-    Args:
-      run: the run.
     """
 
     def __init__(self, run: Run):
@@ -80,7 +77,6 @@ class Soundness(Reporter):
         self._saved = step
 
     def _compare_copies(self, step, copied):
-        """Raises a RunError if copies of a variable differ, by their checksums."""
         found = [each for names, copies in zip(self._names, copied) for each in zip(names, zip(*copies))]
         for name, sums in found:
             if len(set(sums)) > 1:

@@ -6,7 +6,7 @@ nothing. Training stops at the first stage that fails; `--check` continues with 
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -22,7 +22,7 @@ from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus, session_config
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import decisions, saved
+from cifar10.run import checkpoint, decisions, saved
 from cifar10.run.folder import Folder, exists, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
@@ -200,6 +200,14 @@ def refuse_other_images(start: Start) -> list[str]:
                'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)
             for part, digest in digests.items() if stored.difference_to(digest)]
+
+
+def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
+    """Raises a UsageError if the run goes on from a checkpoint that lacks some of its variables, by their names."""
+    found = start.restored and checkpoint.misfit(start.restored.shapes, variables)
+    if found:
+        remedy = decisions.remedy(start.folder, saved.is_ours, warm_start=True)
+        raise UsageError(f'{start.restored.prefix} {found}; {remedy}')
 
 
 def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tuple[int, int, str]:

@@ -25,6 +25,7 @@ from cifar10.training.start import (
     find_checkpoint,
     local_devices,
     offering_shapes,
+    refuse_misfit,
     refuse_other_images,
     space_for_checkpoints,
 )
@@ -52,12 +53,13 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     directory = TrainDir(settings.run.train_dir)
     outside = doing('outside the steps', OF_FIRST_STEP, folder=directory.path)
     with directory.locked(), failures.plain_errors(directory.path), outside:
-        take(start, WITH_DATA)
+        go_through(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(start.folder, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
+        refuse_misfit(start, run.saved)
         say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
         if decisions.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
             say_all([decisions.replaced(start.folder)])
@@ -75,7 +77,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
-    take(start, BEFORE_DATA)
+    go_through(start, BEFORE_DATA)
     if files := records.expected(settings.data):
         files.check_space()
     with offering_shapes(start):
@@ -83,8 +85,8 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     return start
 
 
-def take(start: Start, stages: Sequence[Callable]) -> None:
-    """Takes the stages in order, up to the first that raises a UsageError, and prints their lines."""
+def go_through(start: Start, stages: Sequence[Callable]) -> None:
+    """Goes through stages in order, up to the first that raises a UsageError, and prints their lines."""
     for stage in stages:
         say_all(stage(start))
 

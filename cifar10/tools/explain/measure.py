@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.data import pipeline
 from cifar10.run import checkpoint, failures
 from cifar10.run.saved import Saved
 from cifar10.tools.explain.moments import Lap, Moments, mean_lap
-from cifar10.training import graph
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
@@ -100,7 +100,7 @@ class Training:
         Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
         """
         if kind != SAME_BATCH:
-            for _ in range(graph.batches_ahead(self.plan)):
+            for _ in range(pipeline.batches_ahead(self.plan.devices.on_gpus)):
                 self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
         self.take(kind, 1)
 

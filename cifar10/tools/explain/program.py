@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cifar10.base.console import Line, say, say_all
+from cifar10.base.errors import UsageError
 from cifar10.base.signals import Termination
 from cifar10.run import failures
 from cifar10.settings.training import TrainSettings
@@ -42,9 +43,10 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
       seconds: how long to measure, apart from the time to build the graph.
     """
     del termination
-    graph.refuse_without_clock(settings.towers)
+    if not graph.can_time(settings.towers):
+        raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')
     start = trainer.prepared(settings, devices)
-    trainer.take(start, (*trainer.PLANNING, refuse_other_images, describe))
+    trainer.go_through(start, (*trainer.PLANNING, refuse_other_images, describe))
     with failures.plain_errors():
         training = Training(start.plan, start.restored)
         if before_session:
