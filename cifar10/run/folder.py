@@ -47,8 +47,8 @@ class Folder(NamedTuple):
       run: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
-      evaluated: the id of the run of each evaluation that metrics.jsonl has.
-      best: the folder of the best checkpoint; None if there is none that can be read.
+      evaluated: in the folder of evaluations, the id of the run of each that metrics.jsonl has.
+      best: the folder of the best checkpoint; None if its record cannot be read.
       evaluations: the folder of the evaluations.
     """
     path: str
@@ -106,21 +106,16 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
     Raises:
       UsageError: it cannot be listed, or its config.json or metrics.jsonl cannot be read.
     """
-    folder = _look(path, flag)
+    folder, in_best = glance(path, flag), os.path.join(path, BEST)
     best = None
     with contextlib.suppress(UsageError):  # it is somebody else's
-        best = _look(os.path.join(path, BEST), flag)
-    return folder._replace(best=best, evaluations=_look(os.path.join(path, EVALUATIONS), flag))
-
-
-def _look(path, flag):
-    records = {kind: [] for kind in (metrics.START, metrics.CHECKPOINT, metrics.EVAL)}
-    for record in metrics.read(path, *records):
-        records[record['kind']].append(record)
-    return glance(path, flag)._replace(
-        run=_config(path), starts=tuple(records[metrics.START]),
-        recorded=frozenset(record['step'] for record in records[metrics.CHECKPOINT]),
-        evaluated=tuple(record.get('run') for record in records[metrics.EVAL]))
+        best = glance(in_best, flag)._replace(run=_config(in_best))
+    evaluations = glance(os.path.join(path, EVALUATIONS), flag)
+    evaluated = tuple(record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL))
+    return folder._replace(
+        run=_config(path), starts=tuple(metrics.read(path, metrics.START)),
+        recorded=frozenset(record['step'] for record in metrics.read(path, metrics.CHECKPOINT)),
+        best=best, evaluations=evaluations._replace(evaluated=evaluated))
 
 
 def glance(path: str, flag: str = 'train_dir') -> Folder:
