@@ -47,5 +47,6 @@ def test_a_start_whose_clock_is_behind_comes_after_the_earlier_ones(tmp_path, na
 
 
 def test_a_folder_that_is_gone_is_named(tmp_path):
-    with pytest.raises(RunError, match=rf'^the file for TensorBoard cannot be written \({tmp_path}/gone/.*: No such file'):
-        Events(str(tmp_path / 'gone'))
+    gone = tmp_path / 'gone'
+    with pytest.raises(RunError, match=rf'^the file for TensorBoard cannot be written \({gone}/.*: No such file'):
+        Events(str(gone))
