@@ -60,8 +60,8 @@ def find(given: str) -> saved.Saved:
     folders = 'the train_dir of a run, the folder best in one, or '
     if not is_dir:
         found = saved.named('warm_start', given, folders)
-    elif (found := saved.newest(lambda: glance(given))) is None:
-        folder = glance(given)
+    elif (found := saved.newest(lambda: glance(given, 'warm_start'))) is None:
+        folder = glance(given, 'warm_start')
         others, missing = saved.others_in(folder), folder.incomplete
         problem = f'{missing}, or' if missing and not others else 'holds no model.ckpt-<step> that can be read;'
         example = f', such as {others[-1]}' if others else ''
