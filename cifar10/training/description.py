@@ -27,26 +27,21 @@ def describe(start: Start) -> list[str]:
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    before = ''
+    if start.stored and start.stored.groups not in (None, len(plan.devices.groups)):
+        before = f'; before, the run used {start.stored.groups}'
     servers = [server for server in plan.devices.servers if '/job:ps' in server]
     idle = []
     if servers and plan.mode.has_copies:
         idle = [Line('idle', f'{len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on '
                              'each device; leave out --ps_hosts')]
     return [Line('recipe', f'{plan.recipe}, {towers.precision}'),
-            Line('towers', f'{plan.devices.num_towers} on {plan.devices}{_before(start)}'),
+            Line('towers', f'{plan.devices.num_towers} on {plan.devices}{before}'),
             Line('update', f'{towers.variable_update}{averages}'),
             Line('data', f'{plan.data}, fed as {plan.recipe.fed}'),
             Line('batch', f'{examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch'),
             Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}'),
             *idle]
-
-
-def _before(start):
-    """Returns a phrase if the towers of a run were on another number of devices before."""
-    stored = start.stored
-    if stored is None or stored.groups in (None, len(start.plan.devices.groups)):
-        return ''
-    return f'; before, the run used {stored.groups}'
 
 
 def advise(start: Start) -> list[str]:
