@@ -56,7 +56,7 @@ def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
         clock.append(140.1)
         costs.after_step(103, dict(seconds=np.empty([0, 2])))
     costs.at_end(103)
-    said = costs.line()
+    said = costs.summary()
     for part in (f'{stepped} s steps', f'{waited} s waiting for input', '50 s starting', '20 s evaluation'):
         assert f' {part}' in said
-    assert said.startswith('cost       140 s: ') and said.endswith('; 0 images/s over all, 1 in steps')
+    assert said.startswith('140 s: ') and said.endswith('; 0 images/s over all, 1 in steps')
