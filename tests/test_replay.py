@@ -96,7 +96,7 @@ def assert_comes_out(train_dir, last, first, start=None):
 @pytest.mark.stress
 def test_the_steps_of_two_starts_come_out_to_the_bit_also_on_another_number_of_devices(run):
     rerun = assert_comes_out(run, 8, 1)
-    assert rerun.prefix is None and [(each.first, each.last) for each in rerun.segments] == [(1, 4), (5, 8)]
+    assert rerun.start is None and [(each.first, each.last) for each in rerun.segments] == [(1, 4), (5, 8)]
     assert [each.plan.settings.towers.batch_size for each in rerun.segments] == [4, 5]
     assert [(len(each.plan.devices.groups), each.start.groups) for each in rerun.segments] == [(1, 2), (1, 2)]
 
@@ -328,7 +328,7 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
 
 @pytest.mark.parametrize('arguments, part', [
     (['--step=9'], 'step 9 has not been taken: the run in {run} cannot have come further than step 8; give an earlier'),
-    (['--step=4', '--from={run}/model.ckpt-4'], 'is of step 4, which is not before step 4; give an older one'),
+    (['--step=4', '--from={run}/model.ckpt-4'], 'is of step 4, and step 4 is replayed from a checkpoint of step 0 to 3'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
     (['--step=4', '--against={run}'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
@@ -354,7 +354,7 @@ def test_steps_that_the_run_did_not_take_are_not_shown_as_its_own(run, call, tmp
     # A run that ends in step 3, of which only a start is recorded.
     arguments = diverged(tmp_path, data_dir, FROM_STEP_3 + LOG, log_frequency=10, num_gpus=1)
     _, output, _ = call(*arguments)
-    assert 'unrecorded' not in output and cause(output).endswith('range from 0 to 0')
+    assert cause(output).endswith('range from 0 to 0')
     status, _, errors = call(*arguments[:-1], '--step=5')
     assert status == 2 and 'step 5 has not been taken: the loss of step 3 is not finite, which ends a run' in errors
     # A run that was killed after step 4.
@@ -362,7 +362,7 @@ def test_steps_that_the_run_did_not_take_are_not_shown_as_its_own(run, call, tmp
     lines = (pathlib.Path(killed) / metrics.NAME).read_text().replace('"last_step": 4', '"last_step": 30')
     (pathlib.Path(killed) / metrics.NAME).write_text(lines)
     status, output, _ = call(f'--train_dir={killed}', '--step=5')
-    assert status == 0 and '\nunrecorded the steps after 4: nothing shows that the run came further; if ' in output
+    assert status == 0 and '\nunverified there is no record of step 5 in metrics.jsonl' in output
     status, _, errors = call(f'--train_dir={killed}', '--step=6')
     assert status == 2 and 'cannot have come further than step 5' in errors
 
@@ -379,7 +379,7 @@ def test_other_directories_and_checkpoints_are_refused(run, call, tmp_path):
     assert f'how the run in {copied} took its steps up to 4 is not known; give a step after 4\n' in errors
     helpers.rewrite(f'{run}/model.ckpt-2', str(tmp_path / 'tutorial.ckpt-2'), without=(EXAMPLES_SEEN,))
     _, _, errors = call(f'--train_dir={copied}', '--step=6', f"--from={tmp_path / 'tutorial.ckpt-2'}")
-    assert 'is of step 2, but how the run took its steps up to 4 is not known' in errors
+    assert 'is of step 2, and step 6 is replayed from a checkpoint of step 4 to 5; give another one' in errors
     (tmp_path / 'cut.ckpt-4.index').write_bytes(open(f'{run}/model.ckpt-4.index', 'rb').read()[:50])
     _, _, errors = call(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'cut.ckpt-4'}")
     assert 'cannot be read' in errors and errors.endswith('; give another checkpoint\n')
@@ -472,7 +472,7 @@ def test_two_runs_part_where_their_records_differ_first(run, call, tmp_path):
     loss = next(record['loss'] for record in metrics.read(run, metrics.TRAIN) if record['step'] == 7)
     status, output, errors = call(f'--train_dir={run}', f'--against={parted}')
     assert (status, errors) == (0, '') and output.splitlines() == [
-        f'A          {run}, with records up to step 8', f'B          {parted}, with records up to step 8',
+        f'A          {run}', f'B          {parted}',
         'equal      steps 2 and 4, by the SHA-256 of the checkpoints',
         f'differ     step 6, by the SHA-256 of the checkpoints; the recorded loss of step 7 is {loss} and 0.5',
         'starts     learning_rate=0.01, then 0.02 and 0.01, then 0.5']
@@ -485,7 +485,7 @@ def test_two_runs_part_where_their_records_differ_first(run, call, tmp_path):
 
 
 def test_runs_with_equal_records_do_not_differ(run, tmp_path):
-    diverged = [recorded_as(run, tmp_path / name, lambda record: dict(record, loss=float('nan')) if (
+    diverged = [recorded_as(run, tmp_path / name, lambda record: dict(record, loss=None) if (
         record['kind'] == metrics.TRAIN and record['step'] == 8) else record) for name in ('one', 'other')]
     for pair in ([run, run], diverged):
         found = compared(*pair)
@@ -499,8 +499,8 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy(run, tmp_path):
     new = recorded_as(run, tmp_path / 'new', lambda record: record if record['kind'] == metrics.START else None)
     (tmp_path / 'tutorial').mkdir()
     for other, message in (
-            (shifted, 'has records of 8 steps from 101 to 108, so they cannot be compared; train both to a step that'),
-            (new, 'has no record of a checkpoint or a step yet; compare it later'),
+            (shifted, 'have no records of the same step, so they cannot be compared; train both to a step that both'),
+            (new, 'have no records of the same step'),
             (str(tmp_path / 'tutorial'), 'holds no run of this program, .*; name the train_dir of a run')):
         with pytest.raises(UsageError, match=message):
             compared(run, other)

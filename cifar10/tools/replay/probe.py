@@ -18,6 +18,19 @@ from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
 
+class Origin(NamedTuple):
+    """An operation whose result is not finite although its inputs are.
+
+    Attributes:
+      operation: its name and type.
+      places: in the batch, of the examples concerned; None if all are.
+      ranges: the smallest and the largest value of each input.
+    """
+    operation: str
+    places: list[int] | None
+    ranges: list[tuple[float, float]]
+
+
 class Look(NamedTuple):
     """A look into a step that was taken again.
 
@@ -34,9 +47,7 @@ class Look(NamedTuple):
       bad_before: the same of the variables before the step.
       bad_made: the same of those after it, where more are not finite than before. (Some are so by design.)
       loss_scale: by which the loss was multiplied, or None.
-      origin: of the first tower with a loss or gradient that is not finite, an operation whose result is not finite
-        although its inputs are: (name and type of the operation; the places in the batch of the examples concerned,
-        None if all are; the smallest and the largest value of each input). None if there is none.
+      origin: of the first tower with a loss or gradient that is not finite; None if there is none.
     """
     step: int
     losses: np.ndarray
@@ -48,7 +59,7 @@ class Look(NamedTuple):
     bad_before: dict[str, tuple[int, int]]
     bad_made: dict[str, tuple[int, int]]
     loss_scale: float | None
-    origin: tuple[str, list[int] | None, list[tuple[float, float]]] | None = None
+    origin: Origin | None = None
 
     @property
     def bad_losses(self) -> list[int]:
@@ -129,7 +140,7 @@ class Probe:
         return dict(zip(self._towers.fed[k], batch))
 
     def _origin(self, taken, k):
-        """Returns `Look.origin` of tower k, whose loss or gradients are not finite.
+        """Returns the Origin of tower k, whose loss or gradients are not finite.
 
         From the loss, or else from a gradient, it follows values that are not finite to where they come from. So an
         infinity that is clipped or masked does not count.
@@ -146,14 +157,15 @@ class Probe:
             found = self._run.session.run(finite, feed)
         except tf.errors.OpError:  # a branch that is not taken has no results
             return None
-        tensor = next((target for target in targets if not found[target.name]), None)
-        if tensor is None:
+        bad = [target for target in targets if not found[target.name]]
+        if not bad:
             return None
-        while bad := [each for each in _sources(tensor.op, found) if not found[each.name]]:
-            tensor = bad[0]
-        value, inputs = self._run.session.run([tensor, _sources(tensor.op, found)], feed)
-        return (f'{tensor.op.name} ({tensor.op.type})', self._examples(k, tensor, value),
-                [(float(each.min()), float(each.max())) for each in inputs if each.size])
+        while bad:
+            tensor, inputs = bad[0], [each for each in bad[0].op.inputs if each.name in found]
+            bad = [each for each in inputs if not found[each.name]]
+        value, inputs = self._run.session.run([tensor, inputs], feed)
+        return Origin(f'{tensor.op.name} ({tensor.op.type})', self._examples(k, tensor, value),
+                      [(float(each.min()), float(each.max())) for each in inputs if each.size])
 
     def _examples(self, k, tensor, value):
         """Returns for which examples of tower k a value is not finite, if it has a row for each; None if for all."""
@@ -168,21 +180,6 @@ class Probe:
     def close(self) -> None:
         """Closes the session."""
         self._open.close()
-
-
-def _sources(operation: tf.Operation, known: Mapping[str, Any]) -> list[tf.Tensor]:
-    """Returns the inputs of an operation whose names are known; in place of another one, its operation's inputs."""
-    sources, hidden = [], set()
-    pending = list(operation.inputs)
-    while pending:
-        tensor = pending.pop(0)
-        if tensor.name in known:
-            sources.append(tensor)
-        elif tensor.op not in hidden and (
-                tensor.dtype.is_floating or tensor.dtype.is_complex or tensor.dtype == tf.variant):
-            hidden.add(tensor.op)
-            pending += tensor.op.inputs
-    return sources
 
 
 def norm(values: np.ndarray | float | Sequence[float]) -> float:

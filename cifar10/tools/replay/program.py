@@ -17,13 +17,17 @@ _STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens i
 
 def replay(folder: Folder, settings: ReplaySettings) -> None:
     """Takes steps of the run in a folder again, and prints what happened in them."""
-    first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
+    if settings.steps:
+        first, last = step_range('steps', settings.steps)
+        wanted, lead = f'steps {first} to {last}', 0
+    else:
+        first = last = settings.step
+        wanted, lead = f'step {last}', _STEPS_BEFORE
     with failures.plain_errors():
-        rerun = Rerun(folder, last, first, settings.from_, **{
-            name: getattr(settings, name) for name in ('tower_device', 'network', 'optimizer', 'dataset', 'data_dir')})
-        if settings.step:
-            rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
-        wanted = f'steps {first} to {last}' if settings.steps else f'step {last}'
+        rerun = Rerun(
+            folder, last, first, settings.from_, lead=lead, tower_device=settings.tower_device,
+            network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
+            data_dir=settings.data_dir)
         console.say_all(report.heading(rerun, wanted))
         verification = Verification(rerun)
         looks = []
@@ -32,10 +36,10 @@ def replay(folder: Folder, settings: ReplaySettings) -> None:
                 looks.append(look)
                 if settings.steps and not (look.is_finite or look.was_skipped):
                     break  # a table of steps ends with the first that went wrong
-        console.say_all([verification.line(), *report.unrecorded(rerun, looks[-1]), *report.table_of_steps(looks)])
-        if settings.step:
-            console.say_all(report.details(looks[-1], rerun.data.classes))
-        console.say_all(report.not_finite_lines(looks, rerun.data.classes))
+    console.say_all([verification.line(), *report.table_of_steps(looks)])
+    if settings.step:
+        console.say_all(report.details(looks[-1], rerun.data.classes))
+    console.say_all(report.not_finite_lines(looks, rerun.data.classes))
 
 
 def _looks(rerun: Rerun, verification: Verification) -> Iterator[Look]:

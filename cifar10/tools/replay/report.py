@@ -14,7 +14,7 @@ _MOST_SUGGESTED = 10  # steps before one that a line suggests to look at
 _HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
 
 
-def heading(rerun: Rerun, wanted: str) -> list[str]:
+def heading(rerun: Rerun, wanted: str) -> list[Line]:
     """Returns the lines that say what is replayed, and from where.
 
     Args:
@@ -22,39 +22,26 @@ def heading(rerun: Rerun, wanted: str) -> list[str]:
       wanted: a phrase that names the steps that are shown.
     """
     count = rerun.last - rerun.step
-    number = 'one step' if count == 1 else f'{count} steps'
     plan = rerun.segments[0].plan
-    beginning = 'the initial values' + (f' and {plan.settings.run.warm_start}' if plan.first_values else '')
+    start = 'the initial values' + (f' and {plan.settings.run.warm_start}' if plan.first_values else '')
+    if rerun.start:
+        start = rerun.start.prefix
     return [Line('run', f'{rerun.folder.path}, {wanted}'), *map(_start, rerun.segments),
-            Line('from', f'{rerun.prefix or beginning}, {number}')]
-
-
-def unrecorded(rerun: Rerun, look: Look) -> list[str]:
-    """Returns the line that says that a run may not have taken the last of some steps.
-
-    A step whose loss or gradients are not finite explains by itself why nothing is recorded after it.
-    """
-    if rerun.last <= rerun.recorded or not (look.is_finite or look.was_skipped):
-        return []
-    return [f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; if it does, it '
-            'takes these steps']
+            Line('from', f"{start}, {'one step' if count == 1 else f'{count} steps'}")]
 
 
 def _start(segment):
     """Returns the line on a start of the run that took some of the steps."""
     towers, recipe = segment.plan.settings.towers, segment.plan.settings.recipe
     plural = 's' if towers.num_towers > 1 else ''
-    more = ''
-    if recipe.clip_norm:
-        more += f', clipped to {recipe.clip_norm:g}'
-    if recipe.freeze:
-        more += f', frozen {recipe.freeze}'
+    clipped = f', clipped to {recipe.clip_norm:g}' if recipe.clip_norm else ''
+    frozen = f', frozen {recipe.freeze}' if recipe.freeze else ''
     return Line('start', f'at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
                          f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
-                         f'learning rate {recipe.learning_rate:g}{more}')
+                         f'learning rate {recipe.learning_rate:g}{clipped}{frozen}')
 
 
-def table_of_steps(looks: Sequence[Look]) -> list[str]:
+def table_of_steps(looks: Sequence[Look]) -> list[Line]:
     """Returns a table with a row for each step."""
     rows = []
     for look in looks:
@@ -63,7 +50,7 @@ def table_of_steps(looks: Sequence[Look]) -> list[str]:
     return _table('step', ['', 'loss', '|gradient|', '|update|/|value|', 'of'], rows)
 
 
-def details(look: Look, classes: Sequence[str]) -> list[str]:
+def details(look: Look, classes: Sequence[str]) -> list[Line]:
     """Returns the tables of the towers, variables and examples of a step; `classes` are the names of the classes."""
     lines = _table('tower', ['', 'loss', '|gradient|', 'correct'], [
         [f'{k}', _number(loss, 7), _number(tower['gradient']), f"{int((tower['labels'] == tower['predictions']).sum())}"
@@ -79,7 +66,7 @@ def details(look: Look, classes: Sequence[str]) -> list[str]:
     return lines + _table('example', ['cross entropy', 'tower', 'place', 'index', 'label', 'prediction'], rows)
 
 
-def not_finite_lines(looks: Sequence[Look], classes: Sequence[str]) -> list[str]:
+def not_finite_lines(looks: Sequence[Look], classes: Sequence[str]) -> list[Line]:
     """Returns the lines on values that are not finite in the last of some steps, the cause first.
 
     Args:
@@ -87,11 +74,9 @@ def not_finite_lines(looks: Sequence[Look], classes: Sequence[str]) -> list[str]
       classes: the names of the classes.
     """
     look = looks[-1]
-    lines = []
-    if look.bad_before:
-        lines.append(Line('not finite', f'before the step: {_counted(look.bad_before)}'))
+    lines = [Line('not finite', f'before the step: {_counted(look.bad_before)}')] if look.bad_before else []
     if look.is_finite:
-        return [f"finite     all {'losses and gradients' if lines else 'losses, gradients and variables'}", *lines,
+        return [Line('finite', f"all {'losses and gradients' if lines else 'losses, gradients and variables'}"), *lines,
                 *_jump(looks, 'jump')]
     for k in look.bad_losses:
         places = np.flatnonzero(~np.isfinite(look.towers[k]['cross_entropies'])).tolist()
@@ -133,27 +118,27 @@ def _cause(looks, classes):
 
 def _operation(look, classes, word):
     """Returns the line on the operation where values that are not finite come from; [] if there is none."""
-    if look.origin is None:
+    origin = look.origin
+    if origin is None:
         return []
-    operation, places, inputs = look.origin
-    which = f', for {_examples(look.towers[look.bad_tower], places, classes)}' if places else ''
-    ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in inputs[:_MOST_NAMES])
+    which = f', for {_examples(look.towers[look.bad_tower], origin.places, classes)}' if origin.places else ''
+    ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in origin.ranges[:_MOST_NAMES])
     target = 'loss' if look.bad_losses else 'gradients'
-    return [f'{word:<10} tower {look.bad_tower}: {operation} is the first operation on the way to the {target} whose '
-            f"result is not finite{which}{ranges and f'; its inputs range {ranges}'}"]
+    return [Line(word, f'tower {look.bad_tower}: {origin.operation} is the first operation on the way to the {target} '
+                       f"whose result is not finite{which}{ranges and f'; its inputs range {ranges}'}")]
 
 
 def _jump(looks, word):
     """Returns the line on the first step that changed the variables by more than their own norm; [] if none did."""
-    for look in looks:
-        if (share := _share_of_all(look)) > 1:
-            name, largest = _largest_change(look)
-            # With one that is the first of those shown, the variables may have begun to blow up before.
-            hint = f'; {_steps_before(look)} shows the steps before it' if look is looks[0] and look.step > 1 else ''
-            return [f'{word:<10} step {look.step} changed the variables by {_number(share)} times their own norm, '
-                    f'most of all {name} ({_number(largest)} times); its gradients had norm {_number(look.gradient)}, '
-                    f"the learning rate was {look.figures['learning_rate']:g}{hint}"]
-    return []
+    look = next((look for look in looks if _share_of_all(look) > 1), None)
+    if look is None:
+        return []
+    name, largest = _largest_change(look)
+    # With one that is the first of those shown, the variables may have begun to blow up before.
+    hint = f'; {_steps_before(look)} shows the steps before it' if look is looks[0] and look.step > 1 else ''
+    return [Line(word, f'step {look.step} changed the variables by {_number(_share_of_all(look))} times their own '
+                       f'norm, most of all {name} ({_number(largest)} times); its gradients had norm '
+                       f"{_number(look.gradient)}, the learning rate was {look.figures['learning_rate']:g}{hint}")]
 
 
 def _steps_before(look):
@@ -217,18 +202,10 @@ def _number(number, digits=4):
 
 
 def _table(word, header, rows, left=0):
-    """Returns aligned lines that begin with a word, below a line with the names of the columns.
-
-    Args:
-      word: of every row.
-      header: the names of the columns.
-      rows: lists of strings.
-      left: how many columns are aligned to the left; the others are to the right.
-    """
+    """Returns aligned lines with a word, below a line with the names of the columns; the first `left` are text."""
     widths = [max(map(len, column)) for column in zip(header, *rows)]
 
-    def line(first, cells):
-        aligned = [f'{cell:<{width}}' if i < left else f'{cell:>{width}}'
-                   for i, (cell, width) in enumerate(zip(cells, widths))]
-        return f"{first:<10} {'  '.join(aligned)}".rstrip()
-    return [line('', header), *[line(word, row) for row in rows]]
+    def aligned(cells):
+        columns = enumerate(zip(cells, widths))
+        return '  '.join(f'{cell:<{width}}' if i < left else f'{cell:>{width}}' for i, (cell, width) in columns)
+    return [Line('', ' ' * 11 + aligned(header).rstrip()), *(Line(word, aligned(row).rstrip()) for row in rows)]

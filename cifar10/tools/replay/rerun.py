@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cifar10.base.console import say
-from cifar10.base.errors import UsageError, reason
+from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.parallel import gpus, session_config
@@ -73,59 +73,55 @@ class Rerun:
       first: the first step whose variables are wanted; default: none are.
       start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
         values where there is none.
+      lead: of how many steps before `first` the variables are wanted too, where they lie on the way.
       tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
       network, optimizer, dataset: new locations of the user's own files; default: the locations that the run stored.
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
-      folder: as given.
-      first: the first step whose variables are wanted; None if none are. It may be set before the steps are taken.
-      last: the last step.
-      prefix: of the checkpoint that it starts from; None for the initial values.
+      folder, last: as given.
+      first: the first step whose variables are wanted; None if none are.
+      start: the checkpoint that it starts from; None for the initial values.
       step: the step that the first one follows.
       segments: the steps from there to the last, divided by the starts of the run that took them.
-      recorded: the last step that the run took as far as its records show.
       data: the training images.
 
     Raises:
       UsageError: the steps cannot be taken again.
     """
 
-    def __init__(self, folder: Folder, last: int, first: int | None = None, start: str | None = None, *,
+    def __init__(self, folder: Folder, last: int, first: int | None = None, start: str | None = None, *, lead: int = 0,
                  tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
                  dataset: str | None = None, data_dir: str | None = None):
-        stored = folder.run
+        stored, started = folder.run, folder.started
         if stored is None:
             raise UsageError(f'--train_dir={folder.path} holds no run of this program, so there is nothing to '
                              'replay; name the train_dir of a run')
-        started = folder.started
         if dataset is None:
             stored.refuse_moved_images(folder.path)
-        self.recorded = _last_recorded(folder, last, started)
+        _refuse_unrecorded(folder, started, last)
         self.folder = folder
-        self.first = first
         self.last = last
-        # A run of local steps averages before each save, also where it was stopped off its schedule of averages.
-        self._saved = {record['step'] for record in metrics.read(folder.path, metrics.CHECKPOINT)}
-        begin = last if first is None else first
-        self.prefix, self._values = _starting_point(folder, begin, start, started[0].step)
-        self.step = int(self._values['global_step']) if self.prefix else 0
+        self.start = _starting_point(folder, last if first is None else first, start, started[0].step)
+        self.step = self.start.step if self.start else 0
+        self.first = None if first is None else max(first - lead, self.step + 1)
         settings = trust.located(
             stored, folder.path, network=network, optimizer=optimizer, dataset=dataset).settings
         locations = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer,
                          dataset=settings.data.dataset, data_dir=data_dir or settings.data.data_dir,
                          log_device_placement=False)
         divided = _divided(started, self.step + 1, last)
-        for each, *_ in divided:
-            _refuse_without_order(each, folder.path)
-        devices, self.data = _prepared(
-            [each for each, *_ in divided], tower_device, settings.replace(**locations).data)
+        _refuse_without_order([each for each, *_ in divided], folder.path)
+        devices = [_devices_of(each, tower_device) for each, *_ in divided]
+        gpus.claim(max(each.num_gpus for each in devices))
+        if any(each.settings.towers.deterministic for each, *_ in divided):
+            session_config.turn_on_determinism()
+        self.data = records.prepared(settings.replace(**locations).data)
         stored.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
                               f'--train_dir={folder.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
-        self.segments = [
-            Segment(part, begin, end, _plan(part, locations, part_devices, self.data, begin - 1, end))
-            for (part, begin, end), part_devices in zip(divided, devices)]
+        self.segments = [Segment(part, begin, end, _plan(part, locations, part_devices, self.data, begin - 1, end))
+                         for (part, begin, end), part_devices in zip(divided, devices)]
 
     def segment_of(self, step: int) -> Segment:
         """Returns the Segment of a step."""
@@ -137,25 +133,22 @@ class Rerun:
         Raises:
           UsageError: the checkpoint is of another network, or the run ended before the last step.
         """
-        values = self._values
+        values = self.start.values if self.start else None
         for segment in self.segments:
             run = Run(segment.plan, is_new=values is None)
-            if values is not None:
-                found = checkpoint.misfit({name: list(np.shape(value)) for name, value in values.items()}, run.saved)
-                if found:
-                    raise UsageError(f"{self.prefix or 'the run'} {found}; use the checkpoint and the network of the "
-                                     'same run')
+            if self.start and (found := checkpoint.misfit(self.start.shapes, run.saved)):
+                raise UsageError(f'{self.start.prefix} {found}; use the checkpoint and the network of the same run')
             with run.opened(values):
                 for step in range(segment.first, segment.last + 1):
                     taken = self._take(run, step)
                     yield taken
-                    if self.recorded < step < self.last and not np.all(np.isfinite(taken.losses)):
+                    if step < self.last and not np.all(np.isfinite(taken.losses)):
                         raise UsageError(f'step {self.last} has not been taken: the loss of step {step} is not finite, '
                                          f'which ends a run; give --step={step}')
                 values = run.variables()
 
     def _take(self, run, step):
-        """Takes a step, and the average that the run made after it, if any; returns it as Taken."""
+        """Takes a step, and the average that the run made after it, if any."""
         wanted = self.first is not None and step >= self.first
         run.go_on()
         before = run.variables() if wanted else None
@@ -164,7 +157,8 @@ class Rerun:
         results = run.take(dict(summary=run.graph.summary) if is_due else None)
         assert run.step == step, f'step {run.step} was taken for step {step}'
         scheduled = run.averages_after(step)
-        if scheduled or (run.graph.average and step in self._saved):
+        # A run of local steps averages before each save, also where it was stopped off its schedule of averages.
+        if scheduled or (run.graph.average and step in self.folder.recorded):
             run.average(scheduled)
         after = run.variables() if wanted else None
         figures = {name: float(figure) for name, figure in results['figures'].items()}
@@ -173,70 +167,52 @@ class Rerun:
 
 # What is decided before any graph is built.
 
-def _last_recorded(folder, step, started):
-    """Returns the last step that a run took as far as its records show.
-
-    Raises:
-      UsageError: the run cannot have taken `step`, or has recorded no start.
-    """
+def _refuse_unrecorded(folder, started, step):
+    """Raises a UsageError if a run cannot have taken a step as far as its records show, or has recorded no start."""
     if not started:
         raise UsageError(f'there is no record of a start in {os.path.join(folder.path, metrics.NAME)}, so it is not '
                          'known how the run took its steps; a copy of a run needs that file too')
     latest, every = started[-1], started[-1].settings.reports.log_frequency
-    recorded = max([latest.step, *(step_of(prefix) for prefix in folder.checkpoints), *(
-        record['step'] for kind in (metrics.CHECKPOINT, metrics.TRAIN)
-        for record in metrics.read(folder.path, kind))])
+    recorded = max([latest.step, folder.last_step, *folder.recorded, *(
+        record['step'] for record in metrics.read(folder.path, metrics.TRAIN))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
     last = min((recorded // every + 1) * every, latest.last_step)
     if step > last:
         raise UsageError(f'step {step} has not been taken: the run in {folder.path} cannot have come further than '
                          f'step {last}; give an earlier step')
-    return recorded
 
 
-def _starting_point(folder, begin, given, recorded_from):
-    """Returns (prefix of the checkpoint before step `begin`, its variables); (None, None) for the initial values.
+def _starting_point(folder, first, given, known_from):
+    """Returns the checkpoint from which step `first` is replayed, as `saved.Saved`, or None for the initial values.
 
     Args:
       folder: of the run.
-      begin: the first step that is wanted.
-      given: the prefix that the user gives, or None.
-      recorded_from: the step of the first start that is known.
+      first: the step.
+      given: prefix of a checkpoint that the user gives, or None.
+      known_from: the step from which on it is known how the run took its steps.
     """
+    if first <= known_from:
+        raise UsageError(f'how the run in {folder.path} took its steps up to {known_from} is not known; give a step '
+                         f'after {known_from}')
     if given:
-        return _given_start(given, begin, recorded_from)
-    for prefix in reversed(folder.checkpoints):
-        if not recorded_from - 1 <= step_of(prefix) < begin:
-            continue
+        found = saved.named('from', given)
+        if not known_from <= found.step < first:
+            raise UsageError(f'--from={given} is of step {found.step}, and step {first} is replayed from a checkpoint '
+                             f'of step {known_from} to {first - 1}; give another one, or leave it out')
+        return found
+    # The tutorial's are of the step after the one in their names.
+    for prefix in (each for each in reversed(folder.checkpoints) if known_from - 1 <= step_of(each) < first):
         try:
             found = saved.read(prefix)
-            # The tutorial's are of the step after the one in their names.
-            if recorded_from <= found.step < begin:
+            if known_from <= found.step < first:
                 return found
-        except Exception as error:  # of any type, as in `saved.corruption`
+        except (saved.Unreadable, UsageError) as error:
             if exists(prefix):  # otherwise training has removed it, as one too many
-                say('warning', f'{prefix} cannot be read ({reason(error)}); starting from the one before it')
-    if recorded_from > 0:
-        kept = [step_of(prefix) for prefix in folder.checkpoints if step_of(prefix) >= recorded_from]
-        why = f'how the run in {folder.path} took its steps up to {recorded_from} is not known'
-        if begin <= recorded_from:
-            raise UsageError(f'{why}; give a step after {recorded_from}')
-        remedy = f'give one with --from, or a step after {kept[0]}' if kept else 'give one with --from'
-        raise UsageError(f'{why}, and no checkpoint of step {recorded_from} to {begin - 1} is kept there; {remedy}')
-    return None, None
-
-
-def _given_start(given, begin, recorded_from):
-    """Returns what `_starting_point` returns, for the prefix that the user gives."""
-    found = saved.named('from', given)
-    step = found.step
-    if step >= begin:
-        raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
-                         'or leave it out')
-    if step < recorded_from:
-        raise UsageError(f'--from={given} is of step {step}, but how the run took its steps up to {recorded_from} '
-                         'is not known; give a newer one, or leave it out')
-    return found
+                say('warning', f'{prefix} cannot be read ({error}); starting from the one before it')
+    if known_from > 0:
+        raise UsageError(f'no checkpoint of step {known_from} to {first - 1} is kept in {folder.path}, and how the run '
+                         'took the steps before is not known; give one with --from, or a later step')
+    return None
 
 
 def _divided(started, first, last):
@@ -246,13 +222,28 @@ def _divided(started, first, last):
     return [part for part in parts if part[1] <= part[2]]
 
 
-def _refuse_without_order(record, path):
+def _refuse_without_order(starts, path):
     """Raises a UsageError if the steps of a start have no order in which they can be taken again."""
-    mode = record.settings.towers.variable_update
-    if not UPDATE_MODES.load(mode).synchronous:
-        raise UsageError(f'the run in {path} took the steps after {record.step} with --variable_update={mode}, whose '
-                         'updates have no fixed order; such steps cannot be replayed; train in another update mode if '
-                         'you need to replay steps')
+    for start in starts:
+        mode = start.settings.towers.variable_update
+        if not UPDATE_MODES.load(mode).synchronous:
+            raise UsageError(f'the run in {path} took the steps after {start.step} with --variable_update={mode}, '
+                             'whose updates have no fixed order; such steps cannot be replayed; train in another '
+                             'update mode if you need to replay steps')
+
+
+def _devices_of(start, kind):
+    """Returns the devices of this machine on which the towers of a start compute again."""
+    towers = start.settings.towers
+    # A strategy adds the gradients device by device, so their number matters. All other towers share one group.
+    groups = start.groups if UPDATE_MODES.load(towers.variable_update).uses_strategy else 1
+    count = groups * towers.gpus_per_tower
+    if kind == 'auto':
+        kind = 'gpu' if start.on_gpus and gpus.count() >= count else 'cpu'
+    if kind == 'gpu' and 0 < gpus.count() < count:
+        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and {gpus.available()}; use '
+                         '--tower_device=cpu')
+    return choose(count, kind, towers.gpus_per_tower)
 
 
 def _plan(start, locations, devices, data, step, last):
@@ -268,35 +259,3 @@ def _plan(start, locations, devices, data, step, last):
     variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
     values, _ = warm_start.fitting(warm_start.find(prefix), variables)
     return plan._replace(first_values=values)
-
-
-def _prepared(starts, tower_device, data):
-    """Readies this process to take steps of some starts again, and returns each one's devices, and the images.
-
-    Raises:
-      UsageError: this machine has too few GPUs.
-    """
-    devices = [_devices_of(start, tower_device) for start in starts]
-    gpus.claim(max(each.num_gpus for each in devices))
-    if any(start.settings.towers.deterministic for start in starts):
-        session_config.turn_on_determinism()
-    return devices, records.prepared(data)
-
-
-def _devices_of(start, tower_device):
-    """Returns the devices of this machine on which the towers of a start compute again."""
-    towers = start.settings.towers
-    mode = UPDATE_MODES.load(towers.variable_update)
-    groups = start.groups if mode.uses_strategy else 1
-    groups_here = gpus.count() // towers.gpus_per_tower
-    kind = tower_device
-    if kind == 'auto':
-        enough = groups_here >= (groups if mode.one_tower_per_device else 1)
-        kind = 'gpu' if start.on_gpus and enough else 'cpu'
-    if kind == 'gpu' and not mode.one_tower_per_device:
-        groups = min(groups, max(groups_here, 1))
-    count = groups * towers.gpus_per_tower
-    if kind == 'gpu' and 0 < gpus.count() < count:
-        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and {gpus.available()}; use '
-                         '--tower_device=cpu')
-    return choose(count, kind, towers.gpus_per_tower)

@@ -9,7 +9,7 @@ _MOST_LISTED = 4  # steps
 
 
 class Verification:
-    """Compares steps with their records in metrics.jsonl.
+    """Compares steps with their records in metrics.jsonl, up to the first one that differs.
 
     Args:
       rerun: takes the steps.
@@ -20,59 +20,51 @@ class Verification:
         self._hashes = {record['step']: record['sha256']
                         for record in metrics.read(rerun.folder.path, metrics.CHECKPOINT)}
         self._rerun = rerun
-        self._same, self._checkpoints = [], []
-        self._difference = None
-        if rerun.prefix and self._hashes.get(rerun.step) not in (None, saved.digest(rerun.prefix)):
-            self._difference = rerun.step, f'{rerun.prefix} does not have the variables that the run recorded'
+        self._with_loss, self._with_variables = [], []  # the steps that came out as recorded
+        self._difference = None  # (step, phrase)
+        if rerun.start and self._hashes.get(rerun.step) not in (None, saved.digest_of(rerun.start.values)):
+            self._difference = rerun.step, f'{rerun.start.prefix} does not have the variables that the run recorded'
 
     def add(self, taken: Taken) -> None:
         """Compares a step with its records, if there are any.
 
         A record of a checkpoint has the SHA-256 of the variables after the step. They are compared if they were wanted.
         """
-        self._difference = self._difference or self._different_figure(taken) or self._different_variables(taken)
-
-    def _different_figure(self, taken):
-        """Returns (step, phrase) for a figure that was recorded otherwise; None if there is none."""
+        if self._difference:
+            return
         for name, recorded in self._records.get(taken.step, {}).items():
             if name in taken.figures and (found := metrics.rounded(taken.figures[name])) != recorded:
-                return taken.step, f'{name} {recorded} was recorded, {found} came out'
+                self._difference = taken.step, f'{name} {recorded} was recorded, {found} came out'
+                return
         if taken.step in self._records:
-            self._same.append(taken.step)
-        return None
+            self._with_loss.append(taken.step)
+        if taken.after is None or taken.step not in self._hashes:
+            return
+        if saved.digest_of({name: taken.after[name] for name in taken.saved}) != self._hashes[taken.step]:
+            self._difference = taken.step, 'other variables came out than those of its checkpoint'
+            return
+        self._with_variables.append(taken.step)
 
-    def _different_variables(self, taken):
-        """Returns (step, phrase) if other variables came out than those of the step's checkpoint, otherwise None."""
-        sha256 = self._hashes.get(taken.step)
-        if sha256 is None or taken.after is None:
-            return None
-        if saved.digest_of({name: taken.after[name] for name in taken.saved}) != sha256:
-            return taken.step, 'other variables came out than those of its checkpoint'
-        self._checkpoints.append(taken.step)
-        return None
-
-    def line(self) -> str:
+    def line(self) -> Line:
         """Returns the line that says how the steps compare with their records."""
         if self._difference:
             step, difference = self._difference
             if step == self._rerun.step:
-                reasons = ['it is of another run, or its file has changed']
+                why = 'it is of another run, or its file has changed'
             else:
                 segment = self._rerun.segment_of(step)
-                reasons = _changes(segment) or [_no_change(segment)]
-            return Line('differs', f"step {step}: {difference}; {'; '.join(reasons)}")
+                why = '; '.join(_changes(segment)) or _no_change(segment)
+            return Line('differs', f'step {step}: {difference}; {why}')
         verified = [f'the {what} of {named_steps(steps)}' for what, steps in (
-            ('loss', self._same), ('variables', self._checkpoints)) if steps]
+            ('loss', self._with_loss), ('variables', self._with_variables)) if steps]
         if verified:
             return Line('verified', f"as recorded: {', '.join(verified)}")
-        first = self._rerun.step + 1
-        last = self._rerun.last
-        span = f'steps {first} to {last}' if first < last else f'step {last}'
+        steps = named_steps(range(self._rerun.step + 1, self._rerun.last + 1))
         reasons = ''.join(f'; {change}' for segment in self._rerun.segments for change in _changes(segment))
-        return f'unverified there is no record of {span} in {metrics.NAME}{reasons}'
+        return Line('unverified', f'there is no record of {steps} in {metrics.NAME}{reasons}')
 
 
-def named_steps(numbers: list[int]) -> str:
+def named_steps(numbers: list[int] | range) -> str:
     """Returns a phrase that names steps: 'step 10', 'steps 10, 20 and 30', '50 steps from 10 to 500'."""
     if len(numbers) == 1:
         return f'step {numbers[0]}'
@@ -81,7 +73,7 @@ def named_steps(numbers: list[int]) -> str:
     return f"steps {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def _changes(segment: Segment) -> list[str]:
+def _changes(segment):
     """Returns phrases for the known differences between the run and this process."""
     plan = segment.plan
     now = record_of(plan).flat()
@@ -92,10 +84,9 @@ def _changes(segment: Segment) -> list[str]:
     return [*segment.start.difference_to({name: now[name] for name in compared}).values(), *others]
 
 
-def _no_change(segment: Segment) -> str:
+def _no_change(segment):
     """Returns a phrase for a difference without any known change."""
-    towers = segment.plan.settings.towers
-    if segment.start.on_gpus and not towers.deterministic:
+    if segment.start.on_gpus and not segment.plan.settings.towers.deterministic:
         return 'GPUs repeat a step to the bit only with --deterministic'
     return ('nothing that the run recorded of its machine has changed, so its files or environment variables may have, '
             'or random operations have no fixed seed, or the hardware makes mistakes')
