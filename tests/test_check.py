@@ -243,14 +243,6 @@ def test_a_start_finds_the_same_too_little_room_as_a_check(settings, tmp_path, c
         refused(settings(train_dir=str(disk / 'full')), '^--train_dir=.*/full has no room for 10.0 MB .of a large')
 
 
-def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys, reachable):
-    with small_disk(tmp_path / 'disk', 345) as disk, pytest.raises(UsageError, match=ONE_PROBLEM):
-        check(train_settings(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
-    problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
-    assert problem.startswith(f'--train_dir={disk}/train has no room for ')
-    assert 'in addition to 354.4 MB; free some space' in problem
-
-
 def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     picture = encoded(np.zeros([8, 8, 3], np.uint8), 'PNG')
     for part, count in (('train', 30), ('test', 3)):

@@ -287,7 +287,7 @@ def remove_leftovers(path: str) -> None:
                 pass
 
 
-def shortage(path: str, flag: str, size: int, what: str, others: int = 0) -> str | None:
+def shortage(path: str, flag: str, size: int, what: str) -> str | None:
     """Returns a message, with its remedy, if the disk of a directory has no room for what is to be written.
 
     Args:
@@ -295,10 +295,7 @@ def shortage(path: str, flag: str, size: int, what: str, others: int = 0) -> str
       flag: the flag that names it.
       size: bytes to be written.
       what: a phrase that says what they are.
-      others: bytes that are to be written to the same disk before.
     """
-    if others + size <= shutil.disk_usage(files.existing(path)).free:
+    if size <= shutil.disk_usage(files.existing(path)).free:
         return None
-    addition = f' in addition to {others / 1e6:.1f} MB' if others else ''
-    return (f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}){addition}; free some space, or use another '
-            f'{flag}')
+    return f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}); free some space, or use another {flag}'

@@ -57,11 +57,9 @@ class _Checked(start.Start):
     Attributes:
       cluster: this process's cluster, or None.
       problems: the problems that prevent the start.
-      for_data: (bytes of the data set that the run would write, number of the disk).
     """
     cluster: Any = None
     problems: list[str] = dataclasses.field(default_factory=list)
-    for_data: tuple[int, int | None] = 0, None
 
     def take(self, stage: Callable[['_Checked'], Iterable[str]]) -> bool:
         """Takes a stage, a function that returns lines, and prints them; returns whether it found no problem."""
@@ -123,7 +121,6 @@ def _space_for_data(checked):
         refuse_of_others(parent, f'{flag}={parent}')
         check_dir(parent, flag)
         yield _free(parent, checked.expected.what)
-        checked.for_data = checked.expected.num_bytes, _disk(parent)
         checked.expected.check_space()
 
 
@@ -167,7 +164,7 @@ def _memory(checked):
 
 
 def _bytes_needed(devices, sizes):
-    """Returns the bytes of activations, variables and gradients, by `memory_of` the devices of this machine."""
+    """Returns the bytes of activations, variables and gradients, by the memory (`memory_of`) that they are in."""
     needed = collections.Counter()
     towers = -(-devices.num_towers // len(devices.groups))
     for group, host in zip(devices.groups, devices.group_hosts):
@@ -179,15 +176,16 @@ def _bytes_needed(devices, sizes):
 
 
 def _size(count):
-    """Returns a number of bytes for people to read."""
     return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
 
 
 def _first_step(checked):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
-    plan = checked.plan
+    plan, path = checked.plan, checked.folder.path
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
-    yield from _space_for_checkpoints(checked, run.saved.values())
+    needed = start.space_for_checkpoints(checked, run.saved.values())
+    yield _free(path, needed[-1])
+    yield from start.check_space(needed, path)
     start.refuse_misfit(checked, run.saved)
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
@@ -203,27 +201,13 @@ def _first_step(checked):
             validation.close()
         with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
-            failures.refuse_divergence(run.step, losses, checked.folder.path, repeatable=False)
+            failures.refuse_divergence(run.step, losses, path, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)
         yield Line('tried', f'step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                             'not tried')
-
-
-def _space_for_checkpoints(checked, variables):
-    """Checks that there is space for checkpoints of some variables, beside the data set."""
-    needed = start.space_for_checkpoints(checked, variables)
-    path = checked.folder.path
-    yield _free(path, needed[-1])
-    num_bytes, disk = checked.for_data
-    yield from start.check_space(needed, path, num_bytes if disk == _disk(path) else 0)
 
 
 def _free(path, what):
     """Returns a line with the free space of the disk of a directory, and what is going to be written there."""
     free = shutil.disk_usage(existing(path)).free
     return Line('disk', f"{f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}")
-
-
-def _disk(path):
-    """Returns the number of the disk of a directory, which need not exist."""
-    return os.stat(existing(path)).st_dev

@@ -228,7 +228,7 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tup
     return size, size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}'
 
 
-def check_space(space: tuple[int, int, str], train_dir: str, others: int = 0) -> list[str]:
+def check_space(space: tuple[int, int, str], train_dir: str) -> list[str]:
     """Raises a UsageError if the disk has no room for a checkpoint; returns a warning if it has none for all of them.
 
     What is free changes while a run goes on, so only what it needs to begin with must be there.
@@ -236,10 +236,9 @@ def check_space(space: tuple[int, int, str], train_dir: str, others: int = 0) ->
     Args:
       space: what `space_for_checkpoints` returned.
       train_dir: where they will be.
-      others: bytes that the start would write to the same disk before.
     """
     one, added, what = space
-    if problem := shortage(train_dir, '--train_dir', one, what, others):
+    if problem := shortage(train_dir, '--train_dir', one, what):
         raise UsageError(problem)
-    problem = shortage(train_dir, '--train_dir', added, what, others)
+    problem = shortage(train_dir, '--train_dir', added, what)
     return [Line('warning', problem)] if problem else []

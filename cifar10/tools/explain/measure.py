@@ -3,10 +3,11 @@
 The kinds of steps take turns, so that a change of the machine's speed touches all of them.
 """
 import contextlib
+import functools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -26,13 +27,10 @@ NO_UPDATE = 'no update'  # up to the averaged gradients
 
 _ENDLESS = 10 ** 8  # steps: no measurement is that long
 _ROUNDS = 5  # repeats of each measurement
-_FEWEST, _MOST = 2, 200  # steps in a repeat
-_BEFORE = 6  # steps of a kind before any is measured, at least
-_SETTLES = 3  # in how many steps' time the training settles, where the input is slow
-# In this many steps TensorFlow learns which operations are too short to hand them to another thread; until then, steps
-# of many short operations take longer.
-_LEARNING = 100
-_WARM_UP = 1 / 40  # of the seconds to measure, for each kind at most: long steps have few short operations
+_FEWEST = 2  # steps in a repeat
+# The share of all seconds for which steps of a kind are taken before any is measured. In its first steps TensorFlow
+# learns which operations are too short to hand them to another thread; until then, steps of many of them take longer.
+_WARM_UP = 1 / 40
 
 
 def group_names(plan: Plan) -> list[str]:
@@ -74,25 +72,22 @@ class Training:
         if start and (found := checkpoint.misfit(start.shapes, self._run.saved)):
             raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')
         with self._run.opened(start.values if start else None):
-            self.take(STEP, 1)  # what does not fit into memory fails here
+            self.take(STEP)  # what does not fit into memory fails here
             batches = self._run.graph.batches
             fixed = self._run.session.run(batches)
             self._fixed = {tensor: value for pair in zip(batches, fixed) for tensor, value in zip(*pair)}
             yield
 
-    def take(self, kind: str, count: int) -> list[float]:
-        """Takes steps of a kind; returns the seconds of each."""
-        seconds = []
-        for _ in range(count):
-            begin = time.perf_counter()
-            if kind in self._incomplete:
-                self._run.session.run(self._incomplete[kind])
-            elif kind == SAME_BATCH:
-                self._take(self._no_seconds, self._fixed)
-            else:
-                self._take()
-            seconds.append(time.perf_counter() - begin)
-        return seconds
+    def take(self, kind: str) -> float:
+        """Takes a step of a kind; returns its seconds."""
+        begin = time.perf_counter()
+        if kind in self._incomplete:
+            self._run.session.run(self._incomplete[kind])
+        elif kind == SAME_BATCH:
+            self._take(self._no_seconds, self._fixed)
+        else:
+            self._take()
+        return time.perf_counter() - begin
 
     def settle(self, kind: str) -> None:
         """Brings steps of a kind to their steady rate, after others: nothing is in the caches, but batches wait.
@@ -102,19 +97,16 @@ class Training:
         if kind != SAME_BATCH:
             for _ in range(pipeline.batches_ahead(self.plan.devices.on_gpus)):
                 self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
-        self.take(kind, 1)
+        self.take(kind)
 
-    def laps(self, count: int) -> list[Lap]:
-        """Takes steps with a trace; returns their parts."""
-        laps = []
+    def lap(self) -> Lap:
+        """Takes a step with a trace; returns its parts."""
         # In a cluster, only a full trace has what the other tasks did.
         level = tf.RunOptions.FULL_TRACE if self.plan.devices.target else tf.RunOptions.SOFTWARE_TRACE
-        for _ in range(count):
-            metadata = tf.RunMetadata()
-            begin = time.time()  # the clock of the trace
-            self._take(dict(marks=self.moments.fetch), options=tf.RunOptions(trace_level=level), run_metadata=metadata)
-            laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
-        return laps
+        metadata = tf.RunMetadata()
+        begin = time.time()  # the clock of the trace
+        self._take(dict(marks=self.moments.fetch), options=tf.RunOptions(trace_level=level), run_metadata=metadata)
+        return self.moments.lap(metadata.step_stats, begin, time.time())
 
     def _take(self, *arguments, **traced):
         """Takes a step as the loop does, with the arguments of `Run.take`."""
@@ -130,11 +122,6 @@ class Timing(NamedTuple):
     median: float
     low: float
     high: float
-
-    def differs(self, other: 'Timing', share: float) -> bool:
-        """Returns whether all repeats are above, or all below, those of another Timing, and the medians by a share."""
-        apart = self.low > other.high or self.high < other.low
-        return apart and abs(self.median - other.median) > share * other.median
 
 
 def timing_of(seconds: Sequence[float]) -> Timing:
@@ -167,37 +154,37 @@ class Measurement(NamedTuple):
         return sorted(self.laps, key=lambda lap: lap.seconds)[len(self.laps) // 2]
 
 
-def most_seconds(training: Training, seconds: float) -> float:
-    """Returns how long `measure` takes at most, about: longer than it is asked to where steps are long."""
+def expected_seconds(training: Training, seconds: float) -> float:
+    """Returns how long `measure` takes, about: longer than it is asked to where steps are long."""
     training.settle(STEP)
-    step, kinds = min(training.take(STEP, 2)), len(training.kinds) + 1
-    each = max(seconds / _ROUNDS / kinds, _FEWEST * step)
-    return kinds * (_BEFORE * step + seconds * _WARM_UP + _ROUNDS * (each + _SETTLES * step))
+    steps_of_a_kind = _FEWEST + _ROUNDS * (_FEWEST + 2)  # to settle takes about as long as two steps
+    return max(seconds, (len(training.kinds) + 1) * steps_of_a_kind * training.take(STEP))
 
 
 def measure(training: Training, seconds: float) -> Measurement:
     """Measures a training for some seconds, in turn each kind of its steps and steps with a trace."""
-    fastest = {}
-    for kind in training.kinds:
-        training.take(kind, 1)  # optimises the graph
-        training.settle(kind)
-        fastest[kind] = min(training.take(kind, 2))
-        training.take(kind, _warm_up(fastest[kind], seconds))
-    training.laps(2 + _warm_up(2 * fastest[STEP], seconds))
-    share = seconds / _ROUNDS / (len(training.kinds) + 1)
-    counts = {kind: min(max(round(share / each), _FEWEST), _MOST) for kind, each in fastest.items()}
-    means: dict[str, Any] = {kind: [] for kind in training.kinds}
+    takes = {kind: functools.partial(training.take, kind) for kind in training.kinds}
+    for kind, take in takes.items():
+        training.settle(kind)  # optimises the graph
+        _repeated(take, _WARM_UP * seconds)
+    training.lap()
+    _repeated(training.lap, _WARM_UP * seconds)
+    share = seconds / _ROUNDS / (len(takes) + 1)
+    means: dict[str, list[float]] = {kind: [] for kind in takes}
     laps = []
     for _ in range(_ROUNDS):
-        for kind, count in counts.items():
+        for kind, take in takes.items():
             training.settle(kind)
-            means[kind].append(statistics.mean(training.take(kind, count)))
+            means[kind].append(statistics.mean(_repeated(take, share)))
         training.settle(STEP)
-        laps.append(mean_lap(training.laps(counts[STEP])))
+        laps.append(mean_lap(_repeated(training.lap, share)))
     timings = {kind: timing_of(repeats) for kind, repeats in means.items()}
     return Measurement(training.plan, training.moments.megabytes, timings, laps)
 
 
-def _warm_up(step, seconds):
-    """Returns how many steps, each of `step` seconds, to take before any is measured."""
-    return min(_LEARNING, int(_WARM_UP * seconds / step))
+def _repeated(take, seconds):
+    """Returns the results of a function that is called for some seconds, and at least `_FEWEST` times."""
+    results, end = [], time.perf_counter() + seconds
+    while len(results) < _FEWEST or time.perf_counter() < end:
+        results.append(take())
+    return results

@@ -19,9 +19,9 @@ from cifar10.tools.explain.measure import (
     STEP,
     Measurement,
     Training,
+    expected_seconds,
     group_names,
     measure,
-    most_seconds,
 )
 from cifar10.tools.explain.moments import BETWEEN, TOWERS, TRANSFERS
 from cifar10.training import graph, trainer
@@ -52,34 +52,37 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
         if before_session:
             before_session()
         with training.opened():
-            most = most_seconds(training, seconds)
-            say('measuring', f'steps as they are, and with something left out, in turn: {most:.0f} s at most')
+            expected = expected_seconds(training, seconds)
+            say('measuring', f'steps as they are, and with something left out, in turn, for about {expected:.0f} s')
             measurement = measure(training, seconds)
     say_all([*step_lines(measurement), *variant_lines(measurement)])
 
 
-def step_lines(measurement: Measurement) -> list[str]:
+def step_lines(measurement: Measurement) -> list[Line]:
     """Returns the lines of a step, its parts, and the gap between their sum and the step."""
-    step, traced, parts = measurement.timings[STEP], measurement.traced, measurement.lap.parts
+    step, parts = measurement.timings[STEP], measurement.lap.parts
     seconds, places = step.median, _digits(step.median)
     remarks = _remarks(measurement)
-    remarks['gap'] = 'from the sum of the parts ({} in steps with a trace) to the step ({})'.format(
-        *(f'{each.low:.{places}f}-{each.high:.{places}f}' for each in (traced, step)))
-    if traced.differs(step, _LITTLE):
-        remarks['gap'] += ': too much to rely on the parts; try again while nothing else uses the machine'
     lines = [Line('a step', f'{seconds:.{places}f} s, {measurement.plan.examples_per_step / seconds:,.0f} images/s')]
     for name, part in {**parts, 'gap': seconds - sum(parts.values())}.items():
-        lines.append(f"  {name:<10} {part:.{places}f} {part / seconds:>4.0%}   {remarks.get(name, '')}".rstrip())
+        text = f"  {name:<10} {part:.{places}f} {part / seconds:>4.0%}   {remarks.get(name, '')}"
+        lines.append(Line('', text.rstrip()))
     return lines
 
 
 def _remarks(measurement):
     """Returns {part: what its line says at the end}."""
     plan, lap, names = measurement.plan, measurement.lap, group_names(measurement.plan)
+    step, traced = measurement.timings[STEP], measurement.traced
+    places = _digits(step.median)
     remarks = {TRANSFERS: f'variables out and gradients back, {measurement.megabytes:.1f} MB a step',
-               BETWEEN: 'session calls' + (', averages of the copies' if plan.mode.drifts else '')}
+               BETWEEN: 'session calls' + (', averages of the copies' if plan.mode.drifts else ''),
+               'gap': 'from the sum of the parts ({} in steps with a trace) to the step ({})'.format(
+                   *(f'{each.low:.{places}f}-{each.high:.{places}f}' for each in (traced, step)))}
+    is_apart = traced.low > step.high or traced.high < step.low
+    if is_apart and abs(traced.median - step.median) > _LITTLE * step.median:
+        remarks['gap'] += ': too much to rely on the parts; try again while nothing else uses the machine'
     if len(names) > 1:
-        places = _digits(measurement.timings[STEP].median)
         remarks[TOWERS] = '  '.join(f'{name} {seconds:.{places}f}' for name, seconds in zip(names, lap.devices))
         # Over a network a tower computes while variables are still on their way, and that time counts as transfers. So
         # the tower that gets them last seems the fastest.
@@ -90,7 +93,7 @@ def _remarks(measurement):
     return remarks
 
 
-def variant_lines(measurement: Measurement) -> list[str]:
+def variant_lines(measurement: Measurement) -> list[Line]:
     """Returns the lines of the steps that leave something out, with how much longer they take than a step."""
     step = measurement.timings[STEP].median
     left_out = {SAME_BATCH: 'one batch again and again, so without input', NO_UPDATE: 'without the update'}
@@ -98,8 +101,9 @@ def variant_lines(measurement: Measurement) -> list[str]:
     for kind, timing in measurement.timings.items():
         if kind != STEP:
             median, low, high = (f'{each:.{_digits(step)}f}' for each in timing)
-            lines.append(f"{kind if kind in left_out else 'one device':<10} {median} ({timing.median / step - 1:+.0%}; "
-                         f"{low}-{high})  {left_out.get(kind, f'{kind} alone, without averaging and update')}")
+            lines.append(Line(
+                kind if kind in left_out else 'one device', f'{median} ({timing.median / step - 1:+.0%}; {low}-{high})  '
+                f"{left_out.get(kind, f'{kind} alone, without averaging and update')}"))
     return lines
 
 
