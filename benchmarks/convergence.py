@@ -114,21 +114,20 @@ def at(curve, column, value):
     return float(np.interp(value, [point[column] for point in curve], [point[2] for point in curve]))
 
 
-def report(results):
+def table(results):
     """Returns the lines of a Markdown table of results {(mode, slow): [curve]}; all curves end at the same images."""
-    lines = ['| towers | mode | images/s | after equal images | after equal seconds |', '|---|---|---|---|---|']
+    rows = []
     for slow in (False, True):
         seconds = min(curve[-1][1] for mode in MODES for curve in results[mode, slow])
         for mode in MODES:
             curves = results[mode, slow]
-            cells = []
-            for column, value in ((0, curves[0][-1][0]), (1, seconds)):
-                values = [100 * at(curve, column, value) for curve in curves]
-                cells.append(harness.mean_spread(values, 1, '%'))
+            after_images, after_seconds = (
+                harness.mean_spread([100 * at(curve, column, value) for curve in curves], 1, '%')
+                for column, value in ((0, curves[0][-1][0]), (1, seconds)))
             rate = statistics.median(curve[-1][0] / curve[-1][1] for curve in curves)
-            towers = 'one slowed' if slow else 'alike'
-            lines.append(f'| {towers} | `{mode}` | {rate:.0f} | {cells[0]} | {cells[1]} of {seconds:.0f} s |')
-    return lines
+            rows.append(['one slowed' if slow else 'alike', f'`{mode}`', f'{rate:.0f}', after_images,
+                         f'{after_seconds} of {seconds:.0f} s'])
+    return harness.table(['towers', 'mode', 'images/s', 'after equal images', 'after equal seconds'], rows)
 
 
 def label(mode, slow):
@@ -168,10 +167,7 @@ def main():
             _, seconds, accuracy = curves[-1][-1]
             print(f'seed {seed}, {label(mode, slow)}: {seconds:.0f} s, {100 * accuracy:.1f}%',
                   file=sys.stderr, flush=True)
-    if options.json:
-        harness.write_json(options.json, flags=vars(options), curves={
-            label(mode, slow): curves for (mode, slow), curves in results.items()})
-    print('\n'.join(report(results)))
+    harness.report(options, table(results), curves={label(*cell): curves for cell, curves in results.items()})
 
 
 if __name__ == '__main__':

@@ -17,7 +17,6 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.base import startup  # noqa: E402
 from cifar10.base.errors import RunError  # noqa: E402
 from cifar10.programs import flags, local_cluster, program  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
@@ -116,8 +115,6 @@ def main():
     """Trains both runs, compares them, prints the comparison and draws it."""
     options = parse()
     harness.check(options)
-    startup.start_tensorflow()
-    from cifar10.run import saved
     ends = [options.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
     with tempfile.TemporaryDirectory() as folder:
         whole_dir = os.path.join(folder, 'whole')
@@ -130,14 +127,13 @@ def main():
             train(options, moved_dir, stage, end + options.steps // 40 if end < options.steps else None)
         whole = losses(whole_dir, options.steps // 60)
         moved = losses(moved_dir, options.steps // 60)
-        prints = [saved.digest(directory) for directory in (whole_dir, moved_dir)]
-    print('| step | on | loss, never stopped | loss, killed and moved |\n|---|---|---|---|')
-    for step in sorted(whole)[::5]:
-        stage = next(stage for stage, end in zip(MOVES, ends) if step <= end)
-        print(f"| {step} | {stage} | {whole[step]:.6f} | {moved.get(step, float('nan')):.6f} |")
-    print(f'variables, never stopped      {prints[0]}\nvariables, killed and moved   {prints[1]}')
-    if options.json:
-        harness.write_json(options.json, flags=vars(options), whole=whole, moved=moved, fingerprints=prints)
+        prints = [metrics.last(directory, metrics.CHECKPOINT)['sha256'] for directory in (whole_dir, moved_dir)]
+    rows = [[step, next(stage for stage, end in zip(MOVES, ends) if step <= end), f'{whole[step]:.6f}',
+             f"{moved.get(step, float('nan')):.6f}"] for step in sorted(whole)[::5]]
+    harness.report(options, [
+        *harness.table(['step', 'on', 'loss, never stopped', 'loss, killed and moved'], rows),
+        f'variables, never stopped      {prints[0]}', f'variables, killed and moved   {prints[1]}',
+    ], whole=whole, moved=moved, fingerprints=prints)
     if options.plot:
         draw(options.plot, whole, moved, ends)
     if prints[0] != prints[1] or whole != moved:

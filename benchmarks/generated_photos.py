@@ -1,12 +1,9 @@
 """Makes two folders of generated photos, to train on where no photos are at hand: `textures` and `scenes`.
 
-    python -m benchmarks.generated_photos textures /tmp/textures --count=2000
-
 Each photo is drawn from (seed, class, number): its size, its colours and its light, haze, noise, orientation in EXIF
 and JPEG quality, so that neither colour nor brightness tells the class. The photos are no real ones; what is learnt on
 them is not an accuracy to expect elsewhere.
 """
-import argparse
 import os
 
 import numpy as np
@@ -188,18 +185,3 @@ def write(name, folder, count, seed=0, first=0):
         image, exif, quality = photo(SETS[name][kinds[index]], [seed, index, number])
         os.makedirs(os.path.join(folder, kinds[index]), exist_ok=True)
         image.save(os.path.join(folder, kinds[index], f'{number:05}.jpg'), exif=exif, quality=quality)
-
-
-def main():
-    """Writes the photos that the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('name', choices=SETS)
-    parser.add_argument('folder')
-    parser.add_argument('--count', type=int, default=2000, help='photos of all classes together (default: 2000)')
-    parser.add_argument('--seed', type=int, default=0)
-    options = parser.parse_args()
-    write(options.name, options.folder, options.count, options.seed)
-
-
-if __name__ == '__main__':
-    main()

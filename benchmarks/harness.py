@@ -174,10 +174,33 @@ def ratio(figures, base):
     return statistics.median(ratios) if ratios else None
 
 
-def write_json(path, **content):
-    """Writes the results and a description of the machine to a JSON file."""
-    with open(path, 'w') as stream:
-        json.dump(dict(content, machine=machine()), stream, indent=1)
+def table(header, rows):
+    """Returns the lines of a Markdown table; `header` and each row are lists of cells."""
+    def line(cells):
+        return f"| {' | '.join(map(str, cells))} |"
+    return [line(header), '|' + '---|' * len(header), *map(line, rows)]
+
+
+def report(options, lines, **content):
+    """Prints lines and, with --json, writes the flags, the machine and other content to a file.
+
+    Args:
+      options: of the command line.
+      lines: for people.
+      content: values for JSON; of a dict whose keys are tuples, each key becomes a string.
+    """
+    print('\n'.join(lines))
+    if options.json:
+        values = {name: _with_names(value) for name, value in content.items()}
+        with open(options.json, 'w') as stream:
+            json.dump(dict(flags=vars(options), **values, machine=machine()), stream, indent=1)
+
+
+def _with_names(value):
+    """Returns a value, or a dict whose keys were tuples with names as keys."""
+    if not isinstance(value, dict):
+        return value
+    return {' '.join(map(str, key)) if isinstance(key, tuple) else key: each for key, each in value.items()}
 
 
 # Prints the names of the GPUs that a process which is started now uses.

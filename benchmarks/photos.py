@@ -82,13 +82,6 @@ def processor_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def contest(folder, scratch, seed, options):
-    """Yields (contender, Result): the preset, then Keras, which gets its time."""
-    first = train(folder, os.path.join(scratch, f'preset{seed}'), seed, options)
-    yield _PRESET, first
-    yield _KERAS, keras(folder, seed, 60 * first.minutes)
-
-
 def keras(folder, seed, seconds):
     """Returns the Result of the Keras script after some seconds of processor time."""
     line = harness.output_of('benchmarks/peers/keras_photos.py', f'--folder={folder}', f'--seconds={seconds}',
@@ -123,16 +116,15 @@ def main():
             write(name, options, folder)
             runs = results[name] = {contender: [] for contender in _CONTENDERS}
             for seed in range(options.first_seed, options.first_seed + options.seeds):
-                for contender, result in contest(folder, scratch, seed, options):
-                    runs[contender].append(result)
+                runs[_PRESET].append(train(folder, os.path.join(scratch, f'preset{seed}'), seed, options))
+                runs[_KERAS].append(keras(folder, seed, 60 * runs[_PRESET][-1].minutes))
+                for contender in _CONTENDERS:
+                    result = runs[contender][-1]
                     print(f'{name}, seed {seed}, {contender}: {result.accuracy:.1f}% after {result.epochs:.1f} epochs, '
                           f'{result.minutes:.2f} minutes', file=sys.stderr, flush=True)
-    print(f"| set | minutes | {' | '.join(_CONTENDERS)} |", '|---|---|---|---|', sep='\n')
-    for name, runs in results.items():
-        minutes = statistics.mean(result.minutes for result in runs[_PRESET])
-        print(f'| {name} | {minutes:.1f} | ' + ' | '.join(map(cell, runs.values())) + ' |')
-    if options.json:
-        harness.write_json(options.json, flags=vars(options), results=results)
+    rows = [[name, f'{statistics.mean(result.minutes for result in runs[_PRESET]):.1f}', *map(cell, runs.values())]
+            for name, runs in results.items()]
+    harness.report(options, harness.table(['set', 'minutes', *_CONTENDERS], rows), results=results)
 
 
 def cell(runs):

@@ -137,23 +137,20 @@ def measure_speed(options, row):
 
 def tables(results, options):
     """Returns the lines of two Markdown tables of results {cell: figures}."""
+    def cell(parts, towers):
+        figures = [figure for figure in results[parts, towers] if figure is not None]
+        bubbles, *counts = zip(*figures) if figures else [[]]
+        held = ', '.join(str(max(count)) for count in counts)
+        return f'{harness.spread(bubbles, 1)} ({100 * (parts - 1) / (towers + parts - 1):.1f}); {held}'
     counts = [f"{towers} tower{'s' * (towers > 1)}" for towers in options.towers]
-    lines = [f"| parts, devices | {' | '.join(counts)} |", '|---|' + '---|' * len(options.towers)]
-    for parts in options.parts:
-        cells = []
-        for towers in options.towers:
-            figures = [figure for figure in results[parts, towers] if figure is not None]
-            bubbles, *counts = zip(*figures) if figures else [[]]
-            held = ', '.join(str(max(count)) for count in counts)
-            expected = 100 * (parts - 1) / (towers + parts - 1)
-            cells.append(f'{harness.spread(bubbles, 1)} ({expected:.1f}); {held}')
-        lines.append(f"| {parts} | {' | '.join(cells)} |")
-    lines += ['', '| 8 towers of 16 | images/s |', '|---|---|']
-    return lines + [f'| {row} | {harness.spread(results[row])} |' for row in ROWS]
+    bubbles = harness.table(['parts, devices', *counts],
+                            [[parts, *(cell(parts, towers) for towers in options.towers)] for parts in options.parts])
+    speeds = harness.table(['8 towers of 16', 'images/s'], [[row, harness.spread(results[row])] for row in ROWS])
+    return [*bubbles, '', *speeds]
 
 
 def main():
-    """Measures all cells, prints the tables, writes JSON."""
+    """Measures all cells and reports them."""
     parser = harness.parser(__doc__.splitlines()[0], rounds=3)
     parser.add_argument('--parts', type=harness.listed(flags.at_least(2)), default=[2, 3], metavar='P,...',
                         help='numbers of parts, each on a device (default: 2,3)')
@@ -166,10 +163,7 @@ def main():
     cells = [*[(parts, towers) for parts in options.parts for towers in options.towers], *ROWS]
     results = harness.measure(cells, options.rounds, lambda cell: measure_bubble(*cell) if isinstance(cell, tuple)
                               else measure_speed(options, cell))
-    print('\n'.join(tables(results, options)))
-    if options.json:
-        with_string_keys = {str(cell): figures for cell, figures in results.items()}
-        harness.write_json(options.json, flags=vars(options), figures=with_string_keys)
+    harness.report(options, tables(results, options), figures=results)
     harness.end(results)
 
 

@@ -69,24 +69,19 @@ def weak_tables(options, results, modes, counts):
     seconds = step_seconds(options, results)
     lines = []
     for mode in modes:
+        rows = [[n, harness.spread(seconds[mode, n], 3), harness.spread(results[mode, n])] for n in counts]
         lines += ['', f'{mode}, {options.batch_size} images a tower:', '',
-                  '| towers | sec/batch | images/s |', '|---|---|---|']
-        lines += [f'| {n} | {harness.spread(seconds[mode, n], 3)} | {harness.spread(results[mode, n])} |'
-                  for n in counts]
+                  *harness.table(['towers', 'sec/batch', 'images/s'], rows)]
     return lines[1:]
 
 
-def table(results, modes, counts):
+def strong_table(results, modes, counts):
     """Returns the lines of a Markdown table of results {(mode, towers): [images/s]}."""
-    lines = ['| images/s (ratio) | ' + ' | '.join(f"{n} tower{'s' * (n > 1)}" for n in counts) + ' |',
-             f"|---|{'---|' * len(counts)}"]
-    for mode in modes:
-        cells = []
-        for n in counts:
-            ratio = harness.ratio(results[mode, n], results.get((next(iter(UPDATE_MODES)), n), []))
-            cells.append(harness.spread(results[mode, n]) + ('' if ratio is None else f' ({ratio:.2f})'))
-        lines.append(f"| {mode} | {' | '.join(cells)} |")
-    return lines
+    def cell(mode, n):
+        ratio = harness.ratio(results[mode, n], results.get((next(iter(UPDATE_MODES)), n), []))
+        return harness.spread(results[mode, n]) + ('' if ratio is None else f' ({ratio:.2f})')
+    return harness.table(['images/s (ratio)', *(f"{n} tower{'s' * (n > 1)}" for n in counts)],
+                         [[mode, *(cell(mode, n) for n in counts)] for mode in modes])
 
 
 def draw(path, results, modes, counts, label):
@@ -136,7 +131,7 @@ def parse():
 
 
 def main():
-    """Measures all cells, prints the tables, writes JSON and draws a picture."""
+    """Measures all cells, reports them and draws a picture."""
     options = parse()
     harness.check(options)
     rows = list(options.modes)
@@ -147,13 +142,8 @@ def main():
     if options.batch_size:
         lines = weak_tables(options, results, rows, options.towers)
     else:
-        lines = table(results, rows, options.towers)
-    print('\n'.join(lines))
-    if options.json:
-        def with_string_keys(figures):
-            return {f'{row}, {n} towers': values for (row, n), values in figures.items()}
-        harness.write_json(options.json, flags=vars(options), images_per_sec=with_string_keys(results),
-                           sec_per_batch=with_string_keys(step_seconds(options, results)))
+        lines = strong_table(results, rows, options.towers)
+    harness.report(options, lines, images_per_sec=results, sec_per_batch=step_seconds(options, results))
     if options.plot:
         label = 'towers, sharing the same global batch'
         if options.batch_size:

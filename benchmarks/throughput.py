@@ -124,22 +124,18 @@ def measure(options, cell):
                                    '--data_dir=' + options.data_dir, f'--steps={options.steps}').split()[-1])
 
 
-def table(results):
+def tables(results):
     """Returns the lines of two Markdown tables: of results {cell: figures}, and of their ratios."""
-    lines = ['| | median, lowest-highest | |', '|---|---|---|']
+    rows = []
     for cell, figures in results.items():
-        if cell in COSTS:
-            unit, meaning = COSTS[cell]
-        else:
-            unit = 'images/s'
-            meaning = 'training, a peer' if cell in PEERS else 'training, this program'
-        lines.append(f'| {cell} | {harness.spread(figures)} {unit} | {meaning} |')
-    lines += ['', '| ratio | median of the rounds |', '|---|---|']
-    for cell, base in RATIOS:
-        ratio = harness.ratio(results.get(cell, []), results.get(base, []))
-        if ratio is not None:
-            lines.append(f'| {cell} / {base} | {ratio:.2f} |')
-    return lines
+        peer_or_run = 'images/s', 'training, a peer' if cell in PEERS else 'training, this program'
+        unit, meaning = COSTS.get(cell, peer_or_run)
+        rows.append([cell, f'{harness.spread(figures)} {unit}', meaning])
+    ratios = [(f'{cell} / {base}', harness.ratio(results.get(cell, []), results.get(base, [])))
+              for cell, base in RATIOS]
+    return [*harness.table(['', 'median, lowest-highest', ''], rows), '',
+            *harness.table(['ratio', 'median of the rounds'],
+                           [[cells, f'{ratio:.2f}'] for cells, ratio in ratios if ratio is not None])]
 
 
 def draw(path, results):
@@ -158,7 +154,7 @@ def draw(path, results):
 
 
 def main():
-    """Measures all cells, prints the tables, writes JSON and draws a picture."""
+    """Measures all cells, reports them and draws a picture."""
     cells = [*RUNS, *PEERS, *COSTS]
     parser = harness.parser(__doc__.splitlines()[0], rounds=5)
     parser.add_argument('--steps', type=flags.at_least(4), default=400, metavar='N',
@@ -177,9 +173,7 @@ def main():
         print(inside(options, options.inside))
         return
     results = harness.measure(options.cells, options.rounds, lambda cell: measure(options, cell))
-    print('\n'.join(table(results)))
-    if options.json:
-        harness.write_json(options.json, flags=vars(options), figures=results)
+    harness.report(options, tables(results), figures=results)
     if options.plot:
         draw(options.plot, results)
     harness.end(results)

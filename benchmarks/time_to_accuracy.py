@@ -123,18 +123,17 @@ def classic_curve(options):
     return curve
 
 
-def report(results, speeds):
+def table(results, speeds):
     """Returns the lines of a Markdown table of results {setting: [Run]}."""
-    lines = ['| `--preset=fast` and | seconds | plain | with averaging | images/s | TFLOP | classic images/s |',
-             '|---|---|---|---|---|---|---|']
+    rows = []
     for setting, runs in results.items():
         columns = [([run.seconds for run in runs], 1), ([run.plain for run in runs], 2),
                    ([run.averaged for run in runs], 2)]
         cells = ['' if None in figures else harness.mean_spread(figures, decimals) for figures, decimals in columns]
-        cells += [f'{statistics.mean(run.images / run.seconds for run in runs):.0f}', f'{runs[0].teraflop:.1f}',
-                  harness.mean_spread(speeds, 0)]
-        lines.append(f"| `{setting}` | {' | '.join(cells)} |")
-    return lines
+        rows.append([f'`{setting}`', *cells, f'{statistics.mean(run.images / run.seconds for run in runs):.0f}',
+                     f'{runs[0].teraflop:.1f}', harness.mean_spread(speeds, 0)])
+    return harness.table(['`--preset=fast` and', 'seconds', 'plain', 'with averaging', 'images/s', 'TFLOP',
+                          'classic images/s'], rows)
 
 
 def draw(path, results, curve, speed, batch):
@@ -195,10 +194,8 @@ def main():
             print(f'seed {seed}, {setting or "as it is"}: {run.seconds:.1f} s, {run.plain:.2f}%{averaged}',
                   file=sys.stderr, flush=True)
     curve = classic_curve(options) if options.classic_dir else []
-    print('\n'.join(report(results, speeds)))
-    if options.json:
-        harness.write_json(options.json, flags=vars(options), classic_speeds=speeds, classic_curve=curve, results={
-            setting: [dataclasses.asdict(run) for run in runs] for setting, runs in results.items()})
+    harness.report(options, table(results, speeds), classic_speeds=speeds, classic_curve=curve, results={
+        setting: [dataclasses.asdict(run) for run in runs] for setting, runs in results.items()})
     if options.plot:
         draw(options.plot, results, curve, statistics.mean(speeds), CLASSIC_BATCH)
     if not all(results.values()):

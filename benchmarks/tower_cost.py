@@ -28,23 +28,17 @@ def measure(options, row, towers):
                             f'--num_towers={towers}', f'--batch_size={options.batch_size}', '--max_steps=3')
 
 
-def table(results, rows, counts):
+def lines(results, rows, counts):
     """Returns the lines of a Markdown table of results {(row, towers): [(seconds, MiB)]}."""
-    lines = ['| seconds to the first step; peak MiB | ' + ' | '.join(map(str, counts)) + ' |',
-             f"|---|{'---|' * len(counts)}"]
-    for row in rows:
-        cells = []
-        for n in counts:
-            figures = [figure for figure in results[row, n] if figure is not None]
-            seconds = [first_step for first_step, _ in figures]
-            mebibytes = [peak for _, peak in figures]
-            cells.append(f'{harness.spread(seconds, 1)}; {harness.spread(mebibytes)}')
-        lines.append(f"| {row} | {' | '.join(cells)} |")
-    return lines
+    def cell(figures):
+        seconds, mebibytes = ([figure and figure[i] for figure in figures] for i in (0, 1))
+        return f'{harness.spread(seconds, 1)}; {harness.spread(mebibytes)}'
+    return harness.table(['seconds to the first step; peak MiB', *counts],
+                         [[row, *(cell(results[row, n]) for n in counts)] for row in rows])
 
 
 def main():
-    """Measures all cells, prints the table, writes JSON."""
+    """Measures all cells and reports them."""
     parser = harness.parser(__doc__.splitlines()[0], rounds=3)
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 4, 16, 64], metavar='N,...',
                         help='tower counts (default: 1,4,16,64)')
@@ -56,10 +50,7 @@ def main():
     harness.check(options)
     cells = [(row, n) for n in options.towers for row in options.rows]
     results = harness.measure(cells, options.rounds, lambda cell: measure(options, *cell))
-    print('\n'.join(table(results, options.rows, options.towers)))
-    if options.json:
-        with_string_keys = {f'{row}, {n} towers': figures for (row, n), figures in results.items()}
-        harness.write_json(options.json, flags=vars(options), seconds_and_mebibytes=with_string_keys)
+    harness.report(options, lines(results, options.rows, options.towers), seconds_and_mebibytes=results)
     harness.end(results)
 
 

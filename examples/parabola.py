@@ -60,6 +60,38 @@ def network(x):
     return hidden @ weights('w2', [HIDDEN, 1]) + weights('b2', [1])
 
 
+def build(update, count, steps):
+    """Builds the towers and their updates in the current graph.
+
+    Args:
+      update: the update mode.
+      count: how many towers share the points, evenly or not.
+      steps: total number of updates.
+
+    Returns:
+      (the `Step` of the update mode, each tower's gradient of b2, float32 [1], what starts the turns of the towers).
+    """
+    x, y = points()
+    # Asynchronous towers take turns until none is left, as the trainer's towers take batches. Together they make
+    # exactly `steps` updates.
+    turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
+    gradients = []
+
+    def tower_fn(k, scope):
+        part = slice(k * POINTS // count, (k + 1) * POINTS // count)
+        with tf.control_dependencies([turns.get_next()]):
+            # The sum over a tower's points, times K/N: then the mean over the K towers is the mean over all N points,
+            # even if the towers have different numbers of points.
+            error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
+            total_loss = error * (count / POINTS)
+            with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+                gradients.extend(tf.gradients(total_loss, tf.get_variable('b2', [1])))  # the bias of the output
+            return dict(total_loss=total_loss)
+
+    step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), tf.train.create_global_step())
+    return step, gradients, turns.initializer
+
+
 def fit(devices, steps, mode, before_session=None):
     """Fits the parabola and returns the fitted values at the 50 points, float32 [50, 1].
 
@@ -70,69 +102,63 @@ def fit(devices, steps, mode, before_session=None):
       before_session: function that is called before the session is made, or None. In a cluster it waits
         until all processes answer.
     """
-    x, y = points()
-    count = devices.num_towers
-    if count > POINTS:
-        raise UsageError(f'{POINTS} points can be split over 1 to {POINTS} towers, not over {count}; use fewer '
-                         'towers')
+    if devices.num_towers > POINTS:
+        raise UsageError(f'{POINTS} points can be split over 1 to {POINTS} towers, not over {devices.num_towers}; use '
+                         'fewer towers')
     with plain_errors(), tf.Graph().as_default(), tf.device(devices.home):
         update = UPDATE_MODES.load(mode)(devices)
-        turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
-        tower_gradients = []  # each tower's gradient of b2, the bias of the output, float32 [1]
-
-        def tower_fn(k, scope):
-            part = slice(k * POINTS // count, (k + 1) * POINTS // count)
-            # Asynchronous towers take turns until none is left, as the trainer's towers take batches. Together
-            # they make exactly `steps` updates.
-            with tf.control_dependencies([turns.get_next()]):
-                # The sum over a tower's points, times K/N: then the mean over the K towers is the mean over all
-                # N points, even if the towers have different numbers of points.
-                error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
-                total_loss = error * (count / POINTS)
-                with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-                    tower_gradients.extend(tf.gradients(total_loss, tf.get_variable('b2', [1])))
-                return dict(total_loss=total_loss)
-
-        global_step = tf.train.create_global_step()
-        built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), global_step)
-        with tf.control_dependencies([built.train_ops[0]]):
+        step, gradients, start_turns = build(update, devices.num_towers, steps)
+        global_step = tf.train.get_global_step()
+        with tf.control_dependencies([step.train_ops[0]]):
             train_step = global_step.read_value()
+        x, y = points()
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             fitted = network(tf.constant(x))
         loss = tf.reduce_mean(tf.square(fitted - y))
         initialise = tf.global_variables_initializer()
         # Runs after `initialise`: in `replicated`, the other devices' copies are local variables, which start
         # from the first device's values.
-        start = tf.group(tf.local_variables_initializer(), turns.initializer)
+        start = tf.group(tf.local_variables_initializer(), start_turns)
         if before_session:
             before_session()
         with tf.Session(devices.target, config=session_config(devices)) as session:
             session.run(initialise)
             session.run(start)
             # In `async`, each further tower steps in a thread of its own. In the other modes there are no threads.
-            workers = AsyncWorkers(built.train_ops[1:])
+            workers = AsyncWorkers(step.train_ops[1:])
             # Asynchronous gradients have no mean: each is applied by itself.
-            shown = tower_gradients if update.synchronous else []
-            step, line = 0, describe(*session.run([global_step, loss]))  # before any thread starts
-            with workers.stepping(session):
-                while step < steps:
-                    workers.raise_error()
-                    if line and not shown:
-                        print(line)
-                    before = step
-                    try:
-                        step, gradients = session.run([train_step, shown])
-                    except tf.errors.OutOfRangeError:
-                        break  # another tower's thread took the last turn
-                    if line and shown:
-                        print(line + describe_gradients(gradients))
-                    line = ''
-                    if due(EVERY, before, step) and step < steps:
-                        with workers.paused():  # the number and the loss are of one moment
-                            updates, value = session.run([global_step, loss])
-                        line = describe(updates, value) if updates < steps else ''
-            print(describe(*session.run([global_step, loss])))
+            shown = gradients if update.synchronous else []
+            take_steps(session, workers, steps, [train_step, shown], [global_step, loss])
             return session.run(fitted)
+
+
+def take_steps(session, workers, steps, fetches, state):
+    """Takes all updates and prints the reports.
+
+    Args:
+      session: in which the variables have their initial values.
+      workers: the threads of further towers.
+      steps: total number of updates.
+      fetches: what takes an update and returns the number of updates, and the towers' gradients to show.
+      state: the number of updates and the loss.
+    """
+    step, line = 0, describe(*session.run(state))  # before any thread starts
+    with workers.stepping(session):
+        while step < steps:
+            workers.raise_error()
+            before = step
+            try:
+                step, gradients = session.run(fetches)
+            except tf.errors.OutOfRangeError:
+                step, gradients = steps, []  # another tower's thread took the last turn
+            if line:
+                print(line + describe_gradients(gradients))
+            line = ''
+            if due(EVERY, before, step) and step < steps:
+                with workers.paused():  # the number and the loss are of one moment
+                    updates, loss = session.run(state)
+                line = describe(updates, loss) if updates < steps else ''
+    print(describe(*session.run(state)))
 
 
 def describe(updates, loss):
@@ -141,7 +167,9 @@ def describe(updates, loss):
 
 
 def describe_gradients(gradients):
-    """Returns the phrase for the towers' gradients of b2, K x float32 [1], and for their mean."""
+    """Returns the phrase for the towers' gradients of b2, K x float32 [1], and for their mean; '' if none are shown."""
+    if not gradients:
+        return ''
     values = ' '.join(f'{gradient[0]:.4f}' for gradient in gradients)
     return f', gradient of b2: {values}, mean {np.mean(gradients):.4f}'
 

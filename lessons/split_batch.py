@@ -9,7 +9,7 @@ the time and the accuracy of each epoch, and how far the weights of the two runs
 files are in `--data_dir`, where examples/lenet_fashion_mnist.py downloads them, and generated images otherwise.
 
 In the package: the trainer gives every tower a batch of the same size (cifar10/data/pipeline.py); `build` in
-examples/lenet_fashion_mnist.py and `fit` in examples/parabola.py weight unequal shares.
+examples/lenet_fashion_mnist.py and in examples/parabola.py weight unequal shares.
 Exercises: lessons/exercises/split_batch.py.
 """
 import os

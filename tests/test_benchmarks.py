@@ -12,16 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from benchmarks import (
-    convergence,
-    decoding,
-    generated_photos,
-    harness,
-    pipeline,
-    scaling,
-    throughput,
-    time_to_accuracy,
-)
+from benchmarks import convergence, generated_photos, harness, pipeline, scaling, throughput, time_to_accuracy
 from cifar10.base.errors import RunError
 from cifar10.model import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
@@ -50,10 +41,9 @@ SMALL = '--tower_device=cpu --towers=2 --steps=4 --rounds=1'
     ('pipeline.py', '--parts=2 --towers=1,8 --steps=4 --rounds=1'),
     ('elastic.py', '--num_towers=4 --batch_size=4 --steps=100'),
     ('throughput.py', '--steps=4 --rounds=1 "--cells=bf16,bare step,input,evaluation,memory"'),
-    ('decoding.py', '--photos=200 --sizes=72 --batches=3 --rounds=1'),
     ('tower_cost.py', '--towers=2 --rows=shared --rounds=1'),
     ('convergence.py', '--images=1280 --every=640 --seeds=1 --pause=0.01'),
-    ('local.py', 'classic --steps=2 --seeds=1 --max_steps=4'),
+    ('local.py', '--workers=2 --links=0 --steps=2 --seconds=0.1'),
     ('photos.py', '--sets=shapes --count=500 --seeds=1 "--setting=--image_size=65 --epochs=5"')])
 def test_a_benchmark_measures_real_runs(script, arguments, data_dir, tmp_path):
     path = tmp_path / 'out.json'
@@ -218,15 +208,7 @@ def test_invalid_flags_are_refused_before_measuring(script, argument, part, data
 def test_convergence_compares_at_equal_images_and_seconds():
     fast, slow = [(100, 1.0, 0.2), (200, 2.0, 0.4)], [(100, 2.0, 0.3), (200, 4.0, 0.5)]
     assert convergence.at(slow, 1, 3.0) == pytest.approx(0.4)
-    lines = convergence.report({('async', False): [fast], ('parameter_server', False): [slow],
+    lines = convergence.table({('async', False): [fast], ('parameter_server', False): [slow],
                                 ('async', True): [fast], ('parameter_server', True): [slow]})
     assert lines[2] == '| alike | `parameter_server` | 50 | 50.0% (50.0-50.0) | 30.0% (30.0-30.0) of 2 s |'
     assert lines[3] == '| alike | `async` | 100 | 40.0% (40.0-40.0) | 40.0% (40.0-40.0) of 2 s |'
-
-
-def test_decodings_table_says_how_many_towers_are_fed():
-    results = {('this program', 64): [900.0, 1000.0], ('tf.data', 64): [800.0, 800.0], ('Keras', 64): [None, 700.0],
-               ('a tower', 64): [450.0, 400.0]}
-    assert decoding.table(results, [64])[2:] == [
-        '| this program | 950, 900-1000 |', '| tf.data | 800, 800-800 |', '| Keras | 700, 700-700 |',
-        '| a tower takes | 425, 400-450 |', '| towers that this program feeds | 2.2 |']

@@ -328,7 +328,7 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
 
 @pytest.mark.parametrize('arguments, part', [
     (['--step=9'], 'step 9 has not been taken: the run in {run} cannot have come further than step 8; give an earlier'),
-    (['--step=4', '--from={run}/model.ckpt-4'], 'is of step 4, and step 4 is replayed from a checkpoint of step 0 to 3'),
+    (['--step=4', '--from={run}/model.ckpt-4'], 'of step 4, and step 4 is replayed from a checkpoint of step 0 to 3'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
     (['--step=4', '--against={run}'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),

@@ -50,7 +50,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
         Rerun(look(folder), 1)
     os.remove(os.path.join(folder, 'model.ckpt-0.index'))
-    with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept in .*; give one with --from, or a later'):
+    with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept in .*; give one with --from, or'):
         Rerun(look(folder), 2)
 
 

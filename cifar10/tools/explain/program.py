@@ -99,11 +99,12 @@ def variant_lines(measurement: Measurement) -> list[Line]:
     left_out = {SAME_BATCH: 'one batch again and again, so without input', NO_UPDATE: 'without the update'}
     lines = []
     for kind, timing in measurement.timings.items():
-        if kind != STEP:
-            median, low, high = (f'{each:.{_digits(step)}f}' for each in timing)
-            lines.append(Line(
-                kind if kind in left_out else 'one device', f'{median} ({timing.median / step - 1:+.0%}; {low}-{high})  '
-                f"{left_out.get(kind, f'{kind} alone, without averaging and update')}"))
+        if kind == STEP:
+            continue
+        median, low, high = (f'{each:.{_digits(step)}f}' for each in timing)
+        word = kind if kind in left_out else 'one device'
+        what = left_out.get(kind, f'{kind} alone, without averaging and update')
+        lines.append(Line(word, f'{median} ({timing.median / step - 1:+.0%}; {low}-{high})  {what}'))
     return lines
 
 

@@ -2,7 +2,7 @@
 from cifar10.base.console import Line
 from cifar10.base.startup import versions
 from cifar10.run import metrics, saved
-from cifar10.tools.replay.rerun import Rerun, Segment, Taken
+from cifar10.tools.replay.rerun import Rerun, Taken
 from cifar10.training.decide import record_of
 
 _MOST_LISTED = 4  # steps
