@@ -16,10 +16,26 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from benchmarks import harness  # noqa: E402
 from cifar10.base import startup  # noqa: E402
+
+startup.start_tensorflow()
+
+import numpy as np  # noqa: E402
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from benchmarks import harness  # noqa: E402
 from cifar10.base.errors import UsageError  # noqa: E402
+from cifar10.data import records  # noqa: E402
+from cifar10.evaluation.evaluator import Validation  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.asynchronous import AsyncWorkers  # noqa: E402
+from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
+from cifar10.run.reporter import due  # noqa: E402
+from cifar10.settings.training import train_settings  # noqa: E402
+from cifar10.training.decide import decided  # noqa: E402
+from cifar10.training.plan import plan_of  # noqa: E402
+from cifar10.training.run import Run  # noqa: E402
 
 MODES = ('parameter_server', 'async')
 TOWERS = 4
@@ -28,9 +44,6 @@ BATCH = 32
 
 def slowed(mode_class, seconds):
     """Returns a subclass of an update mode whose last tower pauses for `seconds` before each step."""
-    import numpy as np
-    import tensorflow.compat.v1 as tf
-
     def pause():
         time.sleep(seconds)
         return np.float32(0)
@@ -48,69 +61,60 @@ def slowed(mode_class, seconds):
     return Slowed
 
 
-def run(options, mode, pause, seed):
-    """Trains once in this process; evaluates the moving averages now and then, with the clock stopped.
-
-    Returns:
-      A list of (images, seconds of training, test accuracy).
-    """
-    startup.start_tensorflow()
-    import tensorflow.compat.v1 as tf
-
-    from cifar10.data import records
-    from cifar10.evaluation.evaluator import Validation
-    from cifar10.parallel import gpus
-    from cifar10.parallel.asynchronous import AsyncWorkers
-    from cifar10.parallel.devices import choose as choose_devices
-    from cifar10.run.reporter import due
-    from cifar10.settings.training import train_settings
-    from cifar10.training.decide import decided
-    from cifar10.training.plan import plan_of
-    from cifar10.training.run import Run
+def plan(options, mode, pause, seed):
+    """Returns the Plan of a run whose last tower pauses for so many seconds before each step."""
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,
         seed=seed, max_steps=options.images // per_step, variable_update=mode, tower_device='cpu', precision='fp32')
     devices = choose_devices(TOWERS, 'cpu')
     gpus.claim(devices.num_gpus)
-    tf.set_random_seed(seed)
     data = records.prepare(options.dataset, options.data_dir)
-    plan = plan_of(decided(config, devices, before={}), data, devices)
+    result = plan_of(decided(config, devices, before={}), data, devices)
     if pause:
-        plan = plan._replace(mode=slowed(type(plan.mode), pause)(plan.devices))
-    run = Run(plan)
+        result = result._replace(mode=slowed(type(result.mode), pause)(result.devices))
+    return result
+
+
+def run(options, planned):
+    """Trains once in this process; evaluates the moving averages now and then, with the clock stopped.
+
+    Returns:
+      A list of (images, seconds of training, test accuracy).
+    """
+    taken = Run(planned)
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
-    validation = Validation(plan.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
-    workers = AsyncWorkers(run.graph.async_train_ops)
+    validation = Validation(planned.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
+    workers = AsyncWorkers(taken.graph.async_train_ops)
     curve, trained, begin = [], 0.0, None
-    with run.opened():
-        def add_point(step):
+    with taken.opened():
+        def add_point(images):
             """Evaluates with the clock and the workers stopped."""
             nonlocal trained, begin
             trained += time.perf_counter() - begin
-            curve.append((step * per_step, trained, validation.evaluate(run.variables(validation.names)).precision))
+            curve.append((images, trained, validation.evaluate(taken.variables(validation.names)).precision))
             begin = time.perf_counter()
 
-        with workers.stepping(run.session):
-            while run.step < config.run.max_steps:
+        with workers.stepping(taken.session):
+            while taken.step < planned.last_step:
                 workers.raise_error()
-                before = run.step
+                before = taken.step * planned.examples_per_step
                 try:
-                    run.take()
+                    taken.take()
                 except tf.errors.OutOfRangeError:
                     break  # the thread of another tower took the last batch
                 if begin is None:
                     begin = time.perf_counter()  # the first step is a warm-up
-                if due(options.every, before * per_step, run.step * per_step) and run.step < config.run.max_steps:
+                images = taken.step * planned.examples_per_step
+                if due(options.every, before, images) and taken.step < planned.last_step:
                     with workers.paused():
-                        add_point(run.step)
-        add_point(config.run.max_steps)
+                        add_point(images)
+        add_point(options.images)
     return curve
 
 
 def at(curve, column, value):
     """Returns the interpolated accuracy of a curve at a number of images (column 0) or seconds (column 1)."""
-    import numpy as np
     return float(np.interp(value, [point[column] for point in curve], [point[2] for point in curve]))
 
 
@@ -154,7 +158,7 @@ def main():
     harness.check(options)
     if options.one:
         mode, pause, seed = options.one
-        print(json.dumps(run(options, mode, float(pause), int(seed))))
+        print(json.dumps(run(options, plan(options, mode, float(pause), int(seed)))))
         return
     results = {(mode, slow): [] for mode in MODES for slow in (False, True)}
     for seed in range(options.seeds):

@@ -18,10 +18,24 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from benchmarks import harness  # noqa: E402
 from cifar10.base import startup  # noqa: E402
+
+startup.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from benchmarks import harness  # noqa: E402
 from cifar10.data import records  # noqa: E402
+from cifar10.evaluation import evaluator  # noqa: E402
+from cifar10.model.recipe import Recipe  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
+from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
+from cifar10.settings.training import train_settings  # noqa: E402
+from cifar10.training.decide import decided  # noqa: E402
+from cifar10.training.plan import plan_of  # noqa: E402
+from cifar10.training.run import Run  # noqa: E402
 
 BATCH = 128
 
@@ -65,36 +79,31 @@ def inside(options, cell):
     Returns:
       images/s for the cells 'bare step' and 'evaluation'; microseconds of CPU time per image for 'input'.
     """
-    startup.start_tensorflow()
-    import tensorflow.compat.v1 as tf
-
-    from cifar10.evaluation import evaluator
-    from cifar10.model.recipe import Recipe
-    from cifar10.parallel import gpus
-    from cifar10.parallel.devices import choose as choose_devices
-    from cifar10.parallel.session_config import session_config
-    from cifar10.settings.training import train_settings
-    from cifar10.training.decide import decided
-    from cifar10.training.plan import plan_of
-    from cifar10.training.run import Run
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)
-    if cell == 'evaluation':
-        with tf.Session(config=session_config(devices)) as session:
-            count = min(data.count, BATCH * options.steps)
-            recipe = Recipe(train_settings().recipe, len(data.classes))
-            built = evaluator.Evaluator(data, recipe, devices.tower_devices, BATCH, count)
-            session.run([tf.global_variables_initializer(), built.read])
-            built.run(session)  # a warm-up
-            begin = time.perf_counter()
-            built.run(session)
-            return count / (time.perf_counter() - begin)
+    return evaluation(options, devices, data) if cell == 'evaluation' else step(options, devices, data, cell)
+
+
+def evaluation(options, devices, data):
+    """Returns the images/s of an evaluation of training images."""
+    with tf.Session(config=session_config(devices)) as session:
+        count = min(data.count, BATCH * options.steps)
+        recipe = Recipe(train_settings().recipe, len(data.classes))
+        built = evaluator.Evaluator(data, recipe, devices.tower_devices, BATCH, count)
+        session.run([tf.global_variables_initializer(), built.read])
+        built.run(session)  # a warm-up
+        begin = time.perf_counter()
+        built.run(session)
+        return count / (time.perf_counter() - begin)
+
+
+def step(options, devices, data, cell):
+    """Returns what `inside` does for the step, or its input, alone in a loop."""
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', num_towers=1,
         batch_size=BATCH, precision='fp32')
-    plan = plan_of(decided(config, devices, before={}), data, devices)
-    run = Run(plan)
+    run = Run(plan_of(decided(config, devices, before={}), data, devices))
     if cell == 'input':
         fetched = [tensor.op for tensor in run.graph.batches[0]]
         clock = time.process_time

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Peer: Keras 3 with compile and fit, MirroredStrategy on one or more devices, and a batched tf.data input.
+"""Peer: Keras 3 with compile and fit, MirroredStrategy on one device, and a batched tf.data input.
 
 Trains the classic network and prints a line with images/s at the end. It shares no code with the program
-that it is compared with. It needs a folder of CIFAR binary files. --batch_size is the batch of one device.
+that it is compared with. It needs a folder of CIFAR binary files.
 
-    python benchmarks/peers/keras_mirrored.py --data_dir=/tmp/cifar10_data --steps=300 --num_devices=2
+    python benchmarks/peers/keras_mirrored.py --data_dir=/tmp/cifar10_data --steps=300
 """
 import argparse
 import glob
@@ -97,23 +97,18 @@ def main():
     parser.add_argument('--steps', type=int, default=300)
     parser.add_argument('--warmup', type=int, default=30)
     parser.add_argument('--batch_size', type=int, default=128)
-    parser.add_argument('--num_devices', type=int, default=1)
     flags = parser.parse_args()
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
-    processor = tf.config.list_physical_devices('CPU')[0]
-    tf.config.set_logical_device_configuration(
-        processor, [tf.config.LogicalDeviceConfiguration()] * flags.num_devices)
-    strategy = tf.distribute.MirroredStrategy([f'/cpu:{k}' for k in range(flags.num_devices)])
-    examples = flags.batch_size * flags.num_devices
+    strategy = tf.distribute.MirroredStrategy(['/cpu:0'])
     with strategy.scope():
         model = network()
         rate = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 136718, 0.1, staircase=True)
         model.compile(tf.keras.optimizers.SGD(rate, use_ema=True, ema_momentum=0.9999),
                       tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     clock = Clock(flags.warmup, flags.steps)
-    model.fit(batches(files, examples), steps_per_epoch=flags.warmup + flags.steps, callbacks=[clock],
+    model.fit(batches(files, flags.batch_size), steps_per_epoch=flags.warmup + flags.steps, callbacks=[clock],
               shuffle=False, verbose=0)
-    print(f'images_per_sec={flags.steps * examples / clock.seconds:.1f} loss={clock.loss:.3f}')
+    print(f'images_per_sec={flags.steps * flags.batch_size / clock.seconds:.1f} loss={clock.loss:.3f}')
 
 
 if __name__ == '__main__':

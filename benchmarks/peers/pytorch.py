@@ -21,20 +21,17 @@ except ImportError:
     sys.exit(3)
 import numpy as np
 
-FORMATS = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
-
 
 class Augmented(torch.utils.data.IterableDataset):
     """Endless batches of augmented images, for a DataLoader that does not form batches itself."""
 
-    def __init__(self, files, batch_size, memory_format):
+    def __init__(self, files, batch_size):
         super().__init__()
         data = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 1 + 3 * 32 * 32) for path in files])
         self.labels = torch.from_numpy(data[:, 0].astype(np.int64))
         # Channels last, so that a crop gathers whole pixels and its result is channels last too.
         self.images = torch.from_numpy(data[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy())
         self.batch_size = batch_size
-        self.memory_format = memory_format
 
     def __iter__(self):
         """Yields (images, labels), in a new order in every pass."""
@@ -55,7 +52,7 @@ class Augmented(torch.utils.data.IterableDataset):
         x = (x - mean) * torch.empty(n, 1, 1, 1).uniform_(0.2, 1.8) + mean
         std, mean = torch.std_mean(x, (1, 2, 3), correction=0, keepdim=True)
         x = (x - mean) / std.clamp(min=x[0].numel() ** -0.5)
-        return x.contiguous(memory_format=self.memory_format)
+        return x.contiguous(memory_format=torch.channels_last)
 
 
 def network():
@@ -79,12 +76,11 @@ def network():
 def train(flags):
     """Trains the network; returns (seconds of the steps after the warm-up, the last step's loss)."""
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
-    memory_format = FORMATS[flags.memory_format]
-    data = Augmented(files, flags.batch_size, memory_format)
+    data = Augmented(files, flags.batch_size)
     # One worker process is no slower than a thread, and it does not compete for this process's interpreter
     # lock.
     batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4))
-    model = network().to(memory_format=memory_format)
+    model = network().to(memory_format=torch.channels_last)
 
     def cross_entropy(images, labels):
         with torch.autocast('cpu', torch.bfloat16, enabled=flags.precision == 'bf16'):
@@ -121,7 +117,6 @@ def main():
     parser.add_argument('--steps', type=int, default=300)
     parser.add_argument('--warmup', type=int, default=30)
     parser.add_argument('--batch_size', type=int, default=128)
-    parser.add_argument('--memory_format', choices=FORMATS, default='channels_last')
     parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32', help='bf16 uses autocast')
     parser.add_argument('--compile', action='store_true', help='use torch.compile, which needs a C++ compiler')
     flags = parser.parse_args()
