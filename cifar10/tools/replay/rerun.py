@@ -19,7 +19,6 @@ from cifar10.run import checkpoint, metrics, saved, trust
 from cifar10.run.folder import Folder, exists, step_of
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import summary_due
-from cifar10.settings.training import TrainSettings
 from cifar10.training import warm_start
 from cifar10.training.plan import Plan, plan_of
 from cifar10.training.run import Run, name_of_tower
@@ -30,7 +29,6 @@ class Taken(NamedTuple):
 
     Attributes:
       step: its number.
-      settings: the settings in force.
       losses: float32 [towers], each tower's total loss.
       figures: of its record in metrics.jsonl: loss, learning_rate, accuracy.
       before, after: all variables by their names, before and after the step, with what the run did before the next
@@ -38,7 +36,6 @@ class Taken(NamedTuple):
       saved: the names of the variables that a checkpoint holds.
     """
     step: int
-    settings: TrainSettings
     losses: np.ndarray
     figures: dict[str, float]
     before: dict[str, np.ndarray] | None
@@ -162,7 +159,7 @@ class Rerun:
             run.average(scheduled)
         after = run.variables() if wanted else None
         figures = {name: float(figure) for name, figure in results['figures'].items()}
-        return Taken(step, run.plan.settings, results['losses'], figures, before, after, list(run.saved))
+        return Taken(step, results['losses'], figures, before, after, list(run.saved))
 
 
 # What is decided before any graph is built.
