@@ -372,20 +372,20 @@ def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_
     assert checkpoints(settings().run.train_dir)[-1].endswith('-4') and 'step 2,' in (tmp_path / 'log').read_text()
 
 
-@pytest.mark.parametrize('call', [cifar10.train, cifar10.evaluate])
-def test_in_a_fork_of_a_process_that_has_trained_a_line_says_so(small, call):
+def test_in_a_fork_of_a_process_that_has_trained_a_line_says_so(small):
     cifar10.train(**dict(small, max_steps=1))
     before = state_of(small['train_dir'])
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        try:
-            call(**(small if call is cifar10.train else dict(checkpoint_dir=small['train_dir'])))
-        except UsageError as error:
-            os.write(writing, str(error).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with open(reading) as stream:
-        assert stream.read().startswith('this process was made by a fork of one in which TensorFlow has started')
-    os.wait()
+    for call in (lambda: cifar10.train(**small), lambda: cifar10.evaluate(checkpoint_dir=small['train_dir'])):
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            try:
+                call()
+            except UsageError as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with open(reading) as stream:
+            assert stream.read().startswith('this process was made by a fork of one in which TensorFlow has started')
+        os.wait()
     assert state_of(small['train_dir']) == before

@@ -39,9 +39,9 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, data_dir):
-    """The train_dir of a run of 40 steps."""
+    """The train_dir of a run of 12 steps."""
     config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
-                            batch_size=8, max_steps=40, save_steps=39, tower_device='cpu')
+                            batch_size=8, max_steps=12, save_steps=11, tower_device='cpu')
     with tf.Graph().as_default():
         trainer.train(config)
     return config.run.train_dir
@@ -89,13 +89,15 @@ def independent_result(arrays, files, count, suffix=''):
 def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
     data = records.prepare('shapes', data_dir, records.TEST)
     arrays = last_variables(run)
-    correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
+    count = 700
+    correct, loss = independent_result(arrays, data.files, count, '/ExponentialMovingAverage')
     for batch_size in (333, 5000):
         precision, printed, total, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)),
-                                                   num_examples=None)
-        assert (total, step) == (2000, 40) and abs(printed - correct) <= 1 and abs(precision - correct / 2000) < 0.0011
+                                                   num_examples=count)
+        assert (total, step) == (count, 12) and abs(printed - correct) <= 1
+        assert abs(precision - correct / count) < 0.002
         (label, precision), = scalars(tmp_path / str(batch_size), 'eval/precision')
-        assert label == 40 and abs(precision - printed / 2000) < 1e-6
+        assert label == 12 and abs(precision - printed / count) < 1e-6
         (_, value), = scalars(tmp_path / str(batch_size), 'eval/cross_entropy')
         np.testing.assert_allclose(value, loss, rtol=1e-4)
 
@@ -118,8 +120,8 @@ def test_a_checkpoint_of_the_tutorial_evaluates(evaluate, run, tmp_path, data_di
     # It has no config.json, a float32 global_step, and no count of examples.
     (tmp_path / 'classic').mkdir()
     prefix = checkpoints(run)[-1]
-    classic = str(tmp_path / 'classic' / 'model.ckpt-40')
-    rewrite(prefix, to=classic, without=['examples_seen'], global_step=np.float32(40))
+    classic = str(tmp_path / 'classic' / 'model.ckpt-12')
+    rewrite(prefix, to=classic, without=['examples_seen'], global_step=np.float32(12))
     expected = evaluate()
     assert evaluate(checkpoint_dir=str(tmp_path / 'classic'), dataset='shapes', data_dir=data_dir) == expected
 
@@ -156,9 +158,9 @@ def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, run, t
 
 def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_dir):
     shutil.copytree(run, tmp_path / 'copy')
-    os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
-    assert evaluate(checkpoint_dir=str(tmp_path / 'copy'))[3] == 39
-    os.truncate(tmp_path / 'copy' / 'model.ckpt-39.data-00000-of-00001', 100)
+    os.truncate(tmp_path / 'copy' / 'model.ckpt-12.data-00000-of-00001', 100)
+    assert evaluate(checkpoint_dir=str(tmp_path / 'copy'))[3] == 11
+    os.truncate(tmp_path / 'copy' / 'model.ckpt-11.data-00000-of-00001', 100)
     with pytest.raises(RunError, match='can be read'):
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
@@ -166,19 +168,19 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_d
 @pytest.mark.stress
 def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path, data_dir, monkeypatch):
     shutil.copytree(run, tmp_path / 'copy')
-    os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
-    for step in (38, 39):
+    os.truncate(tmp_path / 'copy' / 'model.ckpt-12.data-00000-of-00001', 100)
+    for step in (10, 11):
         for suffix in ('.data-00000-of-00001', '.index'):
             copy = tmp_path / 'copy' / (f'model.ckpt-{step}{suffix}')
-            shutil.copy(os.path.join(run, 'model.ckpt-39' + suffix), copy)
-    os.remove(tmp_path / 'copy' / 'model.ckpt-39.index')
+            shutil.copy(os.path.join(run, 'model.ckpt-11' + suffix), copy)
+    os.remove(tmp_path / 'copy' / 'model.ckpt-11.index')
     steps = []
 
     restore = model.Restorer.restore
 
     def restoring(restorer, session, found):
         steps.append(found.prefix[-2:])
-        shutil.copy(os.path.join(run, 'model.ckpt-39.index'), tmp_path / 'copy')
+        shutil.copy(os.path.join(run, 'model.ckpt-11.index'), tmp_path / 'copy')
         if len(steps) == 2:
             raise KeyboardInterrupt
         restore(restorer, session, found)
@@ -188,7 +190,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path, data_dir
         evaluation.evaluate(eval_settings(
             checkpoint_dir=str(tmp_path / 'copy'), eval_dir=str(tmp_path / 'eval'), data_dir=data_dir, num_examples=50,
             tower_device='cpu', eval_interval_secs=1))
-    assert steps == ['38', '39']
+    assert steps == ['10', '11']
 
 
 def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settings, tmp_path, capsys, monkeypatch):
@@ -241,12 +243,12 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
     (tmp_path / 'plain').mkdir()
     prefix = checkpoints(run)[-1]
     averages = [name for name in variables(prefix) if 'Average' in name]
-    rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-40'), without=averages)
+    rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-12'), without=averages)
     shutil.copy(os.path.join(run, 'config.json'), tmp_path / 'plain')
     with pytest.raises(UsageError, match='--use_ema=false'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'))
     assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 200
-    rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-41'), without=averages + ['conv2/weights'])
+    rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-13'), without=averages + ['conv2/weights'])
     with pytest.raises(UsageError, match='has no conv2/weights; it belongs to another network'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
 
@@ -272,7 +274,7 @@ def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path
     for label, expected in ((4, [1.0, 10]), (5, [0.0, 0])):
         directory = tmp_path / str(label)
         write_records(directory, [label] * 10, np.random.default_rng(0).integers(0, 256, [10, 3, 32, 32], np.uint8))
-        rewrite(prefix, to=str(directory / 'model.ckpt-40'), **{
+        rewrite(prefix, to=str(directory / 'model.ckpt-12'), **{
             'softmax_linear/weights' + average: np.zeros_like(arrays['softmax_linear/weights']),
             'softmax_linear/biases' + average: np.eye(10, dtype=np.float32)[4]})
         result = evaluate(checkpoint_dir=str(directory), dataset='shapes', data_dir=str(directory), batch_size=3,
@@ -298,7 +300,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
     try:
         read_until(process, 'waiting for the first checkpoint')
         shutil.copy(os.path.join(run, 'config.json'), watched)
-        for step in (39, 40):
+        for step in (11, 12):
             for suffix in ('.data-00000-of-00001', '.index'):
                 shutil.copy(os.path.join(run, f'model.ckpt-{step}{suffix}'), watched)
             assert f'step {step}' in read_until(process, 'precision @ 1')
@@ -314,14 +316,14 @@ def tutorials(run, tmp_path):
     """The folder of a run of the tutorial's scripts, which recorded nothing."""
     folder = tmp_path / 'tutorials'
     folder.mkdir()
-    rewrite(checkpoints(run)[-1], to=str(folder / 'model.ckpt-40'), without=['examples_seen'],
-            global_step=np.float32(40))
+    rewrite(checkpoints(run)[-1], to=str(folder / 'model.ckpt-12'), without=['examples_seen'],
+            global_step=np.float32(12))
     return str(folder)
 
 
 def test_a_checkpoint_in_the_v1_format_is_evaluated(run, data_dir, tmp_path, capsys):
     (tmp_path / 'v1').mkdir()
-    prefix = str(tmp_path / 'v1' / 'model.ckpt-40')
+    prefix = str(tmp_path / 'v1' / 'model.ckpt-12')
     rewrite(checkpoints(run)[-1], to=prefix, version=tf.train.SaverDef.V1)
     evaluation.evaluate(eval_settings(
         checkpoint_dir=str(tmp_path / 'v1'), eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,

@@ -27,8 +27,6 @@ TRAINED = [
     'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function', 'drawn_in_the_file',
     'begun_with_a_tensor',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
-QUICK = ['begun_with_a_tensor', 'over_trainable_variables', 'over_the_layers_so_far', 'from_a_collection',
-         'frozen_in_place', 'attention']
 BY_THE_END_OF_NAMES = 'over_names_that_end', 'mirrored'  # which tf.distribute changes
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = ['batch_normalised', 'batch_statistics']
@@ -109,7 +107,7 @@ def one_tower():
 
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
     [case for case in itertools.product(TRAINED, UPDATE_MODES, (1, 2, 4)) if case[:2] != BY_THE_END_OF_NAMES],
-    *[(network, 'replicated', towers) for network, towers in zip(QUICK, itertools.cycle((2, 4)))]))
+    ('over_trainable_variables', 'replicated', 2), ('frozen_in_place', 'replicated', 2)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
     assert warnings_of(network, mode in ('replicated', 'local')) == []
     if network not in one_tower:
@@ -123,7 +121,8 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
     assert any(value.ndim and not np.array_equal(value, before[name]) for name, value in expected.items())
 
 
-@pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
+@pytest.mark.stress  # their moving statistics, by default: test_updates.py
+@pytest.mark.parametrize('mode', UPDATE_MODES)
 @pytest.mark.parametrize('network', BY_BATCH)
 def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, after_steps):
     before, found = after_steps(network, mode, 2, 4)
@@ -132,15 +131,15 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
         name: value.tobytes() for name, value in again.items()}
 
 
-@pytest.mark.parametrize('has_copies', [False, True])
+@pytest.mark.parametrize('has_copies', mostly_stress([False, True], False))
 @pytest.mark.parametrize('network', WARNED)
 def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
 
 
 @pytest.mark.parametrize('network, has_copies', [
-    *[(network, has_copies) for network in REFUSED for has_copies in (False, True)],
-    *[(network, True) for network in REFUSED_WITH_COPIES]])
+    *((network, False) for network in REFUSED), *((network, True) for network in REFUSED_WITH_COPIES),
+    *(pytest.param(network, True, marks=pytest.mark.stress) for network in REFUSED)])
 def test_what_cannot_be_right_on_several_towers_is_refused(network, has_copies):
     with pytest.raises(UsageError) as refused:
         warnings_of(network, has_copies)

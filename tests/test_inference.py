@@ -28,7 +28,7 @@ def run(tmp_path_factory, data_dir):
     """The train_dir of a short run."""
     path = str(tmp_path_factory.mktemp('run') / 'train')
     result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=path, tower_device='cpu',
-                        batch_size=8, max_steps=40, save_steps=20)
+                        batch_size=8, max_steps=12, save_steps=6)
     assert result.returncode == 0, result.stderr
     return path
 
@@ -51,7 +51,7 @@ def test_a_step_is_recorded_once_for_each_way_to_evaluate_it(run, tmp_path, caps
     flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu', num_examples=300)
     for _ in range(2):
         evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
-        assert [record['step'] for record in read(str(tmp_path / 'eval'), EVAL)] == [40]
+        assert [record['step'] for record in read(str(tmp_path / 'eval'), EVAL)] == [12]
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **dict(flags, num_examples=100)))
     assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [300, 100]
     assert 'warning' not in capsys.readouterr().out
@@ -160,12 +160,12 @@ def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
 
 @pytest.mark.stress
 def test_a_model_of_nan_is_an_error_and_json_stays_json(run, pictures, tmp_path):
-    prefix = os.path.join(run, 'model.ckpt-40')
+    prefix = os.path.join(run, 'model.ckpt-12')
     values = variables(prefix)
     broken = {name: np.full_like(value, np.nan) for name, value in values.items() if name.startswith('softmax_linear/')}
     folder = tmp_path / 'nan'
     folder.mkdir()
-    rewrite(prefix, str(folder / 'model.ckpt-40'), (), **broken)
+    rewrite(prefix, str(folder / 'model.ckpt-12'), (), **broken)
     shutil.copy(os.path.join(run, 'config.json'), folder)
     common = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--train_dir={folder}', '--tower_device=cpu', '--json']
     result = run_forked([*common, '--image', str(pictures[0] / '0.png')])
@@ -193,7 +193,7 @@ def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys)
 def probabilities_of(run, pixels):
     """Computes the softmax of the classic network from the moving averages in a checkpoint."""
     from cifar10.model import classic
-    arrays = variables(os.path.join(run, 'model.ckpt-40'))
+    arrays = variables(os.path.join(run, 'model.ckpt-12'))
     with tf.Graph().as_default(), tf.Session() as session:
         images = tf.image.per_image_standardization(tf.cast(pixels[:, 4:28, 4:28], tf.float32))
         probabilities = tf.nn.softmax(classic.inference(images))
@@ -214,7 +214,7 @@ def test_images_are_classified_and_files_that_are_none_are_named(run, pictures):
         assert result.stderr == ('cifar10_eval.py: error: 2 of 4 files could not be classified; the lines above name '
                                  'them\n')
     first, *rows = table.stdout.splitlines()
-    assert first == f'model      {run}/model.ckpt-40, step 40'
+    assert first == f'model      {run}/model.ckpt-12, step 12'
     assert [row.split()[0] for row in rows] == [*names[:3], repr(names[3])]
     assert 'not a picture' in rows[1] and 'No such file' in rows[3]
     objects = [json.loads(line) for line in as_json.stdout.splitlines()]

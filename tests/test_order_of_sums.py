@@ -21,8 +21,7 @@ ANY_ORDER = re.compile(r'TemporaryVariable|DestroyTemporaryVariable|Accumulat\w*
 
 
 @pytest.mark.parametrize('network, mode', mostly_stress(
-    [(network, mode) for network in LARGE for mode in MODES],
-    *((network, 'parameter_server') for network in ('classic', 'attention', 'three uses'))))
+    [(network, mode) for network in LARGE for mode in MODES], ('attention', 'parameter_server')))
 def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode, settings, monkeypatch):
     ran = []  # the types of the operations of each step, as TensorFlow ran it
 
@@ -41,7 +40,8 @@ def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode
     assert any(op in ops for ops in ran for op in ('MatMul', '_FusedMatMul'))  # these are the graphs of the towers
 
 
-@pytest.mark.parametrize('mode', mostly_stress(MODES, 'parameter_server'))
+@pytest.mark.stress  # by default, the operations of its step: above
+@pytest.mark.parametrize('mode', MODES)
 def test_a_network_with_attention_repeats_bit_for_bit(mode, train_with):
     flags = dict(LARGE['attention'], steps=8, save_steps=8, learning_rate=0.1)
     assert_same_bits(*[train_with(name, 'linear', mode, **flags) for name in ('one', 'two')])

@@ -7,19 +7,20 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import records
 from cifar10.parallel import devices
 from cifar10.parallel.parameter_server import ParameterServer
+from cifar10.settings.training import train_settings
 from tests.helpers import build_training
 
-pytestmark = pytest.mark.classic
 TOWERS = 3
 
 
-@pytest.fixture
-def nodes(settings, data_dir):
+@pytest.fixture(scope='module')
+def nodes(data_dir):
     """The nodes of a training graph for three GPUs, by name."""
-    config = settings(num_gpus=TOWERS, summary_steps=1)
+    config = train_settings(num_gpus=TOWERS, summary_steps=1, batch_size=8)
     gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
-    build_training(config, records.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
-    return {node.name: node for node in tf.get_default_graph().as_graph_def().node}
+    with tf.Graph().as_default() as graph:
+        build_training(config, records.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
+    return {node.name: node for node in graph.as_graph_def().node}
 
 
 def test_a_towers_forward_and_backward_pass_are_on_its_gpu(nodes):

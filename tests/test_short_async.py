@@ -6,10 +6,10 @@ import pytest
 from cifar10.run import metrics
 from cifar10.run.folder import step_of
 from cifar10.training.reports import _NowAndThen
-from tests.helpers import checkpoints, train
+from tests.helpers import checkpoints, mostly_stress, train
 
 
-@pytest.mark.parametrize('last, every', [(13, 12), (48, 12), (2, 1)])
+@pytest.mark.parametrize('last, every', mostly_stress([(13, 12), (48, 12), (2, 1)], (13, 12)))
 def test_the_last_step_has_a_line_and_is_evaluated_once(settings, last, every, capsys):
     given = settings(max_steps=last, num_gpus=8, batch_size=4, log_frequency=every, eval_steps=every,
                      variable_update='async', profile_steps='2:2')

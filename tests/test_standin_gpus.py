@@ -14,7 +14,7 @@ from tests import helpers, standin_gpu
 from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variables, patient
 from tests.standin_gpu import HOST
 
-pytestmark = pytest.mark.classic
+pytestmark = [pytest.mark.classic, pytest.mark.stress]  # where operations are, by default: test_placement.py
 MODES = ['parameter_server', 'replicated', 'mirrored']
 # Trains one run after the other in one process, on the kind of devices that is given. Prints as JSON, for each run,
 # what has been copied before each step: lists of (from, to, copies, bytes).
@@ -199,18 +199,13 @@ def check_what_travels(name, ways):
             assert copies == messages and abs(size - rounds * 2 * VARIABLES * (count - 1) / count) < 1000
 
 
-@pytest.mark.parametrize('names', [
-    pytest.param(['parameter_server'], id='one'),
-    pytest.param([name for name, _ in RUNS], marks=pytest.mark.stress, id='all')])
-def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(names, train, tmp_path):
-    runs = [(name, changes) for name, changes in RUNS if name in names]
-    for name, notes in train('gpu', *runs).items():
+def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(train, tmp_path):
+    for name, notes in train('gpu', *RUNS).items():
         check_what_travels(name, of_a_step(notes[31:] if name == 'local' else notes))
-    train('cpu', *runs)
-    assert_same_runs(tmp_path, *names)
+    train('cpu', *RUNS)
+    assert_same_runs(tmp_path, *(name for name, _ in RUNS))
 
 
-@pytest.mark.stress
 def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     found = []
     for kind in ('gpu', 'cpu'):
@@ -220,7 +215,6 @@ def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     assert len(found[0]) == 2 and found[0] == found[1]
 
 
-@pytest.mark.stress
 def test_a_cluster_of_gpus_and_a_run_that_moves_have_the_bits_of_one_cpu_device(gpus, train, data_dir, tmp_path):
     train('gpu', *(('moved', dict(num_gpus=count, max_steps=steps)) for count, steps in ((4, 2), (3, 4))))
     (tmp_path / 'cpu').mkdir()
@@ -244,7 +238,6 @@ def cluster_of_gpus(gpus, data_dir, train_dir, **changes):
     return last_variables(train_dir)
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
 @pytest.mark.parametrize('preset', [dict(max_steps=30), dict(preset='fast', epochs=0.096, max_steps=None)],
                          ids=['classic', 'fast'])
@@ -261,7 +254,6 @@ def test_every_mode_in_every_precision_has_the_bits_of_cpu_devices(preset, preci
     assert_same_runs(tmp_path, *(name for name, _ in runs))
 
 
-@pytest.mark.stress
 def test_a_cluster_has_the_bits_of_a_single_process_in_replicated(gpus, train, data_dir, tmp_path):
     train('gpu', ('alone', dict(num_gpus=4, variable_update='replicated')))
     cluster = cluster_of_gpus(gpus, data_dir, tmp_path / 'cluster', max_steps=5, variable_update='replicated')
@@ -291,7 +283,6 @@ for folder in sys.argv[1:]:
 """
 
 
-@pytest.mark.stress
 def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, settings, tmp_path):
     helpers.train(settings(max_steps=2))
     printed = []
@@ -320,7 +311,6 @@ finally:
 """
 
 
-@pytest.mark.stress  # what a process claims, by default: test_devices.py
 def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_use(gpus, settings, data_dir, tmp_path):
     helpers.train(settings(num_gpus=2))
     trainer = ['multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, f"--train_dir={tmp_path / 'train'}",
@@ -338,13 +328,11 @@ def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_
             assert 0 < size < 500 << 20, allocated
 
 
-@pytest.mark.stress
 def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
     output = python(gpus, '-m', 'pytest', '-m', 'gpu', '-n', '0', '-k', 'not rate', 'tests/test_gpu.py')
     assert re.search(r'\b10 passed, 1 skipped', output), output  # there is no nvidia-smi
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize('batch_size, last', [(128, 'ready '), (2048, 'problem    OOM when allocating tensor')])
 def test_a_check_compares_the_memory_of_each_gpu_with_what_its_towers_need(batch_size, last, gpus, data_dir, tmp_path):
     command = ['multi_gpu_train.py', '--check', '--dataset=shapes', f'--data_dir={data_dir}', f'--train_dir={tmp_path}',
@@ -360,7 +348,6 @@ def test_a_check_compares_the_memory_of_each_gpu_with_what_its_towers_need(batch
     assert output.splitlines()[-1].startswith(last)
 
 
-@pytest.mark.stress
 def test_a_benchmark_says_which_gpus_it_uses(gpus, tmp_path):
     (tmp_path / 'nvidia-smi').touch(0o755)
     command = "from benchmarks import harness; print(harness.machine().partition('cores')[2])"
@@ -369,7 +356,6 @@ def test_a_benchmark_says_which_gpus_it_uses(gpus, tmp_path):
     assert python(dict(selected, CUDA_VISIBLE_DEVICES='-1'), '-c', command) == ', CUDA_VISIBLE_DEVICES=-1\n'
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize('lesson', ['towers', 'all_reduce', 'split_batch', 'processes', 'stale', 'parts'])
 def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
     outputs = []

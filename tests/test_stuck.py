@@ -257,6 +257,7 @@ def run(environment=None, **flags):
     return run_forked(script_command('multi_gpu_train.py', **flags), {**os.environ, **(environment or {})})
 
 
+@pytest.mark.stress
 def test_an_import_that_hangs_is_said(tmp_path):
     (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
     environment = {**os.environ, 'PYTHONPATH': str(tmp_path), 'TMPDIR': str(tmp_path)}
@@ -398,6 +399,7 @@ def test_what_is_only_slow_does_not_end(data_dir, tmp_path):
     assert result.returncode == 0 and 'stuck' not in result.stdout, result
 
 
+@pytest.mark.stress
 def test_an_explanation_of_what_hangs_ends(data_dir, tmp_path):
     (tmp_path / 'net.py').write_text(HANGING)
     flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, explain=True,
