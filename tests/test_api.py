@@ -35,13 +35,6 @@ from tests.helpers import (
     state_of,
 )
 
-NETWORK = """
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    weights = tf.get_variable('weights{width}', [3, num_classes], initializer=tf.zeros_initializer())
-    return tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]) @ weights
-"""
-
 # Another program that uses TensorFlow eagerly, and trains and evaluates. It prints only what it wants.
 RUNS = """
 import json, signal, sys
@@ -224,6 +217,7 @@ def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small
     assert raised.value is error
 
 
+@pytest.mark.stress  # one of a training, by default: above
 def test_a_callback_of_an_evaluation_may_evaluate(small, tmp_path):
     cifar10.train(**small)
     settings = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
@@ -306,14 +300,6 @@ def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=patient(60))
     assert re.match(r"TrainResult\(step=60, .*finished=True\)", output) and errors == ''
-
-
-def test_a_network_that_was_edited_is_the_one_that_is_trained(small, tmp_path):
-    path = tmp_path / 'mine.py'
-    for width in (1, 2):
-        path.write_text(NETWORK.format(width=width))
-        cifar10.train(**dict(small, network=f'{path}:network', train_dir=str(tmp_path / str(width)), max_steps=1))
-        assert f'weights{width}' in last_variables(tmp_path / str(width))
 
 
 def test_importing_costs_nothing():

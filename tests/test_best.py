@@ -182,6 +182,7 @@ def kill_at(monkeypatch, count):
     monkeypatch.setattr(Validation, 'evaluate', killed)
 
 
+@pytest.mark.stress  # by default, without runs: above
 def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_better(tiny, monkeypatch):
     flags = dict(KEEPING, eval_steps=3, save_steps=5)
     folder = tiny().run.train_dir

@@ -69,10 +69,10 @@ def session_starts(train_dir):
 
 # Other tasks, at random moments: test_cluster_stress.py.
 def test_a_killed_worker_rejoins_and_the_run_ends_with_the_same_bits(small, tmp_path):
-    flags = dict(small, max_steps=40, save_steps=10, log_frequency=1, summary_steps=6)
+    flags = dict(small, network='linear', save_steps=10, log_frequency=1, summary_steps=6)
     whole = two_towers(flags, tmp_path / 'whole')
     with Tasks(2, 0, **flags) as tasks:
-        read_until(tasks['worker 0'], 'step 25,')
+        read_until(tasks['worker 0'], 'step 15,')
         tasks['worker 1'].kill()
         tasks['worker 1'].communicate()
         tasks.start('worker 1')
@@ -84,7 +84,7 @@ def test_a_killed_worker_rejoins_and_the_run_ends_with_the_same_bits(small, tmp_
     assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # from the newest checkpoint on
     assert min(rate for _, rate in scalars(flags['train_dir'], 'train/examples_per_sec')) > 0
     begin, again = session_starts(flags['train_dir'])  # TensorBoard drops what came after these
-    assert begin == 1 and again in (11, 21, 31)
+    assert begin == 1 and again in (11, 21)
 
 
 @pytest.mark.stress
@@ -182,7 +182,8 @@ def test_a_signal_to_all_ends_all_in_good_order(small):
 
 
 def test_an_error_of_the_chief_ends_all(small, settings):
-    train(settings(train_dir=small['train_dir'], seed=7))
+    small['network'] = 'linear'
+    train(settings(train_dir=small['train_dir'], seed=7, network='linear'))
     with Tasks(2, 0, seed=0, **small) as tasks:
         ends = tasks.ends()
     assert ends['worker 0'][0] == 2 and 'run of --seed=7. For --seed=0 use' in ends['worker 0'][1]

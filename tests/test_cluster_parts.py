@@ -233,7 +233,8 @@ for source, target in {pairs!r}:
 
 
 @pytest.mark.parametrize('peers', [
-    ('10.9.0.1', 'a-name'), ('10.9.0.1', 'fd00::2%eth0', '10.9.0.2', '10.9.0.1')])
+    pytest.param(('10.9.0.1', 'a-name'), marks=pytest.mark.stress),
+    ('10.9.0.1', 'fd00::2%eth0', '10.9.0.2', '10.9.0.1')])
 def test_connections_come_from_the_network_of_the_address_or_this_machine(namespaces, peers):
     pairs = dict(both=[('10.9.0.1', '10.9.0.1'), ('10.8.0.1', '10.9.0.1'), ('127.0.0.1', '127.0.0.1')],
                  task=[('10.9.0.2', '10.9.0.1'), ('10.9.0.9', '10.9.0.1')],
@@ -249,6 +250,7 @@ def test_connections_come_from_the_network_of_the_address_or_this_machine(namesp
     assert accepted == ['10.9.0.1 10.9.0.1', '10.8.0.1 10.9.0.1', '10.9.0.2 10.9.0.1', *foreign]
 
 
+@pytest.mark.stress  # a port, by default: above
 def test_a_server_listens_only_at_the_given_address(small):
     with Tasks(2, 0, started=['worker 0'], **small) as tasks:
         read_until(tasks['worker 0'], 'waiting ')
@@ -280,8 +282,8 @@ def test_a_task_that_does_not_reach_itself_is_refused(small, free_addresses):
                         r'does a firewall .*\n', result.stderr)
 
 
-@pytest.mark.parametrize('stop, status', [
-    pytest.param('watch.stop()', 0, marks=pytest.mark.stress), ('pass', 75)])
+@pytest.mark.stress  # one that is not stopped, by default: below
+@pytest.mark.parametrize('stop, status', [('watch.stop()', 0), ('pass', 75)])
 def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses):
     address, = free_addresses(1)
     seconds = 4 if status == 0 else SECONDS

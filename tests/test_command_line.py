@@ -23,7 +23,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, begun, run_script
+from tests.helpers import ROOT, begun, mostly_stress, run_script
 
 # (script, flags, what the line says). %(fast)s is the folder of a run that has begun, %(finished)s that of one that has
 # ended.
@@ -249,9 +249,9 @@ def run_program(*arguments, cwd=ROOT):
     ([], 0, 'usage: python -m cifar10 PROGRAM'), (['--help'], 0, '  local_cluster  starts a cluster'),
     (['repaly'], 2, 'python -m cifar10: error: there is no program repaly (did you mean replay?); choose from: train'),
     *(([name, '--help'], 0, f'usage: python -m cifar10 {name} ') for name in PROGRAMS),
-    *(([name, '--stepp=1'], 2, f'python -m cifar10 {name}: error: unknown flag --stepp') for name in PROGRAMS),
+    (['replay', '--stepp=1'], 2, 'python -m cifar10 replay: error: unknown flag --stepp'),
     *(([*name, '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')
-      for name in ([], ['show-inputs'], *([name] for name in PROGRAMS)))])
+      for name in ([], ['show-inputs'], ['train']))])
 def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
     result = run_program(*arguments)
     lines = [line for line in result.stderr.splitlines() if not line.startswith('import time:')]
@@ -265,13 +265,13 @@ def test_each_program_has_a_command_of_its_own_in_the_package():
     assert set(COMMANDS) == set(PROGRAMS)
 
 
-@pytest.mark.parametrize('program_name', PROGRAMS)
-def test_every_program_ends_with_the_same_statuses(program_name):
-    module = importlib.import_module(f'cifar10.programs.{program_name}')
-    assert module.run.func is program.run and module.run.args == (module.main,)  # test_console.py has its statuses
+def test_every_program_ends_with_the_same_statuses():
+    for name in PROGRAMS:
+        module = importlib.import_module(f'cifar10.programs.{name}')
+        assert module.run.func is program.run and module.run.args == (module.main,)  # test_console.py has its statuses
     reading, writing = os.pipe()
     os.close(reading)
-    process = subprocess.run([sys.executable, '-m', 'cifar10', program_name, '--help'], cwd=ROOT, stdout=writing,
+    process = subprocess.run([sys.executable, '-m', 'cifar10', 'train', '--help'], cwd=ROOT, stdout=writing,
                              stderr=subprocess.PIPE)
     os.close(writing)
     assert (process.returncode, process.stderr) == (program.UNREAD, b'')
@@ -318,7 +318,7 @@ def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
     assert sorted(each.strip() for each in (tmp_path / 'offered').read_text().split('\n')) == offered
 
 
-@pytest.mark.parametrize('name', ['train', 'eval', 'replay', 'show_inputs', 'local_cluster'])
+@pytest.mark.parametrize('name', mostly_stress(PROGRAMS, 'train', 'local_cluster'))
 def test_a_program_works_without_docstrings(name):
     command = [sys.executable, '-OO', '-m', 'cifar10', name, '--help']
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

@@ -28,7 +28,8 @@ RUNS = {
         max_steps=7, seed=5, dataset='shapes', image_size=40, optimizer='adamw', learning_rate=0.3, weight_decay=0.2,
         clip_norm=1.5, schedule='staircase', warmup_epochs=1.0, label_smoothing=0.1, moving_averages=False,
         freeze='conv1 ', batch_size=8, variable_update='local', local_steps=4, precision='bf16', deterministic=True,
-        data_dir='a b', log_frequency=3, summary_steps=0, eval_steps=20, save_steps=40, max_to_keep=3, keep_best=True),
+        data_dir='a b', log_frequency=3, summary_steps=0, eval_steps=20, save_steps=40, max_to_keep=3, keep_best=True,
+        stuck_secs=0),
     'fast': dict(preset='fast', epochs=1.5, auxiliary_learning_rate=0.5, widths='8,8,8', sizes='24', num_gpus=2),
     'steps of fast': dict(
         preset='fast', max_steps=5, schedule='staircase', sizes='24', optimizer='nesterov'),
@@ -137,7 +138,8 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     assert settings_of(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 
 
-@pytest.mark.parametrize('explicit', [pytest.param(False, marks=pytest.mark.stress), True])
+@pytest.mark.stress  # by default, with the commands of the page: below
+@pytest.mark.parametrize('explicit', [False, True])
 def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(data_dir, tmp_path, explicit):
     machine = dict(data_dir=data_dir, tower_device='cpu')
     run = dict(dataset='shapes', network='linear', batch_size=8, clip_norm=0.5, seed=3, num_towers=2, summary_steps=0)
@@ -205,6 +207,7 @@ def test_an_evaluation_takes_the_same_flag():
         eval_settings(train_dir='a', checkpoint_dir='b')
 
 
+@pytest.mark.stress  # what it takes, by default: above
 def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):
     machine = dict(data_dir=data_dir, tower_device='cpu', train_dir=tmp_path)
     cifar10.train(max_steps=1, dataset='shapes', network='linear', batch_size=8, **machine)
@@ -222,10 +225,3 @@ def test_the_page_names_all_flags_that_are_not_taken():
     cluster = set(map(flag_of, fields(ClusterSettings)))
     # --use_fp16 stands for a --precision, which is taken.
     assert set(re.findall(r'`(--\w+)`', start)) == of[Of.START] - cluster - {'--train_dir', '--use_fp16'}
-
-
-def test_a_run_that_may_wait_without_a_limit_may_when_it_goes_on(data_dir, tmp_path):
-    run = dict(train_dir=str(tmp_path), data_dir=data_dir, dataset='shapes', network='linear', batch_size=8)
-    cifar10.train(max_steps=1, stuck_secs=0, tower_device='cpu', **run)
-    stored = look(str(tmp_path)).run
-    assert settings_of(dict(train_dir=str(tmp_path)))[0].run.stuck_secs == 0 and '--stuck_secs=0' in stored.command

@@ -21,14 +21,14 @@ def test_parts_are_measured(settings, monkeypatch, capsys):
         slow = tf.ensure_shape(tf.numpy_function(wait, [examples], tf.int64), examples.shape)
         return make(images, augmentation, slow, positions)
     monkeypatch.setattr(Images, 'batch', slowly)
-    config = settings(num_gpus=2, batch_size=1, max_steps=40, eval_steps=10, save_steps=20, summary_steps=0)
+    config = settings(num_gpus=2, batch_size=1, max_steps=20, eval_steps=20, save_steps=20, summary_steps=0)
     begin = time.perf_counter()
     trainer.train(config)
     took = time.perf_counter() - begin
     line, = re.findall('^cost .*', capsys.readouterr().out, re.M)
     whole, *parts = map(float, re.findall(r'([\d.]+) s\b', line))
     assert whole <= took + 0.1 and sum(parts) == pytest.approx(whole, rel=0.05, abs=0.3)
-    assert float(re.search('([0-9.]+) s waiting for input', line)[1]) > 0.5 * 39 * 0.03
+    assert float(re.search('([0-9.]+) s waiting for input', line)[1]) > 0.5 * 19 * 0.03
 
 
 @pytest.fixture

@@ -56,6 +56,8 @@ STARTS = {
     "another seed beside others' checkpoints": (
         dict(names=saved(5, 3), run=RUN), dict(seed=4), (3,), '--seed=4 use another --train_dir; to continue', False),
     'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), (), 'there --warm_start=', False),
+    'another data set': (dict(names=saved(5), run=RUN), dict(dataset='shapes'), (), 'run of --dataset=cifar10', False),
+    'images of another size': (dict(names=saved(5), run=RUN), dict(image_size=48), (), 'of --image_size=32', False),
     'another length in epochs': (
         dict(names=saved(5), run=RUN, epochs=2.0, schedule='cosine', max_steps=None),
         dict(epochs=3.0, schedule='cosine', max_steps=None), (), 'at whose end the learning rate reaches 0', False),
@@ -76,7 +78,12 @@ STARTS = {
     'a list of checkpoints alone': (
         dict(names=[LIST]), {}, (), 'holds checkpoint, but no model.ckpt-<step>.index', False),
     'a restart of it': (dict(names=[LIST]), dict(restart=True), (), 'holds checkpoint, but no', False),
+    **{f'{name} alone': (dict(names=[name]), {}, (), f'holds {name}, but no {missing}.index, so no checkpoint', False)
+       for name, missing in (('model.ckpt-7.meta', 'model.ckpt-7'), ('model.ckpt-7-00000-of-00002', 'model.ckpt-7'),
+                             ('model.ckpt.index', 'model.ckpt-<step>'), ('model.ckpt', 'model.ckpt-<step>'))},
     'an eval_dir': (dict(names=[], records=[(metrics.EVAL, 5, RUN)]), {}, (), 'is it an --eval_dir?', False),
+    'a restart of it all the same': (
+        dict(names=[], records=[(metrics.EVAL, 5, RUN)]), dict(restart=True), (), 'is it an --eval_dir?', False),
     "the tutorial's run": (dict(names=saved(0, 5)), {}, (0, 5), '', False),
     "a restart of the tutorial's run": (
         dict(names=saved(0, 5)), dict(restart=True), (0, 5), 'holds checkpoints, but no config.json', False),

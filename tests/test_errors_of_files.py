@@ -192,8 +192,9 @@ def test_a_replay(run, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize('code, name', [
-    ('metrics.read(folder, "train")', metrics.NAME), ('metrics.last(folder, "train")', metrics.NAME),
-    ('best.Best(folder, "", "").figures()', f'{best.BEST}/{best.FIGURES}')])
+    ('metrics.read(folder, "train")', metrics.NAME),
+    pytest.param('metrics.last(folder, "train")', metrics.NAME, marks=pytest.mark.stress),
+    pytest.param('best.Best(folder, "", "").figures()', f'{best.BEST}/{best.FIGURES}', marks=pytest.mark.stress)])
 def test_what_cannot_be_read_is_named(code, name, run, tmp_path):  # noqa: F811
     folder, log = tmp_path / 'run', tmp_path / 'log'
     write_tree(folder, {**read_tree(run[1]), best.BEST: None, f'{best.BEST}/{best.FIGURES}': b'{}'})
@@ -212,7 +213,7 @@ def torn(content, size):
     return sorted({*forms} - {content})
 
 
-@pytest.mark.parametrize('count', mostly_stress([4, 1000], 4))
+@pytest.mark.parametrize('count', mostly_stress([2, 1000], 2))
 def test_with_a_torn_file_a_run_goes_on_as_with_a_whole_one_or_is_refused(count, run, flags, tmp_path):  # noqa: F811
     tree = read_tree(run[1])
     longer = dict(flags, max_steps=50)
@@ -260,9 +261,10 @@ EVERY = pytest.mark.parametrize('every', mostly_stress([23, 1], 23))
 
 
 @EVERY
-@pytest.mark.parametrize('name', READERS)
-def test_wherever_a_file_is_torn_it_is_read_as_whole_or_not_there(name, every, keeping, tmp_path):  # noqa: F811
-    tree, read = read_tree(keeping[2]), READERS[name]
+@pytest.mark.parametrize('name', mostly_stress(READERS, 'model.ckpt-40.index', 'config.json'))
+def test_wherever_a_file_is_torn_it_is_read_as_whole_or_not_there(name, every, request, tmp_path):
+    train_dir = request.getfixturevalue('keeping' if 'best' in name else 'run')[-1]
+    tree, read = read_tree(train_dir), READERS[name]
     folder = write_tree(tmp_path / 'torn', tree)
     whole = read(folder)
     assert whole

@@ -14,7 +14,7 @@ from cifar10.base.errors import UsageError
 from cifar10.parallel import all_reduce, replicated
 from cifar10.parallel.devices import Devices
 from examples import fashion_mnist, lenet_fashion_mnist
-from tests.helpers import ROOT, initialise, patient
+from tests.helpers import ROOT, initialise, mostly_stress, patient
 
 
 def run(script, *arguments):
@@ -189,11 +189,12 @@ def assert_the_first_step_is_that_of_the_batch(num_towers):
         np.testing.assert_allclose(changes[name], change, atol=1e-3 * np.abs(change).max(), err_msg=name)
 
 
-@pytest.mark.parametrize('num_towers', [1, 2, 3])
+@pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 3], 3))
 def test_lenet_takes_the_step_of_the_whole_batch_on_any_number_of_towers(num_towers):
     assert_the_first_step_is_that_of_the_batch(num_towers)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('factors', [(2, 2), (2, 0), (0, 0)], ids=['sum', 'one tower', 'no training'])
 def test_a_step_of_lenet_that_is_not_the_mean_is_found(factors, monkeypatch):
     def wrong(towers, devices):

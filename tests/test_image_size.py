@@ -65,6 +65,7 @@ def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(s
     assert train_settings(preset='fast', image_size=size, sizes='12:0.5,16').recipe.sizes == '12:0.5,16'
 
 
+@pytest.mark.stress
 @pytest.mark.classic
 def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
     config = settings(augmentation='shift', sizes='24', image_size=40, max_steps=1)

@@ -46,6 +46,7 @@ def test_the_noise_is_divided_by_the_examples(printed):
     np.testing.assert_allclose(rows[:, 3], rows[:, 2], rtol=0.12)
 
 
+@pytest.mark.stress
 def test_the_noise_scale_of_the_towers_is_the_exact_one_within_its_error(printed):
     rows = [[float(number) for number in re.findall(r'[\d.]+', line)] for line in part(printed, 2)[2:]]
     assert [row[0] for row in rows] == [0, 10, 30, 60]
@@ -56,6 +57,7 @@ def test_the_noise_scale_of_the_towers_is_the_exact_one_within_its_error(printed
     assert [row[6] for row in rows] == sorted(row[6] for row in rows), 'it grows as the loss falls'
 
 
+@pytest.mark.stress
 def test_losses_are_the_predicted_ones_and_diverge_beyond_the_limit(printed):
     rows = [re.fullmatch(r' +(\d+)  (.{11}) +([\d.]+) +(\d+) +(\S+) +(\S+) +(\S+)', line).groups()
             for line in part(printed, 3)[1:]]
@@ -75,6 +77,7 @@ def test_losses_are_the_predicted_ones_and_diverge_beyond_the_limit(printed):
     assert floors[4, 'square root'] == pytest.approx(floors[1, ''] / 2, rel=0.1)
 
 
+@pytest.mark.stress
 def test_a_warm_up_is_long_enough_or_not(printed):
     rows = [line.split() for line in part(printed, 4)[1:]]
     for length, factor, end in rows:
@@ -87,6 +90,7 @@ def test_a_warm_up_is_long_enough_or_not(printed):
     assert [end == 'inf' for *_, end in rows] == [True, True, False]
 
 
+@pytest.mark.stress
 def test_the_knee_is_at_the_noise_scale(printed):
     rows = np.array([line.split() for line in part(printed, 5)[1:]], float)
     batches, rates, predicted, measured, by_formula, examples = rows.T

@@ -3,7 +3,6 @@ import heapq
 import multiprocessing
 import re
 import runpy
-import subprocess
 import sys
 import zlib
 
@@ -14,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, UsageError
 from lessons import parts
 from lessons.solutions import parts as solutions
-from tests.helpers import ROOT, mostly_stress, patient
+from tests.helpers import ROOT, mostly_stress
 from tests.learn_pages import assert_on_page
 from tests.stubs import write_stubs
 
@@ -33,16 +32,9 @@ def rows(text, heading):
     return found
 
 
-def run(script, *arguments):
-    """Runs a lesson as a process; returns its standard output."""
-    result = subprocess.run([sys.executable, str(LESSONS / script), *arguments], capture_output=True, text=True,
-                            timeout=patient(60))
-    assert result.returncode == 0 and result.stderr == '', result.stderr
-    return result.stdout
-
-
-def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch():
-    text = run('towers.py', '--device=cpu')
+def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch(call_lesson):
+    status, text, error = call_lesson('towers.py', '--device=cpu')
+    assert (status, error) == (0, '')
     assert_on_page('python lessons/towers.py --towers=2', text)
     assert len(re.findall(r'^  linear/weights +on ', text, re.M)) == 1 and text.count('/product/MatMul') == 2
     own = text.split('With tf.Variable in place of tf.get_variable')[1]

@@ -23,6 +23,7 @@ from tests.helpers import (
     checkpoints,
     initialise,
     last_variables,
+    mostly_stress,
     patient,
     planned,
     read_until,
@@ -69,7 +70,7 @@ class Towers:
         self.values[:], self.slots[:] = self.values.mean(0), self.slots.mean(0)
 
 
-@pytest.mark.parametrize('groups', [1, 2, 3])
+@pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
 def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
     numpys = Towers()
 
@@ -94,7 +95,7 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
         assert found['global_step'] == 6
 
 
-@pytest.mark.parametrize('groups', [1, 2, 3])
+@pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
 def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone(groups):
     numpys = Towers()
     start, velocity = None, np.zeros(2)
@@ -153,7 +154,7 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
         assert session.run(by_name['a']) == pytest.approx((1.0 + 2.0 + 1.0) / 3)
 
 
-@pytest.mark.parametrize('groups', [1, 2])
+@pytest.mark.parametrize('groups', mostly_stress([1, 2], 2))
 def test_with_an_average_in_every_step_gradient_descent_takes_the_steps_of_replicated(groups):
     found = []
     for mode in ('local', 'replicated'):
@@ -299,7 +300,8 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
             np.testing.assert_array_equal(after[name], before[name])
 
 
-@pytest.mark.parametrize('dtype', [tf.float16, tf.bfloat16, tf.int8, tf.int64, tf.uint16, tf.bool])
+@pytest.mark.parametrize('dtype', mostly_stress(
+    [tf.float16, tf.bfloat16, tf.int8, tf.int64, tf.uint16, tf.bool], tf.bfloat16, tf.int64, tf.bool))
 def test_slots_of_all_types_become_means_or_the_smallest(dtype):
     class Slotted(tf.train.GradientDescentOptimizer):
         def _create_slots(self, var_list):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.helpers import ROOT, patient, read_until, script_command
+from tests.helpers import ROOT, mostly_stress, patient, read_until, script_command
 from tests.test_cluster_parts import small  # noqa: F401 (a fixture)
 
 SECONDS = patient(60)  # limit of one run in this file
@@ -34,12 +34,14 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
     assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
 
 
-@pytest.mark.parametrize('restarts, status, said', [
-    (2, 0, ['ended with status 75; starts again in 1 s (restarts left: 1)',
-            'ended with status 75; starts again in 2 s (restarts left: 0)', 'trained']),
-    (1, 75, ['ended with status 75; starts again in 1 s (restarts left: 0)',
-             'ended with status 75; ending the others']),
-    (0, 75, ['ended with status 75; ending the others'])])
+TRAINED = (2, 0, ['ended with status 75; starts again in 1 s (restarts left: 1)',
+                  'ended with status 75; starts again in 2 s (restarts left: 0)', 'trained'])
+
+
+@pytest.mark.parametrize('restarts, status, said', mostly_stress([
+    TRAINED, (1, 75, ['ended with status 75; starts again in 1 s (restarts left: 0)',
+                  'ended with status 75; ending the others']),
+    (0, 75, ['ended with status 75; ending the others'])], TRAINED))
 def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, said, tmp_path):
     # Task 1 ends with 75 twice; the other one lasts as long as it.
     script = ('import os, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'

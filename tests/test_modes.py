@@ -93,7 +93,7 @@ def test_synchronous_modes_take_over_and_take_the_same_steps(feature, mode, trai
 
 
 @pytest.mark.parametrize('feature', mostly_stress(
-    [each for each in FEATURES if each not in EACH_TOWER_ITS_OWN], 'classic'))
+    [each for each in FEATURES if each not in EACH_TOWER_ITS_OWN], 'momentum'))
 def test_towers_take_the_steps_of_one_tower_with_the_whole_batch(feature, train_with, tmp_path):
     expected = train_with('one', feature, num_towers=1, batch_size=16)
     before = go_back(tmp_path / 'one', 'before')

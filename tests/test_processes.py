@@ -342,6 +342,7 @@ def test_device_placement_is_printed_when_asked_for(small):
                      result.stdout + result.stderr)
 
 
+@pytest.mark.stress  # the values of a step, by default: test_updates.py
 @pytest.mark.classic
 def test_summaries_show_what_numpy_computes(small):
     # The histogram of step s is of the variables that step s started from: those of checkpoint s - 1.

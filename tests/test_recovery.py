@@ -87,8 +87,7 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
     uses = losses.uses
     assert uses[0] == 'make' and uses[-1] == 'close' and uses.count('run') > 3 * STEPS
     lines = capsys.readouterr().out.splitlines()
-    # A step, and the last save; at every use in the long run.
-    for at, resumed, work_is_done in ((6, 0, False), (len(uses) - 2, 4, True)):
+    for at, resumed, work_is_done in ((6, 0, False),):  # at every use: below
         broken, _ = run(str(at), at=at, work_is_done=work_is_done)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
         for kind in (metrics.TRAIN, metrics.EVAL, metrics.CHECKPOINT):
@@ -113,6 +112,7 @@ def test_at_every_use(run, error, work_is_done):
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
 
 
+@pytest.mark.stress
 def test_a_device_that_is_lost_again_and_again_ends_the_run(run, capsys):
     with pytest.raises(RunError, match=r'lost at make; the newest checkpoint is .*model.ckpt-2$'):
         run('again', at=range(20, 10 ** 6))
@@ -124,6 +124,7 @@ def test_another_error_ends_the_run(run):
         run('run', at=9, error=tf.errors.InternalError)
 
 
+@pytest.mark.stress
 def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(settings, monkeypatch):
     released = threading.Event()
     hanging, sessions, later_steps = [], [], []

@@ -37,8 +37,8 @@ def tiny(images, num_classes, training):
     {}
     return flat @ weights + biases
 '''
-STARTS = [dict(max_steps=4, variable_update='replicated', precision='bf16'),
-          dict(max_steps=8, variable_update='parameter_server', precision='fp32', batch_size=5, learning_rate=0.02)]
+STARTS = [dict(max_steps=4, variable_update='replicated'),
+          dict(max_steps=8, variable_update='parameter_server', batch_size=5, learning_rate=0.02)]
 
 
 def write_network(folder, line='pass'):
@@ -60,7 +60,7 @@ def train(train_dir, data_dir, *starts, **common):
 
 @pytest.fixture(scope='session')
 def run(tmp_path_factory, data_dir):
-    """The train_dir of a run of 8 steps on two devices; update mode, precision, batch and rate change after step 4."""
+    """The train_dir of a run of 8 steps on two devices; update mode, batch and rate change after step 4."""
     folder = tmp_path_factory.mktemp('replay')
     return train(folder / 'train', data_dir, *STARTS, network=write_network(folder), num_gpus=2, optimizer='momentum')
 
@@ -248,6 +248,7 @@ def test_the_command_in_the_error_finds_the_step_with_too_high_a_learning_rate(t
     assert 'verified   as recorded: the loss of step 1\n' in output
 
 
+@pytest.mark.stress
 def test_the_command_in_the_error_finds_the_tower_and_the_operation(tmp_path, data_dir, call):
     arguments = diverged(
         tmp_path, data_dir,
@@ -269,7 +270,7 @@ LOG = 'flat = flat + tf.log(1. - bad, name="culprit")'
 UNTRAINED = 'tf.get_variable("{}", [1], initializer=tf.constant_initializer({}), trainable=False)'
 
 
-@pytest.mark.stress  # by default, a logarithm of one tower: above
+@pytest.mark.stress
 @pytest.mark.parametrize('line, culprit', [
     ('flat = tf.cond(bad > 0, lambda: flat / tf.zeros_like(flat), lambda: flat * 2., name="culprit")', 'culprit'),
     ('flat = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.nn.relu(h) / (1. - bad)), [0, flat], '

@@ -67,7 +67,7 @@ def spoilt(variable):
 
 @pytest.mark.parametrize('mode, kind', mostly_stress(
     [*((mode, kind) for mode in COPIED for kind in ('weights', 'Momentum')), ('local', 'LocalVelocity')],
-    ('replicated', 'Momentum'), ('local', 'LocalVelocity'), ('mirrored', 'weights')))
+    ('replicated', 'Momentum'), ('local', 'LocalVelocity')))
 def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind, opened):
     run, soundness, spoil = opened(mode)
     primaries, copy = run.copied
@@ -88,7 +88,7 @@ def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind,
         soundness.check()
 
 
-@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', *COPIED], 'parameter_server', 'local'))
+@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', *COPIED], 'parameter_server'))
 def test_steps_that_count_other_examples_are_found(mode, opened):
     run, soundness, spoil = opened(mode)
     for _ in range(8):
@@ -154,6 +154,7 @@ def flipped_mean(monkeypatch):
     return calls
 
 
+@pytest.mark.stress  # by default, in `replicated`: below
 @pytest.mark.parametrize('mode, is_found', [('replicated', True), ('parameter_server', False)])
 def test_a_bit_that_is_flipped_in_the_mean_is_found_where_there_are_copies(mode, is_found, settings, flipped_mean):
     config = settings(**flags_of('linear', mode, 12, learning_rate=0.01, save_steps=4))
@@ -171,7 +172,9 @@ def test_what_was_computed_wrongly_is_not_evaluated_nor_kept_as_the_best(setting
     assert [step_of(prefix) for prefix in checkpoints(f'{config.run.train_dir}/best')] == [4]
 
 
-@pytest.mark.parametrize('folder, flags', [('', dict(save_steps=4)), ('/best', dict(eval_steps=4, keep_best=True))])
+@pytest.mark.parametrize('folder, flags', [
+    ('', dict(save_steps=4)),
+    pytest.param('/best', dict(eval_steps=4, keep_best=True), marks=pytest.mark.stress)])
 def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpoint_has_its_name(
         folder, flags, settings, monkeypatch):
     save = tf.train.Saver.save
@@ -206,6 +209,7 @@ def network(images, num_classes, training):
 """
 
 
+@pytest.mark.stress
 def test_a_run_whose_copies_differ_ends_and_writes_nothing(data_dir, tmp_path):
     (tmp_path / 'spoilt.py').write_text(SPOILT)
     result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'run',

@@ -15,7 +15,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
 from examples import fashion_mnist
-from tests.helpers import LINEAR, change_record, small_disk, tf
+from tests.helpers import LINEAR, change_record, mostly_stress, small_disk, tf
 
 SOMEBODY = 12345  # the id of another user
 
@@ -130,7 +130,9 @@ def test_both_a_link_and_where_it_leads_must_be_the_users(code):
     assert refusal(code.parent / 'folder' / 'net.py') == f"{code.parent / 'folder'} belongs to user {SOMEBODY}"
 
 
-@pytest.fixture(params=['of somebody else', 'below one of somebody else', 'a link of somebody else', 'open to all'])
+@pytest.fixture(params=mostly_stress(
+    ['of somebody else', 'below one of somebody else', 'a link of somebody else', 'open to all'], 'of somebody else',
+    'open to all'))
 def of_others(request, tmp_path):
     """(a directory that other users may have made or may change, how a message says why)."""
     if request.param != 'open to all' and os.geteuid():
@@ -211,8 +213,9 @@ def test_a_volume_that_is_open_to_everybody_is_as_its_owner_wished(tmp_path):
             refuse_of_others(str(volume / 'run'), 'run')
 
 
-@pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl'])
-@pytest.mark.parametrize('kind', ['link', 'pipe'])
+@pytest.mark.parametrize('name, kind', mostly_stress(
+    [(name, kind) for name in ('lock', 'config.json', 'metrics.jsonl') for kind in ('link', 'pipe')], ('lock', 'link'),
+    ('metrics.jsonl', 'pipe')))
 def test_only_regular_files_are_opened(settings, one_step, tmp_path, capsys, name, kind):
     """A link may lead to any file of the user's, and opening a pipe waits for its other end."""
     path = os.path.join(settings().run.train_dir, name)

@@ -93,6 +93,7 @@ def test_two_runs_differ_and_one_is_less_accurate(flags, tmp_path):
     assert_shown('Out of memory', checked.stdout)
 
 
+@pytest.mark.stress  # by default: test_api.py
 def test_the_disk(flags, tmp_path):
     with small_disk(tmp_path / 'disk', 20) as disk:
         failed = run_script('multi_gpu_train.py', train_dir=disk / 'run', **dict(flags, max_steps=40))

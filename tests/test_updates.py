@@ -97,8 +97,9 @@ def test_packed_gradients_reach_their_own_variables(mode, device_names):
             np.testing.assert_allclose(values[name], -RATE * i * FEEDS[:2].mean(), rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize('optimizer', ['momentum', 'muon'])
-@pytest.mark.parametrize('mode', list(UPDATE_MODES))
+@pytest.mark.parametrize('mode, optimizer', mostly_stress(
+    list(itertools.product(UPDATE_MODES, ['momentum', 'muon'])), ('replicated', 'muon'),
+    *((mode, 'momentum') for mode in UPDATE_MODES)))
 def test_an_embedding_takes_numpys_steps(mode, optimizer):
     # Rows that a step does not use move on by their momentum.
     rows = np.array([[[0, 1, 1], [2, 3, 0], [5, 5, 5]], [[1, 5, 0], [4, 0, 0], [2, 2, 1]]])
