@@ -37,6 +37,7 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU'
 
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
+from cifar10.data.images import Images  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run import decisions  # noqa: E402
@@ -174,6 +175,25 @@ def random_moments():
     seed = int(os.environ.get('TESTS_SEED', time.time_ns()))
     print(f'the random moments of this test: TESTS_SEED={seed}')
     return random.Random(seed)
+
+
+def python(*arguments, environment=None):
+    """Runs Python in the folder of the project to its end; returns the CompletedProcess with text output."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
+                          env=environment, timeout=patient(120))
+
+
+def slow_input(monkeypatch, seconds):
+    """Makes each batch of a training come so many seconds late."""
+    make = Images.batch
+
+    def slowly(images, augmentation, examples, positions):
+        def wait(examples):
+            time.sleep(seconds)
+            return examples
+        slow = tf.ensure_shape(tf.numpy_function(wait, [examples], tf.int64), examples.shape)
+        return make(images, augmentation, slow, positions)
+    monkeypatch.setattr(Images, 'batch', slowly)
 
 
 def script_command(script, **flags):

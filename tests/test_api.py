@@ -29,6 +29,7 @@ from tests.helpers import (
     checkpoints,
     last_variables,
     patient,
+    python,
     read_until,
     run_script,
     small_disk,
@@ -52,10 +53,9 @@ print(*results, sep='\\n')
 """
 
 
-def run(code, *arguments, **options):
+def run(code, *arguments):
     """Runs Python code with arguments as JSON in a process of its own, which may import this package."""
-    return subprocess.run([sys.executable, '-c', code, *map(json.dumps, arguments)], capture_output=True, text=True,
-                          timeout=patient(120), **{'cwd': ROOT, **options})
+    return python('-c', code, *map(json.dumps, arguments))
 
 
 @pytest.fixture

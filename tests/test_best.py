@@ -15,7 +15,6 @@ from cifar10.run import metrics
 from cifar10.run.best import Best
 from cifar10.run.folder import look, step_of
 from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from tests.helpers import ROOT, assert_same_bits, checkpoints, delete_run, state_of, train, variables
 
@@ -233,13 +232,3 @@ def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(tiny
     evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
                                       eval_dir=str(tmp_path / 'eval')))
     assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == best_of(folder)[0]['correct']
-
-
-def test_the_photos_are_saved_at_each_of_their_evaluations():
-    reports = train_settings(preset='photos').reports
-    assert reports.save_steps == reports.eval_steps == 200
-
-
-def test_nothing_to_compare_is_refused(tiny):
-    with pytest.raises(UsageError, match='--keep_best compares the evaluations of --eval_steps, and there are none'):
-        tiny(keep_best=True)

@@ -36,25 +36,6 @@ def small(data_dir, tmp_path, monkeypatch):
                 log_frequency=5)
 
 
-@pytest.mark.stress
-def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settings):
-    # The run keeps its two towers, however many workers there are, until `async` has one on each device.
-    shapes = [(2, 1, 'parameter_server', 2), (1, 0, 'replicated', 2), (2, 0, 'replicated', 2), (1, 0, 'async', 1),
-              (2, 0, 'parameter_server', 1)]
-    examples = 0
-    for steps, (workers, ps, mode, towers) in enumerate(shapes, 1):
-        changes = dict(variable_update=mode, num_gpus=1, max_steps=2 * steps)
-        if workers == 1:
-            last = train(settings(train_dir=small['train_dir'], **changes))
-        else:
-            with Tasks(workers, ps, **dict(small, **changes)) as tasks:
-                ends = tasks.ends()
-            assert {status for status, _ in ends.values()} == {0}, ends
-            last = last_variables(small['train_dir'])
-        examples += 2 * 8 * towers
-        assert (last['global_step'], last['examples_seen']) == (2 * steps, examples)
-
-
 def two_towers(flags, train_dir):
     """Trains with these flags in this process, with two towers; two workers take the same steps to the bit."""
     return train(train_settings(**dict(flags, train_dir=str(train_dir), num_gpus=2, tower_device='cpu')))

@@ -13,7 +13,7 @@ from cifar10.base.errors import UsageError
 from cifar10.cluster import address, listener, membership
 from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, Tasks, patient, read_until, script_command
+from tests.helpers import ROOT, Tasks, patient, python, read_until, script_command
 
 SECONDS = patient(60)  # limit of one run in this file
 
@@ -275,8 +275,7 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 def test_a_task_that_does_not_reach_itself_is_refused(small, free_addresses):
     hosts = ','.join(free_addresses(2))
     command = script_command('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
-    result = subprocess.run([sys.executable, '-c', CLOSED.format(command=command[1:])], capture_output=True, text=True,
-                            timeout=SECONDS, cwd=ROOT)
+    result = python('-c', CLOSED.format(command=command[1:]))
     assert result.returncode == 2
     assert re.fullmatch(r'multi_gpu_train.py: error: worker 0 does not reach itself at \S+, so others will not either; '
                         r'does a firewall .*\n', result.stderr)
@@ -289,7 +288,7 @@ def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses
     seconds = 4 if status == 0 else SECONDS
     code = ('import time; from cifar10.cluster.watch import Watch\n'
             f'watch = Watch({{"worker 1": {address!r}}}, 0); {stop}; time.sleep({seconds})')
-    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    result = python('-c', code)
     assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
 
 
@@ -311,7 +310,7 @@ try:
 except TimeoutError:
     print("still connected")
 '''
-    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    result = python('-c', code)
     assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
 
 
@@ -340,6 +339,6 @@ def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses)
     code = ('import os, time; from cifar10.cluster.watch import Watch\n'
             'reading, writing = os.pipe(); os.dup2(writing, 1); os.close(reading); os.close(writing)\n'
             f'watch = Watch({{"worker 1": {address!r}}}, 1); time.sleep({SECONDS})')
-    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    result = python('-c', code)
     assert result.returncode == 75 and result.stderr.count('\n') == 1
     assert f'worker 1 at {address} cannot be reached after 1 s' in result.stderr

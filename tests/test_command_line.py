@@ -19,8 +19,6 @@ from cifar10.programs import flags, program, train
 from cifar10.programs.show_inputs import PlotSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
-from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.presets import PRESETS
 from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, begun, mostly_stress, run_script
@@ -118,6 +116,7 @@ REFUSED = [
         ('--check --train_dir=%(finished)s --seed=1', 'a finished run of --seed=0. For --seed=1 use another'),
         ('--check --network=%(mine.py)s:network', 'it returns a tensor float32'),
         ('--json', '--json is for --check'),
+        ('--keep_best', '--keep_best compares the evaluations of --eval_steps, and there are none'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
@@ -217,17 +216,6 @@ def test_what_is_mistyped_gets_a_hint_and_never_its_opposite(written, hint):
     ('--batch_size 32', 'batch_size', 32), ('--train-dir=/a-b=c', 'train_dir', '/a-b=c')])
 def test_flags_become_values_of_settings(written, name, value):
     assert flags.parse(training.GROUPS, '.', written.split()) == {name: value}
-
-
-def test_classic_defaults_are_kept():
-    config = train_settings().flat()
-    assert [config[name] for name in ('train_dir', 'data_dir', 'max_steps', 'num_gpus', 'log_device_placement',
-                                      'log_frequency')] == [
-        '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, False, 10]
-    assert PRESETS[config['preset']]['batch_size'] == 128
-    settings = eval_settings()
-    assert (settings.checkpoint_dir, settings.eval_dir, settings.eval_interval_secs, settings.eval_data) == (
-        '/tmp/cifar10_train', '/tmp/cifar10_eval', 300, 'test')
 
 
 @pytest.mark.parametrize('wrong', [dict(restart='False'), dict(num_gpus=2.0), dict(seed=True), dict(train_dir=3)])

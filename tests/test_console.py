@@ -16,12 +16,12 @@ from cifar10.base import console
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, reporter
+from tests import helpers
 from tests.helpers import ROOT, read_until, run_script
 
 
 def python(code):
-    return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT,
-                          env={k: v for k, v in os.environ.items() if k != 'TF_CPP_MIN_LOG_LEVEL'})
+    return helpers.python('-c', code, environment={k: v for k, v in os.environ.items() if k != 'TF_CPP_MIN_LOG_LEVEL'})
 
 
 def test_tensorflow_starts_without_output():

@@ -5,22 +5,13 @@ import time
 import numpy as np
 import pytest
 
-from cifar10.data.images import Images
 from cifar10.run import cost
 from cifar10.training import trainer
-from tests.helpers import tf
+from tests.helpers import slow_input
 
 
 def test_parts_are_measured(settings, monkeypatch, capsys):
-    make = Images.batch
-
-    def slowly(images, augmentation, examples, positions):
-        def wait(examples):
-            time.sleep(0.03)
-            return examples
-        slow = tf.ensure_shape(tf.numpy_function(wait, [examples], tf.int64), examples.shape)
-        return make(images, augmentation, slow, positions)
-    monkeypatch.setattr(Images, 'batch', slowly)
+    slow_input(monkeypatch, 0.03)
     config = settings(num_gpus=2, batch_size=1, max_steps=20, eval_steps=20, save_steps=20, summary_steps=0)
     begin = time.perf_counter()
     trainer.train(config)

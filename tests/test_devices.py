@@ -1,6 +1,4 @@
 """Which devices towers get, and which a process claims before it builds a graph. test_gpu.py needs a GPU."""
-import subprocess
-import sys
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -9,7 +7,7 @@ from cifar10.base.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import absent, refuse_absent, session_config
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, patient, script_command
+from tests.helpers import python, script_command
 
 
 def test_gpus_are_divided_among_towers():
@@ -217,8 +215,7 @@ def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_di
         flags = dict(flags, worker_hosts=free_addresses(1)[0])
     command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
                              num_gpus=2, batch_size=4, max_steps=1, tower_device='cpu', **flags)
-    result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
-                            timeout=patient(60), cwd=ROOT)
+    result = python('-c', CLAIMED_FIRST, *command[1:])
     assert result.stdout.splitlines()[-1] == (
         "claimed ([], 'GPU', False) 1 runtime started at the end True status 0"), result.stdout + result.stderr
 
@@ -246,18 +243,15 @@ train.main()
 @pytest.mark.stress
 def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path, free_addresses):
     ps, worker = free_addresses(2)
-    result = subprocess.run(
-        [sys.executable, '-c', DETERMINISTIC, '--deterministic', '--job_name=ps', '--task_index=0',
-         f'--ps_hosts={ps}', f'--worker_hosts={worker}', f'--train_dir={tmp_path}'],
-        capture_output=True, text=True, timeout=patient(60), cwd=ROOT)
+    result = python('-c', DETERMINISTIC, '--deterministic', '--job_name=ps', '--task_index=0', f'--ps_hosts={ps}',
+                    f'--worker_hosts={worker}', f'--train_dir={tmp_path}')
     assert result.stdout.splitlines()[-1:] == ['deterministic'], result.stdout + result.stderr
 
 
 @pytest.mark.stress
 def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
     command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
-    result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
-                            timeout=patient(60), cwd=ROOT)
+    result = python('-c', CLAIMED_FIRST, *command[1:])
     # There is no checkpoint, but by then the evaluator has claimed its devices.
     assert result.stdout.splitlines()[-1] == (
         "claimed ([], 'GPU', False) 1 runtime started at the end False status 2"), result.stdout + result.stderr

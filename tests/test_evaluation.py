@@ -14,15 +14,15 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import files
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import evaluation, model
+from cifar10.evaluation import classification, evaluation, export, model
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.helpers import (
     checkpoints,
-    delete_run,
     last_variables,
+    mostly_stress,
     patient,
     read_until,
     rewrite,
@@ -111,7 +111,6 @@ def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_
 
 
 def test_more_examples_than_there_are_is_an_error(evaluate):
-    assert evaluate(num_examples=2000)[2] == 2000
     with pytest.raises(UsageError, match='--num_examples=2001, but there are 2000 test images'):
         evaluate(num_examples=2001)
 
@@ -138,15 +137,6 @@ def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
     assert evaluate(num_examples=None)[2] == 2000
     with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* has dataset=shapes'):
         evaluate(dataset='cifar10')
-
-
-def test_no_checkpoint_is_an_error_when_run_once(evaluate, tmp_path):
-    with pytest.raises(UsageError, match='no checkpoint in'):
-        evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
-    assert not os.path.exists(tmp_path / 'eval')  # nothing was made for it
-    (tmp_path / 'nothing').mkdir()
-    with pytest.raises(UsageError, match='no checkpoint in .*; train first'):
-        evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
 
 
 def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, run, tmp_path):
@@ -231,14 +221,6 @@ def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, 
     assert record['examples'] == 50
 
 
-def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):
-    shutil.copytree(run, tmp_path / 'copy')
-    config = tmp_path / 'copy' / 'config.json'
-    config.write_text(config.read_text().replace('"network": "classic"', '"network": "other"'))
-    with pytest.raises(UsageError, match='config.json has a setting .*--network=other is unknown; choose from'):
-        evaluate(checkpoint_dir=str(tmp_path / 'copy'))
-
-
 def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_path):
     (tmp_path / 'plain').mkdir()
     prefix = checkpoints(run)[-1]
@@ -253,7 +235,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
 
 
-def test_eval_dir_is_kept_and_refused_if_it_holds_checkpoints(evaluate, run, tmp_path):
+def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, run, tmp_path):
     note = tmp_path / 'eval' / 'note.txt'
     note.parent.mkdir()
     note.write_text('mine')
@@ -261,9 +243,6 @@ def test_eval_dir_is_kept_and_refused_if_it_holds_checkpoints(evaluate, run, tmp
     assert note.read_text() == 'mine'
     with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
         evaluate(eval_dir=run + '/../' + os.path.basename(run))
-    shutil.copytree(run, tmp_path / 'other')
-    with pytest.raises(UsageError, match='--eval_dir=.* holds checkpoints'):
-        evaluate(eval_dir=str(tmp_path / 'other'))
 
 
 def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path, data_dir):
@@ -321,16 +300,6 @@ def tutorials(run, tmp_path):
     return str(folder)
 
 
-def test_a_checkpoint_in_the_v1_format_is_evaluated(run, data_dir, tmp_path, capsys):
-    (tmp_path / 'v1').mkdir()
-    prefix = str(tmp_path / 'v1' / 'model.ckpt-12')
-    rewrite(checkpoints(run)[-1], to=prefix, version=tf.train.SaverDef.V1)
-    evaluation.evaluate(eval_settings(
-        checkpoint_dir=str(tmp_path / 'v1'), eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
-        dataset='shapes', data_dir=data_dir, tower_device='cpu'))
-    assert 'precision @ 1' in capsys.readouterr().out
-
-
 def test_errors_name_the_flag_that_was_given(run, tmp_path):
     prefix = checkpoints(run)[-1]
     for flag, other in (('train_dir', 'checkpoint_dir'), ('checkpoint_dir', 'train_dir')):
@@ -339,15 +308,6 @@ def test_errors_name_the_flag_that_was_given(run, tmp_path):
             with pytest.raises(UsageError, match=part.format(given=f'--{flag}={folder}')) as refused:
                 evaluation.evaluate(eval_settings(run_once=True, **{flag: folder}))
             assert f'--{other}' not in str(refused.value)
-
-
-def test_another_eval_dir_is_a_remedy_only_where_evaluations_are_left(first_step, tmp_path):
-    folder = str(tmp_path / 'run')
-    for changes, end in ((dict(), ''), (dict(eval_dir=str(tmp_path / 'eval')), ', with another --eval_dir')):
-        shutil.copytree(first_step('linear'), folder, dirs_exist_ok=True)
-        with tf.Graph().as_default(), pytest.raises(RunError, match=f'start again for the new one{end}$'):
-            evaluation.evaluate(eval_settings(train_dir=folder, num_examples=50, eval_interval_secs=1, **changes),
-                                lambda *evaluated: delete_run(folder))
 
 
 @pytest.mark.stress
@@ -369,3 +329,42 @@ def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(
     finally:
         process.kill()
     assert [record['run'] for record in metrics.read(str(tmp_path / 'eval'), metrics.EVAL)] == [first]
+
+
+# ---------------------------------------------------------------------------------------------------- --checkpoint
+
+@pytest.mark.parametrize('suffix', mostly_stress(['', '.index'], ''))
+def test_a_single_checkpoint_is_evaluated_once(run, tmp_path, capsys, suffix):
+    older = checkpoints(run)[0]
+    evaluation.evaluate(eval_settings(checkpoint=older + suffix, eval_dir=str(tmp_path), tower_device='cpu',
+                                      num_examples=50))
+    assert re.search(r'precision @ 1 = .*, step 11$', capsys.readouterr().out, re.M)
+    record, = metrics.read(str(tmp_path), metrics.EVAL)
+    assert record['step'] == 11
+
+
+@pytest.mark.stress
+def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
+    older = checkpoints(run)[0]
+    with tf.Session() as session:
+        (tmp_path / 'any.png').write_bytes(session.run(tf.io.encode_png(np.zeros([32, 32, 3], np.uint8))))
+    classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'),
+                            print)
+    export.export(eval_settings(checkpoint=older, export_dir=str(tmp_path / 'model'), tower_device='cpu'))
+    output = capsys.readouterr().out
+    assert f'model      {older}, step 11\n' in output and f'exported   {older}, step 11, to' in output
+
+
+def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path):
+    older, newest = checkpoints(run)
+    for flags, part in ((dict(checkpoint_dir=run), 'both say what to evaluate; leave one of them out'),
+                        (dict(train_dir=run), 'both say what to evaluate; leave one of them out'),
+                        (dict(run_once=False), 'is for the checkpoints of a run, but --checkpoint=')):
+        with pytest.raises(UsageError, match=part):
+            eval_settings(checkpoint=older, **flags)
+    shutil.copy(newest + '.index', tmp_path / 'broken.index')
+    for given, part in ((run, f'there is no such checkpoint; give the prefix of one, such as {newest}$'),
+                        (older + '0', 'there is no such checkpoint'), (str(tmp_path / 'broken'), 'cannot be read')):
+        with pytest.raises(UsageError, match=part) as refused:
+            evaluation.evaluate(eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))
+        assert '\n' not in str(refused.value) and not os.path.exists(tmp_path / 'eval')

@@ -12,7 +12,7 @@ from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.model import Trained
 from cifar10.model.recipe import Recipe
 from cifar10.settings.training import completed
-from tests.helpers import write_records
+from tests.helpers import mostly_stress, write_records
 
 # If it is built as for training, no prediction is correct.
 LINEAR = '''
@@ -54,7 +54,7 @@ def known(tmp_path):
     return Known(recipe, images, weights.astype(np.float32), logits)
 
 
-@pytest.mark.parametrize('num_devices, batch_size', [(1, 100), (2, 8)])
+@pytest.mark.parametrize('num_devices, batch_size', mostly_stress([(1, 100), (2, 8)], (2, 8)))
 def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     count = 50
     plain = known.logits[0].argmax(1)
@@ -91,7 +91,7 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
                 mistake.image, (known.images[mistake.example] - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
 
 
-@pytest.mark.parametrize('averaging', [False, True])
+@pytest.mark.parametrize('averaging', mostly_stress([False, True], True))
 def test_probabilities_are_of_averaged_logits(averaging, known):
     names = tuple(f'class {i}' for i in range(10))
     preparation = Preparation(known.recipe.image_size, known.recipe.augmentation, 32)

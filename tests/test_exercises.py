@@ -15,12 +15,12 @@ import pytest
 
 from lessons import check
 from tests.answers import answers_to
-from tests.helpers import ROOT, mostly_stress, patient
+from tests.helpers import ROOT, mostly_stress, patient, python
 from tests.stubs import write_stubs
 
 FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
 # What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
-NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards', 'order_of_1f1b')
+NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards')
 
 # What stands only in the section of the page that is about a function.
 SUBJECTS = {'clip_mean_gradients': 'clips the mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
@@ -90,8 +90,10 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     assert SUBJECTS.get(name, '') in text
 
 
-@pytest.mark.parametrize('name, answer, said', [
-    ('weighted_mean', 'empty_share_is_nan', '0 * NaN is NaN'),
+FIRST_HINT = 'weighted_mean', 'empty_share_is_nan', '0 * NaN is NaN'
+
+
+@pytest.mark.parametrize('name, answer, said', [FIRST_HINT, *(pytest.param(*row, marks=pytest.mark.stress) for row in (
     ('weighted_step', 'plain_mean', 'plain mean'),
     ('weighted_step', 'without_the_rest', '12 is missing'),
     ('replicated_step', 'own_gradient_only', 'by the mean of all gradients'),
@@ -111,7 +113,7 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     ('zero_step', 'sum', 'Divide it by D'),
     ('zero_step', 'gradient_gathered_too', 'the `tf.device` block of its device'),
     ('is_right', 'equal_losses', 'applied twice'),
-    ('is_right', 'no_devices', 'loss.device')])
+    ('is_right', 'no_devices', 'loss.device')))])
 def test_the_hint_fits_the_mistake(name, answer, said, tmp_path):
     found = verdict_on(name, answer, tmp_path)
     first, second = (check.help_after(FUNCTIONS[name], name, found, count) for count in (1, 2))
@@ -122,8 +124,7 @@ def test_the_hint_fits_the_mistake(name, answer, said, tmp_path):
 @pytest.mark.stress
 def test_the_checker_is_quiet_where_an_exercise_has_tensorflow(tmp_path):
     write_stubs(tmp_path)
-    done = subprocess.run([sys.executable, ROOT / 'lessons' / 'check.py', '7', f'--folder={tmp_path}'],
-                          capture_output=True, text=True)
+    done = python('lessons/check.py', '7', f'--folder={tmp_path}')
     assert (len(done.stdout.splitlines()), done.stderr) == (4, '')
 
 
@@ -136,7 +137,7 @@ def test_verdicts_do_not_depend_on_the_seed(name, seed, tmp_path):
     assert not {answer: text for answer, text in refused.items() if not text.startswith('wrong: ')}
 
 
-@pytest.mark.parametrize('number', check.LESSONS)
+@pytest.mark.parametrize('number', mostly_stress(check.LESSONS, 3, 4))
 def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
     lesson, names = check.LESSONS[number]
     exercises, solutions = (ROOT / 'lessons' / kind / f'{lesson}.py' for kind in ('exercises', 'solutions'))
@@ -147,14 +148,7 @@ def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
         assert solution.__doc__ and exercise.__doc__
 
 
-@pytest.mark.parametrize('number', check.LESSONS)
-def test_the_files_of_a_lesson_say_whether_it_has_one_exercise_or_several(number):
-    lesson, names = check.LESSONS[number]
-    for folder in ('exercises', 'checkers', '.'):
-        text = (ROOT / 'lessons' / folder / f'{lesson}.py').read_text().split('"""')[1]
-        assert (len(names) > 1) == bool(re.search('(?i)exercises[ :.]', text)), folder
-
-
+@pytest.mark.stress
 def test_a_stub_is_not_written_yet(tmp_path, call_lesson):
     write_stubs(tmp_path)
     status, text, error = call_lesson('check.py', f'--folder={tmp_path}', '--seed=7')

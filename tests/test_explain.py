@@ -2,21 +2,19 @@
 import re
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.data.images import Images
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
 from cifar10.tools.explain.measure import NO_UPDATE, SAME_BATCH, STEP, Measurement, Timing
 from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE, Lap
 from cifar10.tools.explain.program import explain, step_lines, variant_lines
 from cifar10.training import trainer
-from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, state_of, tf, update_mode
+from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, slow_input, state_of, update_mode
 from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
@@ -72,15 +70,7 @@ def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, cap
 
 @pytest.mark.stress
 def test_slow_input_shows_and_is_gone_with_one_batch_again_and_again(settings, capsys, monkeypatch):
-    make = Images.batch
-
-    def slowly(images, augmentation, examples, positions):
-        def sleep(examples):
-            time.sleep(0.1)
-            return examples
-        return make(images, augmentation, tf.ensure_shape(
-            tf.numpy_function(sleep, [examples], tf.int64), examples.shape), positions)
-    monkeypatch.setattr(Images, 'batch', slowly)
+    slow_input(monkeypatch, 0.1)
     explain(settings(num_gpus=1, batch_size=4, network=f'{SLOW}:sleeping', explain=True), seconds=1)
     output = capsys.readouterr().out
     seconds, parts = parts_of(output)

@@ -10,7 +10,7 @@ from cifar10.model.layers import convolution
 from tests.helpers import value_of
 
 
-@pytest.mark.parametrize('size', [2, 5, 6, 9])
+@pytest.mark.parametrize('size', [2, 5, 6])
 def test_the_gradients_of_the_convolution_equal_the_stock_ones(size):
     rng = np.random.default_rng(size)
     x = tf.placeholder_with_default(rng.normal(size=(3, size, size, 4)).astype(np.float32), [None, None, None, 4])

@@ -131,8 +131,10 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
         name: value.tobytes() for name, value in again.items()}
 
 
-@pytest.mark.parametrize('has_copies', mostly_stress([False, True], False))
-@pytest.mark.parametrize('network', WARNED)
+@pytest.mark.parametrize('network, has_copies', mostly_stress(  # by default, each kind of warning once
+    list(itertools.product(WARNED, [False, True])),
+    *((network, False) for network in ('ignored_losses', 'batch_statistics', 'cropped', 'summed_activity',
+                                       'failing_on_noise'))))
 def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
 

@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -19,7 +18,7 @@ from cifar10.evaluation.evaluator import Mistake
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, delete_run, patient, rewrite, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, delete_run, python, rewrite, run_forked, run_script, tf, variables
 from tests.test_picture_files import served
 
 
@@ -256,8 +255,7 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     for i, content in enumerate(content for content, is_same in served() if is_same):
         files.append(str(tmp_path / str(i)))
         pathlib.Path(files[-1]).write_bytes(content)
-    result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy'), *files],
-                            capture_output=True, text=True, timeout=patient(60))
+    result = python('-c', LOAD, target, tmp_path / 'images.npy', *files)
     assert result.returncode == 0, result.stderr
     of_all, of_one, of_none, of_files = json.loads(result.stdout.splitlines()[-1])
     lines = []

@@ -76,11 +76,3 @@ def test_the_reader_s_diagnosis_is_asked_about_a_run(monkeypatch, call_lesson, c
     with tf.Graph().as_default():
         diagnosis.main()
     assert capsys.readouterr().out.endswith("\nYour diagnosis: ('sum', None)\n\nPlanted: sum\n")
-
-
-@pytest.mark.parametrize('argument, said', [('--fault=slow', "invalid choice: 'slow'"),
-                                            ('--seed=-1', '-1 is too small; the minimum is 0')])
-def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson):
-    status, text, error = call_lesson('diagnosis.py', argument)
-    line, = error.splitlines()
-    assert (status, text) == (2, '') and said in line

@@ -108,28 +108,8 @@ def test_the_page_has_the_figures_of_the_classic_network_that_were_measured():
         assert re.search(rf'^\| {K} \| {seconds}, ', benchmarks, re.M) and seconds in page
 
 
-@pytest.mark.parametrize('argument, said', [
-    ('--delay=-1', '-1 is too small; the minimum is 0'),
-    ('--plot=picture.jpg', 'picture.jpg is not the name of a PNG file')])
-def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson):
-    if 'plot' in argument:
-        pytest.importorskip('matplotlib')
-    status, text, error = call_lesson('how_fast.py', argument)
-    line, = error.splitlines()
-    assert (status, text) == (2, '') and said in line
-
-
 def test_the_table_is_not_printed_with_a_function_that_is_not_written(tmp_path, monkeypatch):
     write_stubs(tmp_path)
     monkeypatch.setattr(how_fast, 'EXERCISE', str(tmp_path / 'how_fast.py'))
     with pytest.raises(UsageError, match='--exercise: not written yet: .*how_fast.py'):
         how_fast.show_table()
-
-
-@pytest.mark.stress
-def test_the_picture_is_drawn(call_lesson, tmp_path):
-    pytest.importorskip('matplotlib')
-    path = tmp_path / 'picture.png'
-    status, text, error = call_lesson('how_fast.py', f'--plot={path}')
-    assert (status, error) == (0, '') and text.endswith(f'\nwritten {path}\n')
-    assert path.read_bytes().startswith(b'\x89PNG')

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lessons import larger_batch, noise_scale
-from tests.helpers import ROOT, patient
+from tests.helpers import ROOT, patient, python
 from tests.learn_pages import assert_on_page, blocks_of, shown_outputs
 
 REAL = os.environ.get('CIFAR10_DATA_DIR')
@@ -23,8 +23,7 @@ def part(text, number):
 @pytest.fixture(scope='module')
 def printed():
     """What the lesson prints."""
-    result = subprocess.run([sys.executable, str(ROOT / 'lessons' / 'larger_batch.py'), '--device=cpu'],
-                            capture_output=True, text=True, timeout=patient(60))
+    result = python('lessons/larger_batch.py', '--device=cpu')
     assert (result.returncode, result.stderr) == (0, '')
     return result.stdout
 
@@ -172,16 +171,6 @@ def test_steps_at_the_same_weights_change_no_weight(data_dir):
     assert found['squares'].mean() / 8 < np.square(found['mean']).sum() < found['squares'].mean()
 
 
-@pytest.mark.parametrize('argument, said', [
-    ('--after=5,3', "'5,3' is not a list of growing numbers, such as 100,500"),
-    ('--after=', "'' is not a list of growing numbers"), ('--dataset=none', "invalid choice: 'none'"),
-    ('--classic', 'unknown flag')])
-def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson, tmp_path):
-    status, text, error = call_lesson('noise_scale.py', f'--data_dir={tmp_path}', argument)
-    line, = error.splitlines()
-    assert (status, text) == (2, '') and said in line
-
-
 @pytest.mark.stress
 def test_the_commands_in_the_answers_print_what_stands_below_them():
     commands = [(command, shown) for command, shown in blocks_of(PAGE.read_text()) if command.startswith('python -c ')]
@@ -190,12 +179,3 @@ def test_the_commands_in_the_answers_print_what_stands_below_them():
         result = subprocess.run(command.replace('python', sys.executable, 1), shell=True, capture_output=True,
                                 text=True, cwd=ROOT, timeout=patient(60))
         assert result.stdout == shown
-
-
-@pytest.mark.stress
-def test_the_picture_is_drawn(call_lesson, tmp_path):
-    pytest.importorskip('matplotlib')
-    path = tmp_path / 'picture.png'
-    status, text, error = call_lesson('larger_batch.py', '--device=cpu', f'--plot={path}')
-    assert (status, error) == (0, '') and text.endswith(f'\nwritten {path}\n')
-    assert path.read_bytes().startswith(b'\x89PNG')

@@ -4,13 +4,11 @@ The programs for PyTorch and JAX are tested where Python finds these frameworks.
 """
 import importlib.util
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, patient
+from tests.helpers import ROOT, python
 from tests.learn_pages import assert_on_page
 
 X = np.arange(1, 9)
@@ -18,7 +16,7 @@ X = np.arange(1, 9)
 
 def run(*command):
     """Runs a program of lessons/; returns its standard output. It may not print anything else."""
-    result = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=patient(120))
+    result = python(*command)
     assert result.returncode == 0 and result.stderr == '', result.stderr
     return result.stdout
 
@@ -112,8 +110,7 @@ except tf.errors.InvalidArgumentError:
 
 @pytest.mark.stress
 def test_keras_refuses_uneven_shares_on_cpu_devices():
-    result = subprocess.run([sys.executable, '-c', UNEVEN], cwd=ROOT, capture_output=True, text=True,
-                            timeout=patient(120))
+    result = python('-c', UNEVEN)
     assert result.stdout == 'refused\n', result.stderr
 
 

@@ -153,13 +153,3 @@ def test_the_table_chooses_the_first_way_that_fits(capsys):
                 expected = min((i for i in (3, 4) if fits[i]), key=lambda i: sent[i])
             names = ['replicated', 'ZeRO 1', 'ZeRO 2', 'ZeRO 3', 'tensor']
             assert choice == ('more devices' if expected is None else names[expected])
-
-
-@pytest.mark.parametrize('script, argument, said', [
-    ('sharding.py', '--devices=3', 'choose from 2, 4, 8'),
-    ('sharding.py', '--device=gpu', 'this takes 4 GPUs, but TensorFlow finds 0; use --device=cpu'),
-    ('tensor_parallel.py', '--devices=1', 'choose from 2, 4, 8')])
-def test_a_mistake_is_reported_in_one_line(script, argument, said, call_lesson):
-    status, text, error = call_lesson(script, argument)
-    line, = error.splitlines()
-    assert (status, text) == (2, '') and said in line

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.classic
 
 
 @pytest.mark.parametrize('feature, mode', all_with(UPDATE_MODES, [
-    ('random numbers', 'parameter_server'), ('summaries and evaluations', 'replicated')]))
+    ('summaries and evaluations', 'replicated')]))
 def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path, capsys):
     """In each mode with each feature: a new one is a line of features.py."""
     steps = 20 if mode == 'async' else 4  # where it saves when the tower that reports takes its turn

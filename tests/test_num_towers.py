@@ -1,5 +1,4 @@
 """Towers do not depend on devices: same bits on any devices, turns, a run keeps its towers and batch size."""
-import os
 import time
 
 import numpy as np
@@ -11,10 +10,8 @@ from cifar10.parallel import devices
 from tests.helpers import (
     build_training,
     change_record,
-    checkpoints,
     division,
     last_variables,
-    rewrite,
     stepping,
     train,
     update_mode,
@@ -92,14 +89,3 @@ def test_a_start_that_takes_no_step_changes_nothing(settings):
     change_record(settings().run.train_dir, num_towers=64, batch_size=1)
     train(settings(batch_size=None, max_steps=3))
     assert division(settings().run.train_dir) == (2, 4)
-
-
-@pytest.mark.stress
-def test_a_run_of_the_tutorial_gets_one_a_device(settings, capsys):
-    train(settings(max_steps=2))
-    rewrite(checkpoints(settings().run.train_dir)[-1], without=['examples_seen'], global_step=np.float32(2))
-    for name in ('config.json', 'metrics.jsonl'):
-        os.remove(os.path.join(settings().run.train_dir, name))
-    train(settings(num_gpus=2, batch_size=None, max_steps=3))
-    assert division(settings().run.train_dir)[0] == 2
-    assert 'warning' not in capsys.readouterr().out

@@ -20,7 +20,7 @@ from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
 from cifar10.training.resumed import settings_of
 from cifar10.training.start import Start, check_directory
-from tests.helpers import change_record, last_variables, tf
+from tests.helpers import change_record, last_variables, mostly_stress, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -340,8 +340,8 @@ def split_of(path, size, fraction):
             for part, data in parts.items()}
 
 
-@pytest.mark.parametrize('size', [32, 72])
-@pytest.mark.parametrize('fraction', [0.01, 0.3, 0.6])
+@pytest.mark.parametrize('size, fraction', mostly_stress(
+    [(size, fraction) for size in (32, 72) for fraction in (0.01, 0.3, 0.6)], (32, 0.3), (72, 0.01)))
 def test_a_file_that_is_no_picture_changes_no_split(folder, tmp_path, size, fraction):
     path = folder(*numbered('ant', 'bee', 'eel', n=7))
     clean = split_of(path, size, fraction)

@@ -1,6 +1,5 @@
 """Training on photos: modes, resumption, clusters, photos that change, and what is done with the trained model."""
 import functools
-import pathlib
 import shutil
 import subprocess
 import types
@@ -29,24 +28,12 @@ from tests.helpers import (
     tf,
     train,
 )
-from tests.test_photos import LIST, PHOTOS, SIZE, made, photos_of, prepare
+from tests.test_photos import LIST, PHOTOS, SIZE, copy, folder, photos_of, prepare  # noqa: F401 (fixtures)
 from tests.test_picture_files import encoded, noise
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    """A folder of photos that are prepared."""
-    return made(tmp_path_factory)
-
-
-@pytest.fixture
-def copy(folder, tmp_path):
-    """A copy of the folder that a test may change."""
-    return pathlib.Path(shutil.copytree(folder, tmp_path / 'mine'))
-
-
-@pytest.fixture(scope='module')
-def flags(folder):
+def flags(folder):  # noqa: F811
     """The flags of a small run on the photos."""
     return dict(dataset=f'{folder}/', test_fraction=0.25, image_size=SIZE,
                 network=f'{ROOT}/tests/networks.py:convolutions', batch_size=4, max_steps=12, save_steps=3,
@@ -97,7 +84,7 @@ def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentat
 
 
 @pytest.mark.stress
-def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path):
+def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path):  # noqa: F811
     settings = train_settings(**{**flags, 'dataset': f'{copy}/'}, train_dir=str(tmp_path / 'train'))
     trainer.train(settings.replace(max_steps=3))
     gone = copy / PHOTOS / photos_of(prepare(copy))[7].name
@@ -113,7 +100,7 @@ def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path
 
 
 @pytest.mark.stress
-def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):
+def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):  # noqa: F811
     settings = train_settings(**{**flags, 'dataset': f'{copy}/', 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
     trainer.train(settings)
     shutil.rmtree(copy / LIST)
@@ -160,7 +147,7 @@ def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
 
 
 @pytest.mark.stress
-def test_the_consumers_follow(flags, folder, tmp_path, capsys):
+def test_the_consumers_follow(flags, folder, tmp_path, capsys):  # noqa: F811
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)
     trainer.train(settings)
@@ -190,7 +177,7 @@ def test_the_workers_of_a_cluster_read_their_own_photos(flags, two_towers, tmp_p
 @pytest.mark.stress
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
-def test_a_worker_with_other_photos_is_refused(flags, folder, copy, tmp_path):
+def test_a_worker_with_other_photos_is_refused(flags, folder, copy, tmp_path):  # noqa: F811
     (copy / photos_of(prepare(folder))[0].source).write_bytes(encoded(noise(99, 130), 'JPEG'))
     shutil.rmtree(copy / LIST)
     prepare(copy)

@@ -51,18 +51,13 @@ def write_photos(folder):
                 path.write_bytes(encoded(shown, 'JPEG', 1 + i % 8, quality=100, subsampling=0))
 
 
-def made(tmp_path_factory):
-    """Makes a folder of photos and prepares them; returns its path."""
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder of photos that are prepared."""
     path = tmp_path_factory.mktemp('photos') / 'mine'
     write_photos(path)
     prepare(path)
     return path
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    """A folder of photos that are prepared."""
-    return made(tmp_path_factory)
 
 
 @pytest.fixture

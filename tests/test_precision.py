@@ -19,6 +19,7 @@ from tests.helpers import (
     LINEAR,
     build_training,
     initialise,
+    mostly_stress,
     stepping,
     train,
     update_mode,
@@ -29,8 +30,7 @@ from tests.helpers import (
 pytestmark = pytest.mark.classic
 
 
-@pytest.mark.parametrize('alpha', [0.001 / 9, 0.5])  # the classic one hardly does anything
-@pytest.mark.parametrize('radius', [0, 4, 100])
+@pytest.mark.parametrize('alpha, radius', [(0.001 / 9, 4), (0.5, 0), (0.5, 4), (0.5, 100)])  # the classic one first
 def test_normalisation_is_the_exact_function_and_gradient(alpha, radius):
     random = np.random.default_rng(0)
     x = tf.constant(random.standard_normal([3, 5, 4, 64]) * 3, tf.float32)
@@ -95,7 +95,8 @@ def test_activations_are_those_before_pooling():
     assert shapes == [[2, 24, 24, 64], [2, 12, 12, 64], [2, 384], [2, 192], [2, 10]]
 
 
-@pytest.mark.parametrize('name, operation', [('bf16', tf.bfloat16), ('fp16', tf.float16)])
+@pytest.mark.parametrize('name, operation', mostly_stress(
+    [('bf16', tf.bfloat16), ('fp16', tf.float16)], ('bf16', tf.bfloat16)))
 def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
     two_cpus = devices.choose(2, 'cpu')
     built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), two_cpus,

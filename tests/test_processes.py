@@ -10,7 +10,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 
@@ -25,12 +24,12 @@ from cifar10.settings.training import train_settings
 from tests.forked import Forked
 from tests.helpers import (
     LINEAR,
-    ROOT,
     assert_same_bits,
     checkpoints,
     last_variables,
     mostly_stress,
     patient,
+    python,
     random_moments,
     read_until,
     run_script,
@@ -254,8 +253,7 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     flags = dict(small, network=LINEAR, max_steps=3, deterministic=True)
     del flags['train_dir']
     directories = [str(tmp_path / 'one'), str(tmp_path / 'two')]
-    result = subprocess.run([sys.executable, '-c', code, json.dumps(flags), *directories],
-                            capture_output=True, text=True, timeout=patient(60), cwd=ROOT)
+    result = python('-c', code, json.dumps(flags), *directories)
     assert result.returncode == 0, result.stderr
     assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
@@ -275,6 +273,7 @@ def rest_of(reading):
     return output.decode()
 
 
+@pytest.mark.stress
 def test_on_a_terminal_the_line_of_a_signal_is_one_of_its_own(small):
     reading, terminal = pty.openpty()
     process = Forked(script_command(SCRIPT, **dict(small, max_steps=1_000_000)), errors=terminal,

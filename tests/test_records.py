@@ -103,7 +103,7 @@ def test_a_flipped_bit_in_an_archive_is_detected(cifar_dir, tmp_path_factory, cl
     path = target / 'cifar-10-binary.tar.gz'
     archive(path, cifar_dir / FOLDER)
     good = path.read_bytes()
-    for position in random.integers(20, len(good), 20):
+    for position in random.integers(20, len(good), 5):
         content = bytearray(good)
         content[position] ^= 1 << random.integers(8)
         path.write_bytes(content)
@@ -168,16 +168,6 @@ class Forbidding(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *arguments):
         pass
-
-
-def test_a_proxy_that_is_set_for_the_other_scheme_is_named(monkeypatch):
-    for name in ('https_proxy', 'HTTPS_PROXY'):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
-    monkeypatch.setenv('no_proxy', '')
-    monkeypatch.setattr(urllib.request, '_opener', None)
-    with pytest.raises(download.DownloadError, match='without a proxy .http_proxy is set, but https_proxy is not. '):
-        download.reach('https://127.0.0.1:9/archive')
 
 
 def test_a_proxy_that_forbids_the_download_is_named_without_its_password(tmp_path, monkeypatch):
@@ -309,11 +299,6 @@ def test_a_server_that_does_not_answer_is_an_error_of_the_server(tmp_path, monke
         url = f'http://127.0.0.1:{silent.getsockname()[1]}/file'
         download.fetch(url, str(tmp_path / 'file'), 1, '', timeout=0.2)
     assert os.listdir(tmp_path) == []
-
-
-def test_a_missing_page_is_an_error(published, tmp_path):
-    with Server(published[0]) as url, pytest.raises(download.DownloadError, match='cannot be reached .File not found.'):
-        download.fetch(url + 'other', str(tmp_path / 'file'), 1, '')
 
 
 def test_shapes_are_deterministic_balanced_and_differ_between_parts():

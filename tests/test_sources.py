@@ -1,15 +1,13 @@
 """docs/sources.md: what it computes from the tutorial's table, and its programs for the parabola."""
 import difflib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.towers import average_gradients, build_towers
-from tests.helpers import ROOT, patient
+from tests.helpers import ROOT, python
 
 PAGE = (ROOT / 'docs' / 'sources.md').read_text()
 ALONE, TOWERS = re.findall(r'```python\n(.*?)```', PAGE, re.S)
@@ -52,8 +50,7 @@ def losses(program, *changes):
     for old, new in changes:
         assert old in program
         program = program.replace(old, new)
-    result = subprocess.run([sys.executable, '-c', program], cwd=ROOT, capture_output=True, text=True,
-                            timeout=patient(120))
+    result = python('-c', program)
     assert result.returncode == 0, result.stderr
     return result.stdout, np.array(re.findall(r'loss = ([\d.]+)', result.stdout), float)
 

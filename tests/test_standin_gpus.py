@@ -346,23 +346,3 @@ def test_a_check_compares_the_memory_of_each_gpu_with_what_its_towers_need(batch
     assert 0 < free[0] == free[1] < 1074
     assert output.count('warning: --batch_size=2048 may need more memory than is free on /gpu:0') == (batch_size > 128)
     assert output.splitlines()[-1].startswith(last)
-
-
-def test_a_benchmark_says_which_gpus_it_uses(gpus, tmp_path):
-    (tmp_path / 'nvidia-smi').touch(0o755)
-    command = "from benchmarks import harness; print(harness.machine().partition('cores')[2])"
-    selected = dict(gpus, PATH=f"{tmp_path}:{gpus['PATH']}", CUDA_VISIBLE_DEVICES='2,5')
-    assert python(selected, '-c', command) == ', STAND_IN, STAND_IN, CUDA_VISIBLE_DEVICES=2,5\n'
-    assert python(dict(selected, CUDA_VISIBLE_DEVICES='-1'), '-c', command) == ', CUDA_VISIBLE_DEVICES=-1\n'
-
-
-@pytest.mark.parametrize('lesson', ['towers', 'all_reduce', 'split_batch', 'processes', 'stale', 'parts'])
-def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
-    outputs = []
-    for kind in ('gpu', 'cpu'):
-        output = python(gpus, f'lessons/{lesson}.py', f'--device={kind}').partition('in threads')[0]
-        assert lesson in ('all_reduce', 'processes', 'stale') or f'{kind}:1' in output.lower()
-        lines = [line for line in output.splitlines()
-                 if not re.search(r'[cg]pu:|bubble| s$|has pid|\de-\d\d$', line, re.IGNORECASE)]
-        outputs.append([re.sub(r'[\d.]+ seconds', '', line) for line in lines])
-    assert outputs[0] == outputs[1]

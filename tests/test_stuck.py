@@ -24,6 +24,7 @@ from tests.helpers import (
     assert_same_bits,
     last_variables,
     patient,
+    python,
     read_until,
     run_forked,
     script_command,
@@ -155,6 +156,7 @@ with doing('in a part', silent=ask):
     assert status == 0 and 'stuck' not in output
 
 
+@pytest.mark.stress
 def test_a_notebook_whose_debugger_nobody_has_started_ends():
     # Its kernel imports the module at once.
     status, output, _ = ended(watched("""
@@ -165,6 +167,7 @@ time.sleep(1000)
     assert status == 75 and 'stuck      1 s at work' in output
 
 
+@pytest.mark.stress
 def test_on_a_terminal_the_last_line_is_below_the_bar():
     reading, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
@@ -189,6 +192,7 @@ def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypat
         assert 'File "<string>", line 8 in <module>' in stream.read()
 
 
+@pytest.mark.stress
 def test_where_the_stacks_cannot_be_written_they_are_shown():
     status, _, errors = ended(watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)'))
     assert status == 75 and 'nothing has moved for 1 s; start again' in errors
@@ -314,8 +318,7 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 def test_an_input_that_hangs_ends_the_process(small, tmp_path):
     flags = dict(small, train_dir=tmp_path / 'run', save_steps=2)
     command = script_command('multi_gpu_train.py', stuck_secs=4, **flags)
-    stuck = subprocess.run([sys.executable, '-c', SILENT_INPUT, *command[1:]], text=True, capture_output=True,
-                           timeout=SECONDS, cwd=ROOT)
+    stuck = python('-c', SILENT_INPUT, *command[1:])
     assert stuck.returncode == 75 and re.search(r'^stuck      4 s in step \d+\n', stuck.stdout, re.M), stuck
     assert 'in wait\n' in (tmp_path / 'run' / 'stuck.txt').read_text()
     assert run(**dict(flags, max_steps=20)).returncode == 0

@@ -26,7 +26,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from tests.helpers import ROOT, checkpoints, delete_run, small_disk, state_of, train
+from tests.helpers import ROOT, checkpoints, delete_run, mostly_stress, small_disk, state_of, train
 
 
 @pytest.mark.parametrize('write', [lambda path, other: files.replace(path, 'x' * 2 ** 21),
@@ -39,7 +39,7 @@ def test_a_file_that_cannot_be_written_for_want_of_room_is_named(write, tmp_path
     assert describe_os_error(raised.value).startswith(f'{disk}/config.json: No space left on device')
 
 
-@pytest.mark.parametrize('restart', [False, True])
+@pytest.mark.parametrize('restart', mostly_stress([False, True], True))
 def test_nothing_is_deleted_by_a_start_that_is_refused(restart, settings, data_dir, tmp_path):
     """The test images are damaged, which this start does not even evaluate on."""
     data = shutil.copytree(data_dir, tmp_path / 'data')
@@ -118,25 +118,6 @@ def test_a_start_that_is_refused_once_it_has_the_lock_leaves_nothing(settings, t
     with pytest.raises(UsageError, match='it returns a tensor'):
         trainer.train(settings(network=f"{tmp_path / 'mine.py'}:network"))
     assert os.listdir(tmp_path / 'train') == []
-
-
-def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
-    # Without the settings, the remaining files could not be distinguished from another program's.
-    train(settings(max_steps=2, save_steps=1))
-    remove, removed = os.remove, []
-
-    def break_off(path):
-        if len(removed) == 2:
-            raise KeyboardInterrupt
-        removed.append(path)
-        remove(path)
-    monkeypatch.setattr(os, 'remove', break_off)
-    directory = TrainDir(settings().run.train_dir)
-    with pytest.raises(KeyboardInterrupt):
-        delete_run(directory.path)
-    monkeypatch.undo()
-    delete_run(directory.path)
-    assert os.listdir(settings().run.train_dir) == ['lock']
 
 
 def test_settings_of_another_program_are_refused(settings):

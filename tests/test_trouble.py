@@ -3,8 +3,6 @@ import ast
 import errno
 import os
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -13,7 +11,7 @@ from cifar10.base.errors import RunError
 from cifar10.run import cost
 from tests import test_tower_seconds
 from tests.features import flags_of
-from tests.helpers import LINEAR, ROOT, Tasks, patient, read_until, run_script, small_disk
+from tests.helpers import LINEAR, ROOT, Tasks, patient, python, read_until, run_script, small_disk
 from tests.test_errors_of_files import ERRORS
 from tests.test_soundness import opened  # noqa: F401 (a fixture)
 from tests.test_stuck import HANGING, run
@@ -82,8 +80,7 @@ def test_nan(flags, tmp_path):
 def test_two_runs_differ_and_one_is_less_accurate(flags, tmp_path):
     for name, rate in (('one', None), ('other', 0.05)):
         assert run_script('multi_gpu_train.py', train_dir=tmp_path / name, learning_rate=rate, **flags).returncode == 0
-    compared = subprocess.run([sys.executable, '-m', 'cifar10', 'replay', f'--train_dir={tmp_path}/one',
-                               f'--against={tmp_path}/other'], capture_output=True, text=True, cwd=ROOT)
+    compared = python('-m', 'cifar10', 'replay', f'--train_dir={tmp_path}/one', f'--against={tmp_path}/other')
     assert_shown('Two runs differ', compared.stdout)
     resumed = run_script('multi_gpu_train.py', train_dir=tmp_path / 'one', **dict(flags, max_steps=21,
                                                                                   learning_rate=0.01))

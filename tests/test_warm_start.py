@@ -159,7 +159,8 @@ def test_what_does_not_fit_starts_anew_and_is_listed(tuned, source, capsys, tmp_
 
 
 @pytest.mark.parametrize('change, warned', [
-    (list, False), (lambda classes: classes[::-1], True), (lambda classes: ['x', *classes[1:]], True)])
+    pytest.param(list, False, marks=pytest.mark.stress), (lambda classes: classes[::-1], True),
+    pytest.param(lambda classes: ['x', *classes[1:]], True, marks=pytest.mark.stress)])
 def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, change, warned):
     shutil.copytree(source[0], tmp_path / 'other')
     config = tmp_path / 'other' / 'config.json'
