@@ -151,24 +151,6 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_pa
     assert not [name for name in os.listdir(folder) if name.startswith('.best')]
 
 
-@pytest.mark.stress
-def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_path, capsys):
-    folder = tiny().run.train_dir
-    train(tiny(**KEEPING))
-    first = look(folder).run.run
-    train(tiny(**dict(KEEPING, learning_rate=0.0, max_steps=10)))  # goes on, and is not better
-    assert best_of(folder)[0]['of']['run'] == first
-    shutil.copytree(os.path.join(folder, 'best'), tmp_path / 'other')
-    train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
-    assert best_of(folder)[0]['of']['run'] == look(folder).run.run != first
-    shutil.rmtree(os.path.join(folder, 'best'))
-    shutil.copytree(tmp_path / 'other', os.path.join(folder, 'best'))
-    train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
-    output = capsys.readouterr().out
-    assert output.count('best holds something else than this run') == 1
-    assert best_of(folder)[0]['of']['run'] == first
-
-
 def kill_at(monkeypatch, count):
     """Makes a run end at so many evaluations, and leave as they are what it has kept and recorded so far."""
     evaluate, calls = Validation.evaluate, []

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, reporter
 from tests import helpers
-from tests.helpers import ROOT, read_until, run_script
+from tests.helpers import ROOT, run_script
 
 
 def python(code):
@@ -163,35 +162,6 @@ def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
     assert speed.so_far(5) == (4 * 64 / 2.0, 0.5)
     assert speed.measure(9) == (8 * 64 / 4.0, 0.5)
     assert speed.measure(10) == (64.0, 1.0)
-
-
-@pytest.mark.stress
-def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_path):
-    code = ('import sys, time; from cifar10.base import startup; startup.start_tensorflow()\n'
-            'from cifar10.run.tensorboard import Events\n'
-            'print("on", flush=True)\n'
-            'for folder in sys.stdin:\n'
-            '    Events(folder.strip()).add_scalars({sys.argv[1]: 1.0}, 1)\n'
-            '    print("written", flush=True)')
-    processes = [subprocess.Popen([sys.executable, '-c', code, tag], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  text=True, cwd=ROOT) for tag in 'ab']
-    for process in processes:
-        read_until(process, 'on')
-    seconds = []
-    while len(seconds) != 1:  # a busy machine may not let both write in the same second
-        folder = tmp_path / str(time.time_ns())
-        folder.mkdir()
-        for process in processes:
-            process.stdin.write(f'{folder}\n')
-            process.stdin.flush()
-        for process in processes:
-            read_until(process, 'written')
-        seconds = {name.split('.')[3] for name in os.listdir(folder)}
-    for process in processes:
-        process.communicate()
-    tags = [{value.tag for event in tf.train.summary_iterator(str(path)) for value in event.summary.value}
-            for path in folder.iterdir()]
-    assert sorted(map(list, tags)) == [['a'], ['b']]
 
 
 def test_bars_leave_no_threads():

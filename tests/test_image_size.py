@@ -1,11 +1,10 @@
 """Images of another size: how they are resized, what augmentations and networks make of them, and who follows."""
-import os
 
 import numpy as np
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.data import augment, records, resize, shift
+from cifar10.data import augment, resize, shift
 from cifar10.programs import flags
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
@@ -116,41 +115,6 @@ def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, tmp_path, 
                          '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and all(part in error for part in parts), error
     assert len(error.strip().splitlines()) == 1 and 'node' not in error
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder of generated pictures of two classes, of different shapes."""
-    random = np.random.default_rng(0)
-    with tf.Graph().as_default(), tf.Session() as session:
-        for i in range(12):
-            path = tmp_path / 'own' / ('owl', 'eel')[i % 2] / f'{i}.png'
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = random.integers(0, 256, [20 + 7 * i, 80, 3], np.uint8)
-            path.write_bytes(session.run(tf.io.encode_png(pixels)))
-    return f"{tmp_path / 'own'}/"
-
-
-@pytest.mark.stress
-def test_a_folder_is_converted_once_for_each_size(folder, capsys):
-    before = records.prepare(folder, '/nowhere', test_fraction=0.2)
-    data = [records.prepare(folder, '/nowhere', part, 0.2, 48) for part in (records.TRAIN, records.TEST)]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [f'converting 12 files of 2 classes in {folder[:-1]} to {size}x{size} pixels' for size in (32, 48)]
-    assert sorted(os.listdir(folder)) == ['cifar-bin-0.2', 'cifar-bin-0.2-48px', 'eel', 'owl']
-    assert str(data[0]) == f'{folder}, 10 images of 48x48 in {folder}cifar-bin-0.2-48px'
-    assert [each.count for each in data] == [10, 2] and before.count == 10
-    files = [os.path.join(folder, name, file) for name in ('eel', 'owl') for file in os.listdir(folder + name)]
-    expected = {image.tobytes() for image in map(reader(48, stored_size=48).image, files)}
-    found = set()
-    for each in data:
-        memory = each.load()
-        labels, planes = memory.take(tf.range(each.count))
-        with tf.Session() as session:
-            session.run(memory.read)
-            found |= {image.transpose(1, 2, 0).tobytes() for image in session.run(planes)}
-        assert planes.shape == [each.count, 3, 48, 48]
-    assert found == expected
 
 
 def test_show_inputs_and_check_say_the_sizes(settings, capsys):

@@ -18,7 +18,7 @@ from cifar10.evaluation.evaluator import Mistake
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, delete_run, python, rewrite, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, python, rewrite, run_forked, run_script, tf, variables
 from tests.test_picture_files import served
 
 
@@ -135,20 +135,6 @@ def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(valida
     with tf.Graph().as_default(), tf.Session() as session:
         pixels = session.run(tf.io.decode_png(by_run['eval/worst_mistakes_images'].tensor.string_val[2]))
     assert pixels.shape == (2 * (4 * 24 + 2), 4 * (4 * 24 + 2), 3) and pixels.std() > 20
-
-
-@pytest.mark.stress
-def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_another_run(validated, tmp_path):
-    folder = shutil.copytree(validated, tmp_path / 'train')
-    (folder / 'eval' / 'notes.txt').write_text("the user's")
-    other = shutil.copytree(folder, tmp_path / 'other')
-    record = json.loads((other / 'eval' / 'metrics.jsonl').read_text().splitlines()[-1])
-    with open(other / 'eval' / 'metrics.jsonl', 'a') as stream:
-        stream.write(json.dumps(dict(record, run='another')) + '\n')
-    for directory in (folder, other):
-        delete_run(directory)
-    assert sorted(os.listdir(folder)) == ['eval', 'lock'] and os.listdir(folder / 'eval') == ['notes.txt']
-    assert not look(str(other)).checkpoints and 'metrics.jsonl' in os.listdir(other / 'eval')
 
 
 def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
@@ -292,15 +278,6 @@ def test_an_export_that_another_one_has_overtaken_is_refused(run, tmp_path, monk
     with pytest.raises(UsageError, match='exists and is not empty'):
         exporting.export(eval_settings(checkpoint_dir=run, tower_device='cpu', export_dir=str(target)))
     assert os.listdir(tmp_path) == ['model'] and os.listdir(target) == ['saved_model.pb']
-
-
-@pytest.mark.stress
-def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, call):
-    monkeypatch.setattr(tf.saved_model.Builder, 'save', lambda self: (_ for _ in ()).throw(OSError('disk full')))
-    status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', '--tower_device=cpu',
-                         f"--export_dir={tmp_path / 'model'}")
-    assert status == 1 and 'disk full' in error and not (tmp_path / 'model').exists()
-    assert not [name for name in os.listdir(tmp_path) if name.startswith('.model')]
 
 
 def test_what_a_record_lacks_is_said(run, tmp_path):

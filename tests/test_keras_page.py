@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10.training import trainer
-from tests.helpers import ROOT, last_variables, patient, tf
+from tests.helpers import ROOT, patient, tf
 
 
 @pytest.fixture
@@ -18,13 +17,6 @@ def page(tmp_path):
     for name, code in (('keras_model', keras_model), ('my_network', network), ('step', step)):
         (tmp_path / f'{name}.py').write_text(code)
     return tmp_path
-
-
-@pytest.mark.stress
-def test_the_network_of_the_page_is_trained(settings, page):
-    config = settings(network=f"{page / 'my_network.py'}:network", num_gpus=2, max_steps=1)
-    trainer.train(config)
-    assert last_variables(config.run.train_dir)['conv2/kernel'].shape == (3, 3, 32, 64)
 
 
 def test_the_step_of_the_page_prints_its_losses(page, monkeypatch, capsys):

@@ -5,7 +5,6 @@ import os
 import pathlib
 import pty
 import re
-import resource
 import select
 import signal
 import struct
@@ -215,34 +214,6 @@ def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path
     assert not os.path.exists(tmp_path / 'fresh') or os.listdir(tmp_path / 'fresh') in ([], ['shapes-bin'])
 
 
-@pytest.mark.stress  # a full disk, by default: test_api.py
-@pytest.mark.classic
-def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
-    good = train_here(dict(small, max_steps=3), small['train_dir'])
-    process = Forked(script_command(SCRIPT, **dict(small, max_steps=6)), merged=False)
-    # No file above 4 MB, as on a disk that runs full while a checkpoint of 8 MB is written.
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
-    _, errors = process.communicate(timeout=patient(60))
-    assert process.returncode == 1
-    line, = errors.strip().splitlines()
-    assert 'step 6: the checkpoint cannot be written' in line and 'the newest checkpoint is' in line
-    assert_same_bits(last_variables(small['train_dir']), good)
-    assert not [name for name in os.listdir(small['train_dir']) if 'ckpt-6' in name]
-    assert train_here(dict(small, max_steps=6), small['train_dir'])['global_step'] == 6
-
-
-@pytest.mark.classic
-@pytest.mark.stress
-def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400 << 10, 400 << 10))
-    result = subprocess.run(script_command(SCRIPT, **dict(small, summary_steps=1)), preexec_fn=limit,
-                            capture_output=True, text=True, timeout=patient(60))
-    assert result.returncode == 1, result.stderr
-    line, = result.stderr.strip().splitlines()
-    assert 'the file for TensorBoard cannot be written' in line
-
-
 @pytest.mark.stress
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     # In a process of their own: deterministic operations are for the whole process, and round differently.
@@ -313,15 +284,6 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     process.stdout.close()
     assert process.wait(timeout=patient(30)) == program.UNREAD
     assert last_variables(small['train_dir'])['global_step'] >= 3
-
-
-@pytest.mark.stress  # by default, one that goes away under way: above
-def test_a_reader_that_goes_away_before_the_last_line_is_no_failure(small):
-    process = start_script(SCRIPT, **dict(small, max_steps=3, log_frequency=100, profile_steps='2:2'))
-    read_until(process, 'watch ')
-    process.stdout.close()
-    assert process.wait(timeout=patient(30)) in (0, program.UNREAD)
-    assert last_variables(small['train_dir'])['global_step'] > 0
 
 
 def test_nothing_but_ours_is_printed(small):

@@ -403,15 +403,6 @@ def test_what_is_only_slow_does_not_end(data_dir, tmp_path):
 
 
 @pytest.mark.stress
-def test_an_explanation_of_what_hangs_ends(data_dir, tmp_path):
-    (tmp_path / 'net.py').write_text(HANGING)
-    flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, explain=True,
-                 network=f'{tmp_path}/net.py:net', tower_device='cpu', num_gpus=2)
-    result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=2, **flags)
-    assert result.returncode == 75 and 'stuck      10 s in step 1\n' in result.stdout, result
-
-
-@pytest.mark.stress
 def test_a_check_of_what_hangs_ends(data_dir, tmp_path):
     (tmp_path / 'net.py').write_text(HANGING)
     flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, check=True,
