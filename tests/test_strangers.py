@@ -57,6 +57,7 @@ def evaluated(settings, tmp_path):
     return evaluate
 
 
+@pytest.mark.stress  # what is refused, by default: below
 def test_code_that_a_run_names_is_executed_if_nobody_else_can_write_it(evaluated, code, capsys):
     code.chmod(0o600)
     evaluated(code)

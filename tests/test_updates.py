@@ -71,7 +71,7 @@ def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
     with built(mode, 2) as (session, step):
         gradients = {variable.op.name: gradient for gradient, variable in step.gradients}
         assert gradients.pop('unused') is None
-        for _ in range(50):
+        for _ in range(20):
             before = saved(session)
             values, shown, _ = session.run([[step.values['a'], step.values['b']], gradients, step.train_ops[0]])
             assert values == before
@@ -240,8 +240,7 @@ def tower_of(op):
 
 
 @pytest.mark.parametrize('mode, other', mostly_stress(
-    list(itertools.product(SYNCHRONOUS, SYNCHRONOUS)), ('parameter_server', 'replicated'), ('replicated', 'mirrored'),
-    ('mirrored', 'parameter_server')))
+    list(itertools.product(SYNCHRONOUS, SYNCHRONOUS)), ('parameter_server', 'replicated'), ('replicated', 'mirrored')))
 def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
     def steps(mode, num_steps, restore=None):
         with tf.Graph().as_default(), \
@@ -271,7 +270,7 @@ def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
         primaries = {v.op.name: v for v in tf.global_variables()}
         session.run(primaries['a'].assign(3.25))  # as a restore does
         session.run(tf.local_variables_initializer())
-        for _ in range(50):
+        for _ in range(10):
             session.run(step.train_ops)
             values = session.run({v.op.name: v.read_value() for v in tf.global_variables() + replicas})
             for replica in replicas:
