@@ -1,12 +1,21 @@
-"""Asynchronous towers, each in a thread and all at once: stale statistics, and updates of which none is lost."""
+"""Asynchronous towers, each in a thread: stale statistics, no update lost, saves between two steps, short runs."""
+import os
 import threading
+import time
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.model import batch_normalisation
 from cifar10.model.optimizers import Muon
-from tests.helpers import initialise, patient, stepping, values_by_name
+from cifar10.parallel.asynchronous import AsyncWorkers
+from cifar10.run import checkpoint, metrics
+from cifar10.run.folder import step_of
+from cifar10.run.metrics import Metrics
+from cifar10.run.train_dir import TrainDir
+from cifar10.training.reports import _NowAndThen
+from tests.helpers import checkpoints, initialise, mostly_stress, patient, stepping, train, values_by_name, variables
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
 
 
@@ -68,3 +77,87 @@ def test_no_update_is_lost_where_an_optimizer_reads_computes_and_assigns():
             momentum, filters = session.run([values[name] for name in ('filters/Muon', 'filters')])
             np.testing.assert_allclose(momentum, slopes * sum(0.6 ** k for k in range(count)), rtol=1e-5)
             np.testing.assert_allclose(filters, expected, atol=2e-5)
+
+
+LAST_STEP = 40
+
+
+def slow_update(k, counters, begun):
+    """Returns an update that notes its number in `begun` and adds 1 to the counters, to all but the first 10 ms later.
+
+    A thread is nearly always between the two, so whoever reads while one steps finds counters that differ.
+    """
+    def wait():
+        begun.append(k)
+        time.sleep(0.01)
+        return np.int64(1)
+    first, *others = counters
+    with tf.control_dependencies([first.assign_add(1)]):
+        one = tf.py_func(wait, [], tf.int64)
+    one.set_shape([])
+    return tf.group(*[variable.assign_add(one) for variable in others])
+
+
+def test_no_thread_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
+    global_step, begun = tf.train.create_global_step(), []
+    pair = [tf.get_variable(name, [], tf.int64, tf.zeros_initializer()) for name in ('weights', 'examples_seen')]
+    updates = [slow_update(k, [*pair, global_step], begun) for k in range(3)]
+    with tf.control_dependencies([updates[0]]):
+        train_step = global_step.read_value()
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, max_to_keep=0, log=Metrics(str(tmp_path)))
+    workers, step = AsyncWorkers(updates[1:]), 0
+    with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
+        session.run(tf.global_variables_initializer())
+        with workers.stepping(session):
+            while step < LAST_STEP:
+                workers.raise_error()
+                step = session.run(train_step)
+                with workers.paused():
+                    weights, examples_seen = session.run(pair)
+                    assert weights == examples_seen
+                    saved.save(session)
+        saved.save(session)
+        assert len(begun) == session.run(global_step)  # all have ended
+    assert set(begun) == {0, 1, 2} and len(begun) >= LAST_STEP
+    for prefix in checkpoints(tmp_path):
+        assert set(variables(prefix).values()) == {step_of(prefix)}
+    assert step_of(checkpoints(tmp_path)[-1]) == len(begun)  # no step ends after the last save
+
+
+def test_the_loss_of_a_device_in_a_thread_goes_before_what_the_main_thread_raises(monkeypatch):
+    workers = AsyncWorkers([tf.no_op()])
+    with tf.Session() as session, pytest.raises(tf.errors.UnavailableError):
+        with workers.stepping(session):
+            workers._error = tf.errors.UnavailableError(None, None, 'lost')  # as a thread's own
+            raise tf.errors.CancelledError(None, None, 'because of it')
+
+
+@pytest.mark.parametrize('last, every', mostly_stress([(13, 12), (48, 12), (2, 1)], (13, 12)))
+def test_the_last_step_has_a_line_and_is_evaluated_once(settings, last, every, capsys):
+    given = settings(max_steps=last, num_gpus=8, batch_size=4, log_frequency=every, eval_steps=every,
+                     variable_update='async', profile_steps='2:2')
+    train(given)
+    folder, output = given.run.train_dir, capsys.readouterr().out
+    evaluated, logged = ([record['step'] for record in metrics.read(folder, kind)]
+                         for kind in (metrics.EVAL, metrics.TRAIN))
+    end = step_of(checkpoints(folder)[-1])
+    assert end >= last and f': step {logged[-1]}, loss = ' in output
+    for steps in (evaluated, logged):
+        assert steps == sorted(set(steps)) and steps[-1] == end
+    assert any(name.startswith('trace-') for name in os.listdir(folder)) or 'untraced   --profile_steps=2:2' in output
+
+
+def test_what_is_done_now_and_then_is_not_done_twice_at_one_step(settings):
+    class Plan:
+        last_step = 25
+    # The loop sees steps 1, 11 and 23. Others take some before it acts, and the last ones.
+    acted, steps_of_act = [], iter([12, 25, 25])
+
+    def act():
+        acted.append(next(steps_of_act))
+        return acted[-1]
+    reporter = _NowAndThen(act, 10, Plan, 0)
+    for step in (1, 11, 23):
+        reporter.after_step(step, {})
+    reporter.at_end(25)
+    assert acted == [12, 25]

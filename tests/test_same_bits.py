@@ -30,7 +30,7 @@ KILLED = [*(('linear', mode) for mode in (*MODES, 'mirrored')), ('classic', 'rep
 
 
 @pytest.mark.parametrize('feature, mode', all_with([*MODES, 'mirrored'], [
-    ('linear', 'parameter_server')]))
+    ('linear', 'local')]))
 def test_a_run_that_goes_on_on_other_devices_ends_with_the_same_bits(feature, mode, train_with, tmp_path):
     devices, towers = (2, 2) if mode == 'mirrored' else (1, 3)
     whole = train_with('whole', feature, mode, num_towers=towers)
