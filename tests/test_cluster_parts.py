@@ -25,38 +25,6 @@ def small(data_dir, tmp_path):
                 log_frequency=5)
 
 
-@pytest.mark.parametrize('arguments, said', [
-    (['--job_name=worker'], 'a cluster needs --job_name'),
-    (['--worker_hosts=127.0.0.1:1'], 'a cluster needs --job_name'),
-    (['--task_index=1'], 'a cluster needs --job_name'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222,10.0.0.2:2222'], 'which no other machine can reach'),
-    (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
-    (['--job_name=worker', '--worker_hosts=::1:2222'], 'not an address of the form host:port, or [IPv6 address]:port'),
-    (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
-    (['--job_name=worker', '--worker_hosts=a:1,a:01'], 'a:1 is the address of two tasks'),
-    (['--job_name=worker', '--worker_hosts=10.0.0.2:1,[::ffff:10.0.0.2]:1'], '10.0.0.2:1 is the address of two tasks'),
-    (['--job_name=worker', '--worker_hosts=0.0.0.0:2222,10.0.0.2:2222'], '0.0.0.0:2222 is the address of no single'),
-    (['--job_name=worker', '--worker_hosts=[::]:2222'], '[::]:2222 is the address of no single machine'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:２２'], 'not an address of the form host:port'),
-    (['--job_name=worker', '--worker_hosts=a:1,b..c:2'], 'b..c:2 is not an address of the form host:port'),
-    (['--job_name=ps', '--worker_hosts=,', '--ps_hosts=a:1'], 'the cluster has no worker; give --worker_hosts'),
-    (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'worker 2 is not in the cluster, '),
-    (['--job_name=ps', '--worker_hosts=a:1'], 'ps 0 is not in the cluster, whose job ps has 0 tasks; correct'),
-    (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '2222: that is not an address of this machine'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:{taken}'], 'in use: does another task have this --task_index?'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'one machine only')])
-def test_invalid_clusters_are_rejected_in_a_line_before_anything_starts(arguments, said, call, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(('127.0.0.1', 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        status, error = call('multi_gpu_train.py', '--tower_device=cpu',
-                             *[each.replace('{taken}', str(port)) for each in arguments])
-    line, = error.splitlines()
-    assert status == 2 and said in line
-    assert not os.path.exists(tmp_path / 'train')
-
-
 def config(**changes):
     return train_settings(**changes).cluster
 

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, begun, mostly_stress, run_script
 
 # (script, flags, what the line says). %(fast)s is the folder of a run that has begun, %(finished)s that of one that has
-# ended.
+# ended, %(taken)s an address that is in use.
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
         ('--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/'),
@@ -118,6 +119,26 @@ REFUSED = [
         ('--json', '--json is for --check'),
         ('--keep_best', '--keep_best compares the evaluations of --eval_steps, and there are none'),
         ('--xla --tower_device=cpu', '--xla'))),
+    *(('multi_gpu_train.py', f'--tower_device=cpu {line}', said) for line, said in (  # clusters
+        ('--job_name=worker', 'a cluster needs --job_name'),
+        ('--worker_hosts=127.0.0.1:1', 'a cluster needs --job_name'),
+        ('--task_index=1', 'a cluster needs --job_name'),
+        ('--job_name=worker --worker_hosts=127.0.0.1:2222,10.0.0.2:2222', 'which no other machine can reach'),
+        ('--job_name=worker --worker_hosts=here', 'here is not an address of the form host:port'),
+        ('--job_name=worker --worker_hosts=::1:2222', 'not an address of the form host:port, or [IPv6 address]:port'),
+        ('--job_name=worker --worker_hosts=a:1,a:1', 'a:1 is the address of two tasks'),
+        ('--job_name=worker --worker_hosts=a:1,a:01', 'a:1 is the address of two tasks'),
+        ('--job_name=worker --worker_hosts=10.0.0.2:1,[::ffff:10.0.0.2]:1', '10.0.0.2:1 is the address of two tasks'),
+        ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is the address of no single'),
+        ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is the address of no single machine'),
+        ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address of the form host:port'),
+        ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address of the form host:port'),
+        ('--job_name=ps --worker_hosts=, --ps_hosts=a:1', 'the cluster has no worker; give --worker_hosts'),
+        ('--job_name=worker --worker_hosts=a:1,b:2 --task_index=2', 'worker 2 is not in the cluster, '),
+        ('--job_name=ps --worker_hosts=a:1', 'ps 0 is not in the cluster, whose job ps has 0 tasks; correct'),
+        ('--job_name=worker --worker_hosts=192.0.2.77:2222', '2222: that is not an address of this machine'),
+        ('--job_name=worker --worker_hosts=%(taken)s', 'in use: does another task have this --task_index?'),
+        ('--job_name=worker --worker_hosts=127.0.0.1:2222 --variable_update=mirrored', 'one machine only'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
         ('--max_steps=3', 'unknown flag --max_steps, which is a flag of multi_gpu_train.py; see --help'),
@@ -144,12 +165,14 @@ def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(c
     begun(dict(preset='fast', dataset='shapes', widths='8', sizes='16:0.5,20', epochs=0.064, train_dir=names['fast']))
     begun(dict(dataset='shapes', max_steps=1, train_dir=names['finished']), last_step=1)
     before = sorted(tmp_path.rglob('*'))
-    flags = (line % names).split()
-    status, text = call(script, *flags)
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        names['taken'] = f'127.0.0.1:{taken.getsockname()[1]}'
+        flags = (line % names).split()
+        status, text = call(script, *flags)
     *problems, error = text.strip().splitlines()
     assert status == 2 and error.startswith(f'{script}: error: ') and len(problems) == ('--check' in flags)
     said, = problems or [error]
-    assert any(flag.partition('=')[0] in said for flag in flags)
+    assert '_hosts=' in line or any(flag.partition('=')[0] in said for flag in flags)  # or it names the address
     for part in parts:
         assert part % names in said
     assert sorted(tmp_path.rglob('*')) == before
