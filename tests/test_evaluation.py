@@ -290,16 +290,6 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
         process.kill()
 
 
-@pytest.fixture
-def tutorials(run, tmp_path):
-    """The folder of a run of the tutorial's scripts, which recorded nothing."""
-    folder = tmp_path / 'tutorials'
-    folder.mkdir()
-    rewrite(checkpoints(run)[-1], to=str(folder / 'model.ckpt-12'), without=['examples_seen'],
-            global_step=np.float32(12))
-    return str(folder)
-
-
 def test_errors_name_the_flag_that_was_given(run, tmp_path):
     prefix = checkpoints(run)[-1]
     for flag, other in (('train_dir', 'checkpoint_dir'), ('checkpoint_dir', 'train_dir')):

@@ -82,20 +82,6 @@ def test_the_index_has_every_lesson():
             assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')
 
 
-def test_the_table_of_symbols_has_each_letter_of_the_formulas_once():
-    index = (ROOT / 'docs' / 'learn' / 'index.md').read_text()
-    rows = re.findall(r'^\| ([A-Za-z](?:, [A-Za-z])*) \| ', index.partition('## Symbols')[2], re.M)
-    symbols = [letter for row in rows for letter in row.split(', ')]
-    assert len(set(symbols)) == len(symbols)
-    used = set()
-    for page in LESSON_PAGES:
-        predict = re.search(r'^## Predict\n(.*?)^## Run', page.read_text(), re.M | re.S).group(1)
-        letters = set(re.findall(r"(?<![\w'-])[A-Za-z](?![a-z'])", re.sub(r'`[^`]*`|\]\([^)]*\)', '', predict)))
-        assert letters - {'a', 'A', 'I'} <= set(symbols), page.name
-        used |= set(re.findall(r'\b[A-Za-z](?![a-z])', page.read_text()))
-    assert set(symbols) <= used
-
-
 @pytest.mark.stress  # the verdict by itself: test_exercises.py
 def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypatch):
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
