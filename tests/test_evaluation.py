@@ -115,6 +115,7 @@ def test_more_examples_than_there_are_is_an_error(evaluate):
         evaluate(num_examples=2001)
 
 
+@pytest.mark.stress  # by default: test_tutorials_folder.py
 def test_a_checkpoint_of_the_tutorial_evaluates(evaluate, run, tmp_path, data_dir):
     # It has no config.json, a float32 global_step, and no count of examples.
     (tmp_path / 'classic').mkdir()
@@ -133,8 +134,8 @@ def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluat
     assert total == 5000 and abs(correct - 3896) <= 3  # counted by another program
 
 
-def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
-    assert evaluate(num_examples=None)[2] == 2000
+def test_the_runs_own_data_is_used_and_another_set_refused(evaluate):
+    assert evaluate()[2] == 200
     with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* has dataset=shapes'):
         evaluate(dataset='cifar10')
 

@@ -119,7 +119,7 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
                 {('Conv2DBackpropFilter', device)}) <= seen
 
 
-@pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
+@pytest.mark.parametrize('mode', mostly_stress(['replicated', 'mirrored'], 'replicated'))
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
     # On CPU devices: the strategy accepts only devices that exist.
     cpus = devices.choose(2, 'cpu')

@@ -287,6 +287,7 @@ def net(images, num_classes, training):
 '''
 
 
+@pytest.mark.stress  # the draws of a file, by default: below
 def test_initial_values_by_python_and_numpy_follow_the_seed(settings, data_dir, tmp_path):
     def trained(seed):
         config = settings(network=f"{tmp_path / 'drawn.py'}:net", seed=seed, learning_rate=0.0, max_steps=1, num_gpus=2,
