@@ -11,7 +11,7 @@ from PIL import Image
 from cifar10.data import augment, records
 from cifar10.data.photos import picture_files, resized_crop
 from cifar10.data.photos.preparation import Preparation
-from tests.helpers import mostly_stress, tf
+from tests.helpers import mostly_stress, python, tf
 
 AS_SHOWN = {  # what is done to the stored pixels, from the places of the first row and column in the EXIF standard
     1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.transpose(1, 0, 2),
