@@ -12,8 +12,8 @@ from cifar10.base.errors import RunError
 from cifar10.data import records
 from cifar10.model import Network, classic, schedule
 from cifar10.parallel import devices
-from cifar10.run import metrics, summaries
-from cifar10.training import trainer
+from cifar10.run import metrics
+from cifar10.training import summaries, trainer
 from tests.helpers import build_training, checkpoints, last_variables, rewrite, scalars, train, update_mode, variables
 
 

@@ -22,7 +22,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import build_towers
-from cifar10.run.summaries import EVAL
+from cifar10.run.tensorboard import EVAL
 
 _BATCH_PIXELS = 500 * 64 ** 2
 _VALIDATION_BATCH = 500

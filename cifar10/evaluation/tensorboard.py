@@ -7,8 +7,7 @@ import numpy as np
 from cifar10.base.console import printable
 from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import Mistake, Result
-from cifar10.run.summaries import EVAL
-from cifar10.run.tensorboard import Events
+from cifar10.run.tensorboard import EVAL, Events
 
 _MATRIX_SIDE = 320  # pixels of the image of a matrix, at least
 _MISTAKE_SIDE = 96  # pixels of an image that was mistaken, at least

@@ -9,10 +9,9 @@ steps, and says where the records of two runs part.
 import functools
 import sys
 
-from cifar10.base import console, startup
+from cifar10.base import startup
 from cifar10.base.directories import warn_of_others
 from cifar10.programs import flags, program
-from cifar10.run.folder import look
 from cifar10.settings.replay import ReplaySettings, replay_settings
 
 
@@ -24,13 +23,8 @@ def main() -> None:
         warn_of_others(settings.against, f'--against={settings.against}')
     startup.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10.tools.replay.against import compare_runs
     from cifar10.tools.replay.program import replay
-    folder = look(settings.train_dir)
-    if settings.against is not None:
-        console.say_all(compare_runs(folder, look(settings.against)))
-    else:
-        replay(folder, settings)
+    replay(settings)
 
 
 run = functools.partial(program.run, main)

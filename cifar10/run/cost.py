@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from cifar10.run.reporter import Reporter
 
-START, STEPS, INPUT, EVALUATION, SAVING = 'starting', 'steps', 'waiting for input', 'evaluation', 'saving'
+STARTING, STEPS, INPUT, EVALUATION, SAVING = 'starting', 'steps', 'waiting for input', 'evaluation', 'saving'
 
 
 class Cost(Reporter):
-    """Adds up the seconds of a start by their parts. It is the last reporter: the first step belongs to `START`.
+    """Adds up the seconds of a start by their parts. It is the last reporter: the first step belongs to `STARTING`.
 
     Args:
       began: when the start began, as `time.perf_counter` had it.
@@ -24,8 +24,8 @@ class Cost(Reporter):
         self._examples_per_step = examples_per_step
         self._groups = groups
         self._on_gpus = on_gpus
-        self._seconds = dict.fromkeys((STEPS, INPUT, EVALUATION, SAVING, START), 0.0)
-        self._part, self._mark = START, began
+        self._seconds = dict.fromkeys((STEPS, INPUT, EVALUATION, SAVING, STARTING), 0.0)
+        self._part, self._mark = STARTING, began
 
     @contextlib.contextmanager
     def of(self, part: str) -> Iterator[None]:
@@ -43,7 +43,7 @@ class Cost(Reporter):
         self._part, self._mark = part, now
 
     def after_step(self, step, results):
-        is_first, seconds = self._part == START, results['seconds'][:, 0]  # of each tower, or none
+        is_first, seconds = self._part == STARTING, results['seconds'][:, 0]  # of each tower, or none
         self._enter(STEPS)
         if len(seconds) and not is_first:
             # All GPUs wait for the one that waits longest. CPU devices share processors, which wait if all of them do.

@@ -14,8 +14,10 @@ from PIL import Image
 from cifar10.base.errors import RunError, describe_os_error, reason
 from cifar10.run.folder import EVENTS_SUFFIX, glance
 from cifar10.run.reporter import Rate, Reporter, summary_due
-from cifar10.run.summaries import TRAIN
 
+# The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
+# first.
+EVAL, TRAIN, TOWERS, LAYERS = 'eval/', 'train/', 'train_towers/', 'variables/'
 _SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an event file
 
 

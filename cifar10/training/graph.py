@@ -13,8 +13,8 @@ from cifar10.model.network_draws import at_position
 from cifar10.parallel import session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
-from cifar10.run import summaries
 from cifar10.settings.training import TowerSettings
+from cifar10.training import summaries
 from cifar10.training.plan import Plan
 
 _LEARN_FROM = 2000  # the most training images that `learnt` uses,

@@ -1,6 +1,7 @@
 """The loop: takes the steps of a run one after the other; between them reporters print, evaluate and save."""
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
@@ -9,13 +10,15 @@ from cifar10.base.errors import reason
 from cifar10.base.graphs import LOST
 from cifar10.base.signals import Termination
 from cifar10.parallel.asynchronous import AsyncWorkers
-from cifar10.training.reports import Reports
 from cifar10.training.run import Run
+
+if TYPE_CHECKING:
+    from cifar10.training.reports import Reports
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
 
 
-def take_steps(run: Run, reports: Reports, termination: Termination | None = None,
+def take_steps(run: Run, reports: 'Reports', termination: Termination | None = None,
                before_session: Callable[[], None] | None = None) -> None:
     """Takes all steps of a run. When a device is lost, it goes on in a new session, from the newest checkpoint.
 

@@ -10,7 +10,7 @@ from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.run import checkpoint, decisions, failures, metrics
 from cifar10.run.best import Best
-from cifar10.run.cost import EVALUATION, SAVING, START, Cost
+from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
@@ -88,7 +88,7 @@ class Reports:
         self._soundness.begin()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
-        with self._cost.of(START), Progress(
+        with self._cost.of(STARTING), Progress(
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
                 constants) as progress:
             self._progress = progress

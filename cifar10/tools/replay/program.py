@@ -1,13 +1,14 @@
-"""Takes steps of a run again, looks into some of them, and prints what happened."""
+"""Takes steps of a run again, looks into some of them, and prints what happened; or compares the records of two."""
 import contextlib
 from collections.abc import Iterator
 
 from cifar10.base import console
 from cifar10.run import failures
-from cifar10.run.folder import Folder
+from cifar10.run.folder import look
 from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import step_range
 from cifar10.tools.replay import report
+from cifar10.tools.replay.against import compare_runs
 from cifar10.tools.replay.probe import Look, Probe
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.tools.replay.verify import Verification
@@ -15,8 +16,12 @@ from cifar10.tools.replay.verify import Verification
 _STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens in it often lies in one of them
 
 
-def replay(folder: Folder, settings: ReplaySettings) -> None:
-    """Takes steps of the run in a folder again, and prints what happened in them."""
+def replay(settings: ReplaySettings) -> None:
+    """Takes steps of a run again, and prints what happened in them; `against` another run it compares the records."""
+    folder = look(settings.train_dir)
+    if settings.against is not None:
+        console.say_all(compare_runs(folder, look(settings.against)))
+        return
     if settings.steps:
         first, last = step_range('steps', settings.steps)
         wanted, lead = f'steps {first} to {last}', 0
@@ -32,9 +37,9 @@ def replay(folder: Folder, settings: ReplaySettings) -> None:
         verification = Verification(rerun)
         looks = []
         with contextlib.closing(_looks(rerun, verification)) as taken:
-            for look in taken:
-                looks.append(look)
-                if settings.steps and not (look.is_finite or look.was_skipped):
+            for seen in taken:
+                looks.append(seen)
+                if settings.steps and not (seen.is_finite or seen.was_skipped):
                     break  # a table of steps ends with the first that went wrong
     console.say_all([verification.line(), *report.table_of_steps(looks)])
     if settings.step:

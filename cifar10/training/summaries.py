@@ -9,10 +9,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.update import Step
-
-# The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
-# first.
-EVAL, TRAIN, TOWERS, LAYERS = 'eval/', 'train/', 'train_towers/', 'variables/'
+from cifar10.run.tensorboard import LAYERS, TOWERS, TRAIN
 
 # A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights as
 # long. So a histogram shows the activations of 8 images, and of a large tensor every n-th value, at least
