@@ -34,7 +34,7 @@ def clock(monkeypatch):
 @pytest.mark.parametrize('on_gpus, waited, stepped', [(False, 4, 66), (True, 30, 40)])
 def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
     costs = cost.Cost(0.0, 100, 16, 2, on_gpus)
-    with costs.of(cost.START):
+    with costs.of(cost.STARTING):
         for step, now in ((101, 40.0), (102, 75.0), (103, 110.0)):
             clock.append(now)
             costs.after_step(step, dict(seconds=np.array([[10.0, 0], [1.0, 0], [5.0, 0], [1.0, 0]])))
@@ -43,7 +43,7 @@ def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
         with costs.of(cost.SAVING):
             clock.append(130.1)
     # A session after the loss of a device begins with a step that belongs to its start.
-    with costs.of(cost.START):
+    with costs.of(cost.STARTING):
         clock.append(140.1)
         costs.after_step(103, dict(seconds=np.empty([0, 2])))
     costs.at_end(103)

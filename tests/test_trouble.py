@@ -63,7 +63,7 @@ def test_it_stands_still(data_dir, tmp_path):
 
 def test_slower_than_yesterday():
     costs = cost.Cost(time.perf_counter(), 0, 128, 1, on_gpus=False)
-    costs._seconds.update({cost.STEPS: 1012.0, cost.INPUT: 55.0, cost.EVALUATION: 31.4, cost.START: 9.2})
+    costs._seconds.update({cost.STEPS: 1012.0, cost.INPUT: 55.0, cost.EVALUATION: 31.4, cost.STARTING: 9.2})
     costs.at_end(9999)
     printed = f'cost       {costs.summary()}'
     (_, slow), = test_tower_seconds.lines([[0.1, 0.1, 0.124, 0.09]] * 375, ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3'])
