@@ -76,7 +76,7 @@ def test_the_lines_of_the_loop_are_lines_of_the_program():
 
 @pytest.mark.classic
 def test_the_summaries_of_the_page_are_in_the_file_of_a_run(settings):
-    config = settings(max_steps=1, summary_steps=1)
+    config = settings(max_steps=2, summary_steps=1)
     trainer.train(config)
     path, = glob.glob(os.path.join(config.run.train_dir, 'events.*'))
     tags = {value.tag for event in tf.train.summary_iterator(path) for value in event.summary.value}

@@ -170,7 +170,7 @@ def _refuse_unrecorded(folder, started, step):
         raise UsageError(f'there is no record of a start in {os.path.join(folder.path, metrics.NAME)}, so it is not '
                          'known how the run took its steps; a copy of a run needs that file too')
     latest, every = started[-1], started[-1].settings.reports.log_frequency
-    recorded = max([latest.step, folder.last_step, *folder.recorded, *(
+    recorded = max([latest.step, *map(step_of, folder.checkpoints), *folder.recorded, *(
         record['step'] for record in metrics.read(folder.path, metrics.TRAIN))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
     last = min((recorded // every + 1) * every, latest.last_step)
