@@ -45,13 +45,14 @@ def test_every_file_has_its_room():
     assert {room_of(path) for path in FILES} - {'__init__', '__main__'} == set(ROOMS)
 
 
-@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_downwards(path):
-    if path.parent == PACKAGE:
-        assert imports_of(path) <= ({'base', 'programs', 'settings'} if path.name == '__main__.py' else set())
-        return
-    layer = next(i for i, layer in enumerate(LAYERS) if room_of(path) in layer)
-    assert imports_of(path) <= {room for layer in LAYERS[layer + 1:] for room in layer} | {room_of(path)}
+def test_imports_run_downwards():
+    for path in FILES:
+        if path.parent == PACKAGE:
+            below = {'base', 'programs', 'settings'} if path.name == '__main__.py' else set()
+        else:
+            layer = next(i for i, layer in enumerate(LAYERS) if room_of(path) in layer)
+            below = {room for layer in LAYERS[layer + 1:] for room in layer} | {room_of(path)}
+        assert imports_of(path) <= below, path
 
 
 def test_there_are_few_arrows_between_the_rooms():
@@ -122,17 +123,15 @@ def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
         assert not re.search(r'tensorflow\.(python|contrib)|tf\.(keras|estimator|contrib)|queue_runner', text), path
 
 
-@pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_are_documented(path):
-    text = path.read_text()
-    tree = ast.parse(text)
-    assert not re.search('TODO|FIXME|XXX'.replace('|', '[:( ]|'), text) or path.name == 'test_layout.py'
-    if text.strip():
-        assert ast.get_docstring(tree)
-    if path in FILES:
-        for node in tree.body:
+def test_files_and_functions_are_documented():
+    for path in SOURCES:
+        text = path.read_text()
+        tree = ast.parse(text)
+        assert not re.search('TODO|FIXME|XXX'.replace('|', '[:( ]|'), text) or path.name == 'test_layout.py', path
+        assert ast.get_docstring(tree) or not text.strip(), path
+        for node in tree.body if path in FILES else ():
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith('_'):
-                assert ast.get_docstring(node), node.name
+                assert ast.get_docstring(node), (path, node.name)
 
 
 def test_no_merge_is_left_unfinished():
@@ -207,21 +206,23 @@ def test_links_and_files_of_the_documentation_are_there(path):
         assert (ROOT / name).exists(), name
 
 
-@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_public_signatures_have_types(path):
-    tree = ast.parse(path.read_text())
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith('_')]
-    # A method of a derived class overrides one that has types, or a hook of TensorFlow's.
-    for node in tree.body + [node for each in classes if not each.bases for node in each.body]:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith('_'):
-            arguments = [each for each in node.args.args + node.args.kwonlyargs if each.arg not in ('self', 'cls')]
-            assert all(each.annotation for each in arguments), node.name
-            assert node.returns, node.name
+def test_public_signatures_have_types():
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith('_')]
+        # A method of a derived class overrides one that has types, or a hook of TensorFlow's.
+        for node in tree.body + [node for each in classes if not each.bases for node in each.body]:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith('_'):
+                arguments = [each for each in node.args.args + node.args.kwonlyargs if each.arg not in ('self', 'cls')]
+                assert node.returns and all(each.annotation for each in arguments), (path, node.name)
 
 
-@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_are_printed_by_one_function(path):
+def test_lines_are_said_by_one_function():
     """That function, and the two for errors and the output of processes, escape what could control a terminal."""
-    calls = [node.func.id for node in ast.walk(ast.parse(path.read_text()))
-             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    assert 'print' not in calls or path.name in ('console.py', 'program.py')
+    for path in FILES:
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        names = [node.func.id for node in calls if isinstance(node.func, ast.Name)]
+        assert 'print' not in names or path.name in ('console.py', 'program.py'), path
+        for node in calls:  # a word and a text, or a line that is ready
+            if getattr(node.func, 'id', getattr(node.func, 'attr', None)) == 'say' and path.name != 'console.py':
+                assert len(node.args) >= 2 or isinstance(node.args[0], ast.Starred), (path, node.lineno)
