@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -219,3 +220,30 @@ def test_what_the_first_release_kept_for_good_is_left_by_rotation_and_goes_with_
                            tower_device='cpu'))
     train(settings(max_steps=1, restart=True))
     assert not [name for name in os.listdir(folder) if 'ckpt-2' in name]
+
+
+def test_a_finished_run_keeps_its_checkpoint_beside_a_later_one_that_cannot_be_read(settings, capsys):
+    flags = dict(max_steps=2, save_steps=1, max_to_keep=1)
+    trainer.train(settings(**flags))
+    folder = settings().run.train_dir
+    for name in os.listdir(folder):
+        if name.startswith('model.ckpt-2.'):
+            shutil.copy(os.path.join(folder, name), os.path.join(folder, name.replace('-2.', '-9.')))
+    os.truncate(os.path.join(folder, 'model.ckpt-9.index'), 5)
+    prefix, step, finished = trainer.train(settings(**flags))
+    assert (step, finished) == (2, True) and os.path.exists(f'{prefix}.index')
+
+
+@pytest.mark.parametrize('start', ['nothing', 'a checkpoint'])
+def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings):
+    directory = TrainDir(settings().run.train_dir)
+    os.makedirs(directory.path)
+    with tf.Graph().as_default():
+        tf.train.get_or_create_global_step()
+        checkpoints_of_run = checkpoint.Checkpoints(directory, None, 1, None, repeatable=False)
+    checkpoints_of_run.last = None if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
+    if start == 'nothing':
+        assert checkpoints_of_run.resume() is None
+    else:
+        with pytest.raises(RunError, match='cannot be read any more'):
+            checkpoints_of_run.resume()

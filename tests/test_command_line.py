@@ -52,7 +52,7 @@ REFUSED = [
         ('--seed=99999999999', 'the maximum is'),
         ('--clip_norm=1e39', '--clip_norm=1e+39 is not valid; give 0, or a number from 1.18e-38 to 3.4e+38'),
         ('--learning_rate=1e-50', '--learning_rate=1e-50 is not valid'),
-        ('--profile_steps=1:99999999999999999999', '--profile_steps=1:9999', 'is too large; the maximum is 2147483647'),
+        ('--profile_steps=1:' + '9' * 5000, '--profile_steps=1:9999', 'is too large; the maximum is 2147483647'),
         ('--profile_steps=1:2147483648', '--profile_steps=1:2147483648 is too large; the maximum is 2147483647'),
         ('--train_dir=', '--train_dir is empty'),
         ('--train_dir=%(file)s', 'is not a directory', 'another directory'),

@@ -128,9 +128,9 @@ def test_what_a_restart_deletes_and_in_which_order(tmp_path):
     write(folder / 'eval', [EVENTS, 'lock'], records=[(metrics.EVAL, 5, RUN)])
     paths = [os.path.relpath(path, folder) for path in decisions.deletions(look(str(folder)))]
     assert paths == [
-        'best/checkpoint', 'best/best.json', 'best/model.ckpt-4.data-00000-of-00001', 'best/model.ckpt-4.index',
+        'best/checkpoint', 'best/best.json', 'best/model.ckpt-4.index', 'best/model.ckpt-4.data-00000-of-00001',
         'best/config.json', 'best', f'eval/{EVENTS}', 'eval/lock', 'eval/metrics.jsonl', 'eval',
-        'checkpoint', '.config.json.0123abcd', EVENTS, 'model.ckpt-5.data-00000-of-00001', 'model.ckpt-5.index',
+        'checkpoint', '.config.json.0123abcd', EVENTS, 'model.ckpt-5.index', 'model.ckpt-5.data-00000-of-00001',
         'stuck.txt', 'trace-1-2.json', 'metrics.jsonl', 'config.json']
 
 

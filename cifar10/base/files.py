@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from cifar10.base import files
 from cifar10.base.activity import doing
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
@@ -296,6 +295,6 @@ def shortage(path: str, flag: str, size: int, what: str) -> str | None:
       size: bytes to be written.
       what: a phrase that says what they are.
     """
-    if size <= shutil.disk_usage(files.existing(path)).free:
+    if size <= shutil.disk_usage(existing(path)).free:
         return None
     return f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}); free some space, or use another {flag}'

@@ -26,6 +26,7 @@ from cifar10.base.graphs import seeded_graph
 _PACKAGE = __package__.partition('.')[0]
 # Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
 _ADVICE = re.compile(r' Did you mean to set reuse=|\s*[Oo]riginally defined at:')
+_NESTING = re.compile('Nesting violated|Improper nesting')  # follows an error after which code left a scope open
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 # Switches of TensorFlow that scripts of TensorFlow 1 begin with: a file is executed in a graph, over resource
 # variables, and they would hold for the rest of the process.
@@ -284,6 +285,8 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
     except BrokenRule as rule:
         raise UsageError(f'--{flag}={name}: {rule}') from rule
     except (Exception, SystemExit) as error:
+        while error.__context__ and _NESTING.search(str(error)):
+            error = error.__context__
         # An operation refused its inputs while the graph was built: TensorFlow's message then has it.
         message, is_operations, _ = str(error).partition(_OPERATION)
         message = ' '.join(_ADVICE.split(message)[0].split())

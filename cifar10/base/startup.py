@@ -60,6 +60,10 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     try:
         with tf.Graph().as_default():
             yield
+    except AssertionError as nesting:  # code of the user's left a scope open when it failed
+        if isinstance(nesting.__context__, UsageError):
+            raise nesting.__context__ from None
+        raise
     finally:
         tf.get_logger().setLevel(level)
 

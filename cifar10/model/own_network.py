@@ -112,9 +112,11 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
 
 def _rehearse_towers(rehearsal, has_copies):
     """Builds two towers as the update mode will; returns (what `_variables` returns, warnings)."""
-    warnings = []
+    warnings, drawn = [], {}
 
     def check_tower(scope, logits):
+        # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
+        drawn.update((types, _of_types(types)) for types in (_DRAWS, _STATELESS))
         _check_variables()
         _check_collections(scope)
         _check_operations()
@@ -126,18 +128,18 @@ def _rehearse_towers(rehearsal, has_copies):
             towers = rehearsed_steps.build(rehearsal, 2, copies, check_tower)
             rehearsed_steps.refuse_another_network(*towers)
             if copies == has_copies:
-                return _variables(), warnings + _tower_warnings(rehearsal, towers)
+                return _variables(), warnings + _tower_warnings(rehearsal, towers, drawn)
 
 
-def _tower_warnings(rehearsal, towers):
-    """Returns warnings about what two towers of the current graph compute."""
+def _tower_warnings(rehearsal, towers, drawn):
+    """Returns warnings about what two towers of the current graph compute; `drawn` has what the first draws."""
     if (unsteady := _of_types(_BY_ARRIVAL)) and not session_config.is_deterministic():
         return [f'its operation {unsteady[0]} has other bits each time, so a resumed run does not end with the same '
                 'bits; use --deterministic']
-    if drawn := _of_types(_DRAWS):
-        return [f'its operation {drawn[0]} draws other random numbers after a resume, so the run does not end with the '
-                'same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
-    return rehearsed_steps.compare(rehearsal, towers, bool(_of_types(_STATELESS)))
+    if drawn[_DRAWS]:
+        return [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume, so the run does not end '
+                'with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
+    return rehearsed_steps.compare(rehearsal, towers, bool(drawn[_STATELESS]))
 
 
 @contextlib.contextmanager

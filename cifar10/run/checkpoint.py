@@ -29,16 +29,18 @@ def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Varia
     return f'{found}: it belongs to another network or optimizer' if found else None
 
 
-def tidy(folder: Folder, max_to_keep: int) -> None:
-    """Cleans up the locked directory of a run that has ended, in case it was killed at its end.
+def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
+    """Cleans up the locked directory of a run that has ended at a step, in case it was killed at its end.
 
-    It keeps as many checkpoints as `max_to_keep` of this start says, or as the run's own if that is more.
+    It keeps as many checkpoints as `max_to_keep` of this start says, or as the run's own if that is more. Those of
+    later steps, which cannot be read, take no place of others.
     """
     if folder.run is None:
         return
     remove(decisions.abandoned(folder, is_ours))
     before = folder.run.settings.reports.max_to_keep
-    rotate(TrainDir(folder.path), folder.checkpoints, max(before, max_to_keep) if before and max_to_keep else 0)
+    prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]
+    rotate(TrainDir(folder.path), prefixes, max(before, max_to_keep) if before and max_to_keep else 0)
 
 
 def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
@@ -89,11 +91,18 @@ class Checkpoints:
                             if value.dtype.is_floating}
 
     def resume(self) -> dict[str, np.ndarray] | None:
-        """Returns the variables that the run goes on from, or None without a checkpoint."""
+        """Returns the variables that the run goes on from, or None without a checkpoint.
+
+        Raises:
+          RunError: this process has saved or restored one, and none can be read any more.
+        """
         self._directory.refuse_another_folder()
         # The first session gets the checkpoint that was chosen at the start. One that follows the loss of a device
         # gets the newest; otherwise the run would go back to where this process started.
         found, self._start = self._start or newest(lambda: glance(self._directory.path)), None
+        if self.last and not found:
+            raise RunError(f'the checkpoints in {self._directory.path} cannot be read any more; {self.last} was the '
+                           'newest')
         self.last = found.prefix if found else self.last
         self._saved_step = found.step if found else None
         return found.values if found else None

@@ -1,8 +1,8 @@
 """What a start does with a train_dir: whether it may use it, what it deletes there, and in which order.
 
-These are functions of a `Folder` and of the settings, which read and write nothing. Files of other programs are left
-alone, and an earlier run is deleted only if all of its checkpoints are provably this program's: `is_ours` tells that of
-a prefix (`saved.is_ours`).
+These are functions of a `Folder` and of the settings, which write nothing, and read nothing but by `is_ours`. Files of
+other programs are left alone, and an earlier run is deleted only if all of its checkpoints are provably this program's:
+`is_ours` tells that of a prefix (`saved.is_ours`).
 """
 import os
 from collections.abc import Callable, Mapping
@@ -51,9 +51,9 @@ def replaced(folder: Folder) -> str:
 def deletions(folder: Folder) -> list[str]:
     """Returns the paths of what goes with the run in a folder, in the order in which it goes.
 
-    The list of checkpoints goes first: without it, no remaining file is taken for a part of a checkpoint that the user
-    needs. The metrics and the settings go last: while the settings are there, what remains is known to be this
-    program's, so a deletion that was interrupted can be repeated. A folder is removed if nothing is left in it.
+    In each folder the list of checkpoints goes first: without it, no remaining file is taken for a part of a checkpoint
+    that the user needs. The metrics and the settings go last: while the settings are there, what remains is known to be
+    this program's, so a deletion that was interrupted can be repeated. A folder is removed if nothing is left in it.
     """
     paths = []
     if best := _best(folder):
@@ -97,7 +97,9 @@ def _best(folder):
 def _of_run(folder, other=''):
     """Returns the paths of a run's files in a folder, and of the `other` one, in the order of `deletions`."""
     last = {LIST: -1, metrics.NAME: 1, SETTINGS: 2}
-    names = sorted(name for name in folder.files if is_of_run(name) or name == other)
+    # The index of a checkpoint before its other files: data without an index are no checkpoint.
+    names = sorted((name for name in folder.files if is_of_run(name) or name == other),
+                   key=lambda name: name.removesuffix('.index'))
     return [os.path.join(folder.path, name) for name in sorted(names, key=lambda name: last.get(name, 0))]
 
 
@@ -129,9 +131,10 @@ def _remains(folder):
 
 def _another_run(folder, settings, is_ours):
     """Returns why the run in a folder is another one than that of some settings, with the remedies, or None."""
-    stored = folder.run
-    if stored is None or not folder.checkpoints:
+    if folder.run is None or not folder.checkpoints:
         return None
+    here = folder.run.settings.replace(train_dir=folder.path)  # the folder may have been moved
+    stored = folder.run._replace(settings=here)
     before, now = stored.settings.flat(), settings.flat()
     names, why = _unlike(stored, settings)
     if not names:

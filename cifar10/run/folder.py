@@ -104,7 +104,7 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
     """Returns what is in a folder now, and in those of the best checkpoint and of the evaluations in it.
 
     Raises:
-      UsageError: it cannot be listed, or its config.json or metrics.jsonl cannot be read.
+      UsageError: it cannot be listed, or its config.json cannot be read.
     """
     folder, in_best = glance(path, flag), os.path.join(path, BEST)
     best = None
@@ -126,11 +126,18 @@ def glance(path: str, flag: str = 'train_dir') -> Folder:
             entries = list(os.scandir(path or '.'))
     except OSError as error:  # it must not be taken for a folder without checkpoints, and what is in it be deleted
         raise UsageError(f'--{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from None
-    regular = frozenset(entry.name for entry in entries if entry.is_file())
+    regular = frozenset(entry.name for entry in entries if _is_file(entry))
     # A checkpoint is there once its index is; one of TensorFlow's V1 format is one file without a suffix.
     prefixes = [os.path.join(path, name) for name in {name.removesuffix('.index') for name in regular}
                 if re.fullmatch(rf'{re.escape(CHECKPOINT)}-[0-9]+', name)]
     return Folder(path, flag, regular, tuple(sorted(prefixes, key=step_of)))
+
+
+def _is_file(entry):
+    """Returns whether an entry of a folder is a file; a link that cannot be followed is none."""
+    with contextlib.suppress(OSError):
+        return entry.is_file()
+    return False
 
 
 def _config(path):
@@ -158,7 +165,7 @@ def read_json(path: str) -> Any:
             return json.load(stream)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
 
 

@@ -37,6 +37,7 @@ from cifar10.settings.presets import (
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
 _STEP_RANGE = re.compile(r'[1-9]\d*:[1-9]\d*')
+_MOST_DIGITS = len(str(LARGEST_INT))
 
 
 # Checks of single values.
@@ -45,9 +46,9 @@ def step_range(name: str, value: str) -> tuple[int, int]:
     """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
     if not _STEP_RANGE.fullmatch(value):
         raise UsageError(f'--{name}={value} is not of the form FROM:TO, such as 100:103')
-    first, last = map(int, value.split(':'))
-    if max(first, last) > LARGEST_INT:
+    if max(map(len, value.split(':'))) > _MOST_DIGITS or max(map(int, value.split(':'))) > LARGEST_INT:
         raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_INT}')
+    first, last = map(int, value.split(':'))
     if first > last:
         raise UsageError(f'--{name}={value} ends before it begins')
     return first, last

@@ -1,7 +1,7 @@
 """The start of a run: stages that look at the machine, the data set and train_dir, before `decide` makes a Plan.
 
-A stage adds what it finds to a Start, and returns the lines that a person should read; it prints nothing and writes
-nothing. Training stops at the first stage that fails; `--check` continues with the stages that do not depend on it.
+A stage adds what it finds to a Start, and returns the lines that a person should read; it writes nothing. Training
+stops at the first stage that fails; `--check` continues with the stages that do not depend on it.
 """
 import contextlib
 import dataclasses

@@ -56,7 +56,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         go_through(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
-            checkpoint.tidy(start.folder, settings.reports.max_to_keep)
+            checkpoint.tidy(start.folder, plan.step, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
         refuse_misfit(start, run.saved)
