@@ -1,1 +1,1 @@
-"""A training run: its directory, checkpoints, records, summaries and progress."""
+"""A training run: its directory, checkpoints, records, curves and progress."""
