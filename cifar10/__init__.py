@@ -9,7 +9,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
     tools              what looks at a run: explain, replay, check, show_inputs
     training           the plan of a run, the graph of a step, the loop, and both from Python
     evaluation         a trained model: evaluated, classified with, exported
-    run                what a run writes: its directory, checkpoints, records, summaries, progress
+    run                what a run writes: its directory, checkpoints, records, curves, progress
     model cluster      what is trained and how; the processes of a cluster and their watch
     parallel data settings
                        towers and update modes; images and batches; what can be set
