@@ -181,13 +181,22 @@ class _Member:
             contents = [tf.decode_raw(tf.io.read_file(path), tf.uint8) for path in paths]
             prints = [(tf.size(content), tf.fingerprint(content[None])) for content in contents]
             try:
-                with self.server.session(name, _START_FACTOR * self._timeout) as session:
-                    return [(int(size), bytes(digest)) for size, digest in session.run(prints)]
+                return [(int(size), bytes(digest)) for size, digest in self._fetched(name, prints)]
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
                 raise UsageError(f'{name} at {address} cannot read the data: {reason(error)}; '
                                  'give every worker the same --data_dir') from error
             except tf.errors.OpError as error:
                 raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}') from error
+
+    def _fetched(self, name, operations):
+        """Returns what operations of a task return, with its own server."""
+        for is_last in (False, True):
+            try:
+                with self.server.session(name, _START_FACTOR * self._timeout) as session:
+                    return session.run(operations)
+            except tf.errors.AbortedError:  # gRPC has repeated a request to a killed task for the one in its place
+                if is_last:
+                    raise
 
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if it failed."""
