@@ -91,11 +91,12 @@ def _first_checkpoint(look, run_once):
 def _newer(look, last, run, settings):
     """Waits for another checkpoint of a run than the last one; returns it once it is the newest that can be read."""
     while True:
-        if look().checkpoints[-1:] != (last,):
+        folder = look()
+        if folder.checkpoints[-1:] != (last,):
             found = saved.newest(look)
             if found and found.prefix != last:
                 return found
-        _refuse_another_run(look(), run, settings.eval_dir)
+        _refuse_another_run(folder, run, settings.eval_dir)
         time.sleep(settings.eval_interval_secs)
 
 

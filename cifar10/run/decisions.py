@@ -99,8 +99,8 @@ def _of_run(folder, other=''):
     last = {LIST: -1, metrics.NAME: 1, SETTINGS: 2}
     # The index of a checkpoint before its other files: data without an index are no checkpoint.
     names = sorted((name for name in folder.files if is_of_run(name) or name == other),
-                   key=lambda name: name.removesuffix('.index'))
-    return [os.path.join(folder.path, name) for name in sorted(names, key=lambda name: last.get(name, 0))]
+                   key=lambda name: (last.get(name, 0), name.removesuffix('.index')))
+    return [os.path.join(folder.path, name) for name in names]
 
 
 def _undeletable(folder, is_ours):

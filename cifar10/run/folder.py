@@ -112,9 +112,10 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
         best = glance(in_best, flag)._replace(run=_config(in_best))
     evaluations = glance(os.path.join(path, EVALUATIONS), flag)
     evaluated = tuple(record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL))
+    records = metrics.read(path, metrics.START, metrics.CHECKPOINT)
     return folder._replace(
-        run=_config(path), starts=tuple(metrics.read(path, metrics.START)),
-        recorded=frozenset(record['step'] for record in metrics.read(path, metrics.CHECKPOINT)),
+        run=_config(path), starts=tuple(record for record in records if record['kind'] == metrics.START),
+        recorded=frozenset(record['step'] for record in records if record['kind'] == metrics.CHECKPOINT),
         best=best, evaluations=evaluations._replace(evaluated=evaluated))
 
 

@@ -82,7 +82,7 @@ class _Checked(start.Start):
         text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
         say_all(Line('settings', part) for part in textwrap.wrap(
             text, _WIDTH, break_long_words=False, break_on_hyphens=False))
-        say_all(Line('problem', str(problem)) for problem in self.problems)
+        say_all(Line('problem', problem) for problem in self.problems)
         if self.problems:
             lines = "line 'problem'" if len(self.problems) == 1 else f"{len(self.problems)} lines 'problem'"
             raise UsageError(f'the run cannot start; see the {lines} above')
