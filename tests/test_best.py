@@ -201,7 +201,7 @@ def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(ti
     assert line in capsys.readouterr().out and best_of(folder)[0] == figures
     train(tiny(**KEEPING))
     assert line in capsys.readouterr().out
-    assert best_of(folder)[0]['of']['run'] == look(folder).run.run != figures['of']['run']
+    assert best_of(folder)[0]['of']['run'] == look(folder).run_id != figures['of']['run']
     metrics.Metrics(f'{trained_on}/best').add(metrics.TRAIN, step, loss=1.0)
     delete_run(trained_on)
     assert best_of(trained_on)[0] == figures and os.listdir(trained_on) == ['best', 'lock']

@@ -167,7 +167,7 @@ def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
     result = run_forked([sys.executable, str(ROOT / 'multi_gpu_train.py'), f'--train_dir={again}'])
     assert result.returncode == 0 and 'resumed at step 2 of 4' in result.stdout, result.stderr
     assert_same_bits(last_variables(whole), last_variables(again))
-    assert look(str(again)).run.run == look(str(whole)).run.run
+    assert look(str(again)).run_id == look(str(whole)).run_id
 
 
 COMMAND = 'python multi_gpu_train.py --train_dir='

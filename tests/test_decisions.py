@@ -166,4 +166,4 @@ def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):
         metrics.Metrics(str(tmp_path)).write(metrics.START, **record.to_json())
     folder = look(str(tmp_path))
     assert [folder.record_of(step).settings.run.stuck_secs for step in (1, 5, 6, 9)] == [10, 10, 20, 20]
-    assert folder.record_of(0) is folder.run
+    assert folder.record_of(0) is folder.record

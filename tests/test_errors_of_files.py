@@ -245,7 +245,7 @@ def checkpoint_in(folder):
 
 def record_in(folder):
     try:
-        return look(str(folder)).run
+        return look(str(folder)).record
     except UsageError as error:
         assert str(error).startswith(f'{folder}/config.json ')
 

@@ -85,7 +85,7 @@ def test_every_default_of_what_may_change_can_be_given():
 def test_a_run_that_recorded_no_clipping_as_none_goes_on(one_step, settings):
     folder = settings().run.train_dir
     change_record(folder, clip_norm=None)
-    assert look(folder).run.settings.recipe.clip_norm == completed({}).recipe.clip_norm == 0
+    assert look(folder).record.settings.recipe.clip_norm == completed({}).recipe.clip_norm == 0
     assert settings_of(dict(train_dir=folder))[0].recipe.clip_norm == 0
 
 

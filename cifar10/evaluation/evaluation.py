@@ -33,9 +33,9 @@ def evaluate(settings: EvalSettings,
     _check_eval_dir(settings.eval_dir, look())
     say('device', str(devices))
     folder, found = _first_checkpoint(look, settings.run_once)
-    stored = model.load_stored(settings, folder)
-    data = _prepare_data(stored, settings, folder.given)
-    run = model.load_run(settings, folder, stored, data)
+    record = model.load_record(settings, folder)
+    data = _prepare_data(record, settings, folder.given)
+    run = model.load_run(settings, folder, record, data)
     with failures.plain_errors(), seeded_graph():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, model.batch_size(settings, run),
                               settings.num_examples, run.averaging)
@@ -43,19 +43,19 @@ def evaluate(settings: EvalSettings,
         reports = _Reports(settings, run)
         with trained_session(devices) as session:
             session.run(evaluator.read)
-            found = found or _newer(look, None, stored.run, settings)
+            found = found or _newer(look, None, record.run_id, settings)
             while found:
                 with reports.alone():
                     # Another run writes its settings before its checkpoints. So if the settings are still those of
                     # this run, the checkpoint was too.
-                    _refuse_another_run(look(), stored.run, settings.eval_dir)
+                    _refuse_another_run(look(), record.run_id, settings.eval_dir)
                     restorer.restore(session, found)
                     result = evaluator.run(session)
                     record = reports.add(found.step, result)
                 # Without the lock, because a callback may evaluate too.
                 Output.current.record(record)
                 done(found.prefix, found.step, run.classes, result)
-                found = None if settings.run_once else _newer(look, found.prefix, stored.run, settings)
+                found = None if settings.run_once else _newer(look, found.prefix, record.run_id, settings)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
             reports.events.close()
 
@@ -117,10 +117,10 @@ class _Reports:
         self._classes = run.classes
         self._per_class = settings.per_class
         # What is evaluated and how, for every record.
-        self._evaluation = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
+        self._evaluation = dict(run=run.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=run.use_ema)
         make_dir(eval_dir, '--eval_dir')
-        if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, run.stored.run}:
+        if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, run.record.run_id}:
             say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
                            'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
@@ -143,25 +143,26 @@ class _Reports:
                                    **self._evaluation)
 
 
-def _prepare_data(stored, settings, where):
+def _prepare_data(record, settings, where):
     """Returns the Records to evaluate a run on, given its newest record and its directory as a user gives it."""
-    data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
-    if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
+    data = record.settings.replace(data_dir=settings.data_dir or record.settings.data.data_dir).data
+    is_named = DATASETS.is_own(data.dataset) or settings.data_dir
+    if record.run_id and not is_named and not os.path.isdir(data.data_dir):
         say('not here', f"the run's --data_dir={data.data_dir}, so the data set is made there again; if it is "
                         'elsewhere now, give that --data_dir')
     if settings.dataset is None:
-        stored.refuse_moved_images(settings.checkpoint_dir)
+        record.refuse_moved_images(settings.checkpoint_dir)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
     images = records.prepared(data, part)
-    if DATASETS.is_own(data.dataset) and stored.examples is not None:
+    if DATASETS.is_own(data.dataset) and record.examples is not None:
         # The run may have been trained on images that are test images now.
         trained = records.prepared(data)
-        stored.refuse_another(dict(examples=trained.count), where, model.OWN_IMAGES)
-        if stored.difference_to(dict(images_sha256=trained.digest())):
+        record.refuse_another(dict(examples=trained.count), where, model.OWN_IMAGES)
+        if record.difference_to(dict(images_sha256=trained.digest())):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '
                            'have been among them')
         if part == records.TEST:
-            if stored.difference_to(dict(test_sha256=images.digest())):
+            if record.difference_to(dict(test_sha256=images.digest())):
                 say('warning', 'the test images are not those that belonged to the run when it was trained')
             records.warn_of_shared(trained, images)
     if settings.num_examples and settings.num_examples > images.count:

@@ -36,14 +36,14 @@ class Trained:
     """What can be known of a run without reading a checkpoint.
 
     Attributes:
-      stored: the newest record of the run, with the new locations of the user's own files.
+      record: the newest record of the run, with the new locations of the user's own files.
       classes: the names of the classes.
       recipe: the run's network, optimizer and augmentation.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
       preparation: how a picture is cropped and resized before it is classified.
     """
-    stored: RunRecord
+    record: RunRecord
     classes: tuple[str, ...]
     recipe: Recipe
     use_ema: bool
@@ -51,34 +51,34 @@ class Trained:
     preparation: Preparation
 
 
-def load_run(settings: EvalSettings, folder: Folder, stored: RunRecord | None = None,
+def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = None,
              data: Records | None = None) -> Trained:
     """Returns the run in a directory, used as the settings say.
 
     Args:
       folder: the train_dir of the run.
-      stored: what `load_stored` returned, if it was called before.
+      record: what `load_record` returned, if it was called before.
       data: the images to evaluate on, which must have the classes of the run; None if there are none.
     """
-    stored = stored or load_stored(settings, folder)
-    classes = stored.classes
+    record = record or load_record(settings, folder)
+    classes = record.classes
     if classes is None:  # a run of the tutorial's scripts
-        classes = data.classes if data else DATASETS.load(stored.settings.data.dataset).classes
+        classes = data.classes if data else DATASETS.load(record.settings.data.dataset).classes
         if not classes:
             raise UsageError(f'there is no {SETTINGS} in {folder.path}, so the classes are unknown; copy it from '
                              "the run's train_dir")
     elif data:
-        stored.refuse_another(dict(classes=data.classes), folder.given, OWN_IMAGES)
-    recipe = Recipe(stored.settings.recipe, len(classes), image_size=stored.settings.data.image_size)
+        record.refuse_another(dict(classes=data.classes), folder.given, OWN_IMAGES)
+    recipe = Recipe(record.settings.recipe, len(classes), image_size=record.settings.data.image_size)
     use_ema = settings.use_ema
     if use_ema is None:
-        use_ema = stored.settings.recipe.moving_averages
+        use_ema = record.settings.recipe.moving_averages
     averaging = settings.test_time_averaging
     if averaging is None:
         averaging = recipe.augmentation.test_time_averaging
-    data_size = stored_size(stored.settings.data.dataset, recipe.image_size)
+    data_size = stored_size(record.settings.data.dataset, recipe.image_size)
     preparation = Preparation(recipe.image_size, recipe.augmentation, data_size)
-    return Trained(stored, classes, recipe, use_ema, averaging, preparation)
+    return Trained(record, classes, recipe, use_ema, averaging, preparation)
 
 
 def batch_size(settings: EvalSettings, run: Trained) -> int:
@@ -86,15 +86,15 @@ def batch_size(settings: EvalSettings, run: Trained) -> int:
     return settings.batch_size or evaluator.batch_size(run.recipe.image_size, _BATCH_SIZE)
 
 
-def load_stored(settings: EvalSettings, folder: Folder) -> RunRecord:
+def load_record(settings: EvalSettings, folder: Folder) -> RunRecord:
     """Returns the newest record of a run, with the new locations of the user's own files as the settings give them."""
-    stored = folder.run
-    if stored is None:
-        stored = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
-        say_all(saved.other_images(stored.settings.data.dataset))
-    stored = trust.located(stored, folder.path, dataset=settings.dataset, network=settings.network)
-    say_all(stored.code_changes(network=stored.settings.recipe.network))
-    return stored
+    record = folder.record
+    if record is None:
+        record = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
+        say_all(saved.other_images(record.settings.data.dataset))
+    record = trust.located(record, folder.path, dataset=settings.dataset, network=settings.network)
+    say_all(record.code_changes(network=record.settings.recipe.network))
+    return record
 
 
 def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[Callable[[], Folder], Devices]:
@@ -181,7 +181,7 @@ def no_checkpoint(folder: Folder) -> RunError | UsageError:
     if folder.incomplete:
         return UsageError(f'{folder.given} {folder.incomplete}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
-    if folder.run:
+    if folder.record:
         error = TemporaryError
         remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
     return error(f'no checkpoint in {folder.given}; {remedy}')

@@ -35,10 +35,10 @@ def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
     It keeps as many checkpoints as `max_to_keep` of this start says, or as the run's own if that is more. Those of
     later steps, which cannot be read, take no place of others.
     """
-    if folder.run is None:
+    if folder.record is None:
         return
     remove(decisions.abandoned(folder, is_ours))
-    before = folder.run.settings.reports.max_to_keep
+    before = folder.record.settings.reports.max_to_keep
     prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]
     rotate(TrainDir(folder.path), prefixes, max(before, max_to_keep) if before and max_to_keep else 0)
 

@@ -35,7 +35,7 @@ def refusal(folder: Folder, settings: TrainSettings, is_ours: IsOurs) -> str | N
 
 def replaces(folder: Folder, settings: TrainSettings) -> bool:
     """Returns whether a start, which is not refused, deletes an earlier run: on request, or if it has no checkpoint."""
-    return folder.run is not None and (settings.run.restart or not folder.checkpoints)
+    return folder.record is not None and (settings.run.restart or not folder.checkpoints)
 
 
 def replaced(folder: Folder) -> str:
@@ -90,7 +90,7 @@ def _best(folder):
     None if it is of another run, or somebody has gone on training there.
     """
     best = folder.best
-    is_the_runs = best and best.run and best.run_id == folder.run_id
+    is_the_runs = best and best.record and best.run_id == folder.run_id
     return best if is_the_runs and metrics.NAME not in best.files else None
 
 
@@ -105,7 +105,7 @@ def _of_run(folder, other=''):
 
 def _undeletable(folder, is_ours):
     """Returns why there is no run of this program that `--restart` may delete, or None."""
-    if folder.run is None:
+    if folder.record is None:
         if folder.checkpoints:
             return (f'--restart: {folder.path} holds checkpoints, but no {SETTINGS} of this program, so they are not '
                     'deleted; use another --train_dir')
@@ -119,11 +119,11 @@ def _undeletable(folder, is_ours):
 def _remains(folder):
     """Returns why incomplete checkpoints, or records that no run here wrote, prevent a start: it would drop some."""
     if folder.incomplete:
-        return f"{folder.given} {folder.incomplete}, {ANOTHER_RUN if folder.run else f'or {ANOTHER_DIR}'}"
+        return f"{folder.given} {folder.incomplete}, {ANOTHER_RUN if folder.record else f'or {ANOTHER_DIR}'}"
     # A kill leaves at most one record of a checkpoint that is not there.
-    if folder.run and not folder.checkpoints and len(folder.recorded) > 1:
+    if folder.record and not folder.checkpoints and len(folder.recorded) > 1:
         return f'{folder.given} holds a run whose checkpoints have been removed; put them back, {ANOTHER_RUN}'
-    if folder.run is None and metrics.NAME in folder.files:
+    if folder.record is None and metrics.NAME in folder.files:
         return (f'{folder.given} holds a {metrics.NAME}, but no run of this program; is it an --eval_dir? Use another '
                 '--train_dir')
     return None
@@ -131,10 +131,10 @@ def _remains(folder):
 
 def _another_run(folder, settings, is_ours):
     """Returns why the run in a folder is another one than that of some settings, with the remedies, or None."""
-    if folder.run is None or not folder.checkpoints:
+    if folder.record is None or not folder.checkpoints:
         return None
-    here = folder.run.settings.replace(train_dir=folder.path)  # the folder may have been moved
-    stored = folder.run._replace(settings=here)
+    here = folder.record.settings.replace(train_dir=folder.path)  # the folder may have been moved
+    stored = folder.record._replace(settings=here)
     before, now = stored.settings.flat(), settings.flat()
     names, why = _unlike(stored, settings)
     if not names:

@@ -44,7 +44,7 @@ class Folder(NamedTuple):
       flag: the flag that gives it, for messages.
       files: the names of the regular files in it.
       checkpoints: the prefixes of the checkpoints, oldest step first.
-      run: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
+      record: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
       evaluated: in the folder of evaluations, the id of the run of each that metrics.jsonl has.
@@ -55,7 +55,7 @@ class Folder(NamedTuple):
     flag: str = 'train_dir'
     files: frozenset[str] = frozenset()
     checkpoints: tuple[str, ...] = ()
-    run: RunRecord | None = None
+    record: RunRecord | None = None
     starts: tuple[Mapping[str, Any], ...] = ()
     recorded: frozenset[int] = frozenset()
     evaluated: tuple[Any, ...] = ()
@@ -70,7 +70,7 @@ class Folder(NamedTuple):
     @property
     def run_id(self) -> str | None:
         """The id of the run; None if there is no record of it."""
-        return self.run.run if self.run else None
+        return self.record.run_id if self.record else None
 
     @property
     def incomplete(self) -> str | None:
@@ -81,7 +81,7 @@ class Folder(NamedTuple):
         names = sorted(name for name in self.files if re.fullmatch(_OF_CHECKPOINT, name))
         if LIST in self.files:
             names.append(LIST)
-        elif self.run:
+        elif self.record:
             return None
         if self.checkpoints or not names:
             return None
@@ -97,7 +97,7 @@ class Folder(NamedTuple):
     def record_of(self, step: int) -> RunRecord | None:
         """Returns the record of the start that took a step; the newest one if there is none of that step."""
         took = [record for record in self.started if record.step < step]
-        return took[-1] if took else self.run
+        return took[-1] if took else self.record
 
 
 def look(path: str, flag: str = 'train_dir') -> Folder:
@@ -109,12 +109,12 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
     folder, in_best = glance(path, flag), os.path.join(path, BEST)
     best = None
     with contextlib.suppress(UsageError):  # it is somebody else's
-        best = glance(in_best, flag)._replace(run=_config(in_best))
+        best = glance(in_best, flag)._replace(record=_config(in_best))
     evaluations = glance(os.path.join(path, EVALUATIONS), flag)
     evaluated = tuple(record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL))
     records = metrics.read(path, metrics.START, metrics.CHECKPOINT)
     return folder._replace(
-        run=_config(path), starts=tuple(record for record in records if record['kind'] == metrics.START),
+        record=_config(path), starts=tuple(record for record in records if record['kind'] == metrics.START),
         recorded=frozenset(record['step'] for record in records if record['kind'] == metrics.CHECKPOINT),
         best=best, evaluations=evaluations._replace(evaluated=evaluated))
 

@@ -23,7 +23,7 @@ class RunRecord(NamedTuple):
 
     Attributes:
       settings: all settings, with the number of towers, the batch size, the rates and the precision of the start.
-      run: a random string that identifies the run; None in a record of metrics.jsonl.
+      run_id: a random string that identifies the run, `run` in config.json; None in a record of metrics.jsonl.
       step: the step that the start went on from; 0 for a new run.
       last_step: the step that the run was to end after.
       classes: the names of the classes.
@@ -39,7 +39,7 @@ class RunRecord(NamedTuple):
       versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
     settings: TrainSettings
-    run: str | None = None
+    run_id: str | None = None
     step: int = 0
     last_step: int | None = None
     classes: tuple[str, ...] | None = None
@@ -63,10 +63,11 @@ class RunRecord(NamedTuple):
           UsageError: something is missing, or this version does not know it.
         """
         facts = {name: values[name] for name in cls._fields if name in values}
+        facts['run_id'] = values.get('run')
         settings = facts.pop('settings', {})
         if not isinstance(settings, dict):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
-        missing = [name for name in cls._fields if name not in values and name != 'run'] + [
+        missing = [name for name in cls._fields if name not in values and name != 'run_id'] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
             raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
@@ -82,7 +83,7 @@ class RunRecord(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
         values = dict(self._asdict(), settings=self.settings.flat(), command=self.command)
-        del values['run']
+        del values['run_id']
         return values
 
     @property
@@ -96,7 +97,7 @@ class RunRecord(NamedTuple):
         """Returns all settings, versions and other facts by their names, without the run's identity and its place."""
         values = self._asdict()
         values = {**values.pop('settings').flat(), **(values.pop('versions') or {}), **values}
-        return {name: value for name, value in values.items() if name not in ('run', 'train_dir')}
+        return {name: value for name, value in values.items() if name not in ('run_id', 'train_dir')}
 
     def difference_to(self, now: Mapping[str, Any]) -> dict[str, str]:
         """Returns phrases such as 'seed=0 (now 5)', by their names, for what would be recorded otherwise now.

@@ -89,7 +89,7 @@ def newest_of_run(folder: Folder) -> Saved | None:
     Raises:
       UsageError: there are checkpoints, but none can be read, or it is unclear which program wrote them.
     """
-    if folder.run is None:
+    if folder.record is None:
         for prefix in folder.checkpoints:
             try:
                 reader(prefix)
@@ -99,7 +99,7 @@ def newest_of_run(folder: Folder) -> Saved | None:
                                  f'{ANOTHER_DIR}') from error
     found = newest(lambda: folder)
     if found is None and folder.checkpoints:
-        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN if folder.run else ANOTHER_DIR}')
+        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN if folder.record else ANOTHER_DIR}')
     return found
 
 

@@ -27,8 +27,8 @@ _INTERVALS = ('save_steps', 'eval_steps')
 
 def decide(start: Start) -> list[str]:
     """Makes the Plan; a stage, as those of `start` are."""
-    stored, found = start.stored, start.restored
-    settings = decided(start.settings, start.devices, stored.settings.flat() if stored else {})
+    record, found = start.record, start.restored
+    settings = decided(start.settings, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)
     plan = plan_of(settings, start.data, start.devices, *place)
     _refuse_impossible(plan)
@@ -40,13 +40,13 @@ def remark(start: Start) -> list[str]:
     """Returns what a person should know of the decisions of a run that has steps to take; a stage."""
     if start.plan.finished:
         return []
-    settings, stored = start.plan.settings, start.stored
-    changes = stored.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if stored else {}
+    settings, record = start.plan.settings, start.record
+    changes = record.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if record else {}
     names = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer)
     return [*_emulation_warning(settings.towers, start.devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_unused_devices(settings.towers, start.devices),
-            *(stored.code_changes(**names) if stored else []),
+            *(record.code_changes(**names) if record else []),
             *_rounded_intervals(start.settings, settings), *start.plan.recipe.warnings]
 
 

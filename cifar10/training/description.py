@@ -28,8 +28,8 @@ def describe(start: Start) -> list[str]:
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     before = ''
-    if start.stored and start.stored.groups not in (None, len(plan.devices.groups)):
-        before = f'; before, the run used {start.stored.groups}'
+    if start.record and start.record.groups not in (None, len(plan.devices.groups)):
+        before = f'; before, the run used {start.record.groups}'
     servers = [server for server in plan.devices.servers if '/job:ps' in server]
     idle = []
     if servers and plan.mode.has_copies:

@@ -39,10 +39,10 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     directory = given.get('train_dir')
     if directory is None or given.get('restart'):
         return train_settings(**given), []
-    stored = look(directory).run
-    if stored is None:
+    record = look(directory).record
+    if record is None:
         return train_settings(**given), []
-    values = stored.settings.flat()
+    values = record.settings.flat()
     _refuse_steps(given, values, directory)
     taken = _taken(values, given)
     settings = train_settings(**{**taken, **given})

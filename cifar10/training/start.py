@@ -41,7 +41,7 @@ class Start:
       data: the training images, which the caller provides after the stages of BEFORE_DATA.
       expected: the data set, if its files do not exist yet.
       restored: the checkpoint that the run goes on from, or None.
-      stored: the record of the start that saved it; later starts may have saved nothing.
+      record: the record of the start that saved it; later starts may have saved nothing.
       plan: the result.
     """
     settings: TrainSettings
@@ -50,7 +50,7 @@ class Start:
     data: Records | None = None
     expected: Expected | None = None
     restored: saved.Saved | None = None
-    stored: RunRecord | None = None
+    record: RunRecord | None = None
     plan: Plan | None = None
 
     def look(self) -> Folder:
@@ -164,8 +164,8 @@ def _refuse_among_images(train_dir, dataset):
 def find_images(start: Start) -> list[str]:
     """Checks that the images of a run that goes on are where it had them, if they are the user's own."""
     folder = start.folder = start.folder or look(start.settings.run.train_dir)  # in a check, no stage has looked yet
-    if folder.run and folder.run.settings.data.dataset == start.settings.data.dataset:
-        folder.run.refuse_moved_images(folder.path)
+    if folder.record and folder.record.settings.data.dataset == start.settings.data.dataset:
+        folder.record.refuse_moved_images(folder.path)
     return []
 
 
@@ -177,7 +177,7 @@ def find_checkpoint(start: Start) -> list[str]:
     folder = start.look()
     if not decisions.replaces(folder, start.settings):
         start.restored = saved.newest_of_run(folder)
-    start.stored = folder.record_of(start.restored.step) if start.restored else None
+    start.record = folder.record_of(start.restored.step) if start.restored else None
     return []
 
 
@@ -187,19 +187,19 @@ def refuse_other_images(start: Start) -> list[str]:
     Changed images are only reported; they may have been repaired. Of a user's own images that have not been read yet,
     only the classes are known.
     """
-    folder, stored = start.folder, start.folder.run
-    if stored is None or not start.plan.checkpoint:
+    folder, record = start.folder, start.folder.record
+    if record is None or not start.plan.checkpoint:
         return []
     data = start.data
     where, remedy = folder.given, decisions.remedy(folder, saved.is_ours, warm_start=True)
-    stored.refuse_another(dict(classes=data.classes), where, remedy)
+    record.refuse_another(dict(classes=data.classes), where, remedy)
     if not os.path.isdir(data.folder):
         return []
-    stored.refuse_another(dict(examples=data.count), where, remedy)
+    record.refuse_another(dict(examples=data.count), where, remedy)
     digests = {'training': dict(images_sha256=data.digest()),
                'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)
-            for part, digest in digests.items() if stored.difference_to(digest)]
+            for part, digest in digests.items() if record.difference_to(digest)]
 
 
 def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:

@@ -23,7 +23,7 @@ def take_model(start: Start) -> list[str]:
     """
     plan, given = start.plan, start.plan.settings.run.warm_start
     if plan.checkpoint:
-        taken = start.stored.settings.run.warm_start if start.stored else None
+        taken = start.record.settings.run.warm_start if start.record else None
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
         is_ignored = given and not plan.finished
         ignored = Line('ignored', f'--warm_start={given}: the run goes on from its own checkpoint', note=True)
@@ -117,8 +117,8 @@ def _misfit(value, variable):
 def _other_classes(given, prefix, classes):
     """Returns a warning if the last layer is for as many classes that are others, or in another order."""
     with contextlib.suppress(UsageError):  # what another program has stored
-        stored = look(os.path.dirname(prefix)).run
-        if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
+        record = look(os.path.dirname(prefix)).record
+        if record and len(record.classes) == len(classes) and (changes := record.difference_to(dict(classes=classes))):
             return [Line('warning', f"--warm_start={given} is of a run with {changes['classes']}, so its last layer "
                                     'stands for others than here')]
     return []

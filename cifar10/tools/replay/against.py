@@ -14,7 +14,7 @@ def compare_runs(folder: Folder, against: Folder) -> list[Line]:
     """Returns the lines of a report on two runs, A and B; raises a UsageError if they cannot be compared."""
     runs = folder, against
     for run in runs:
-        if run.run is None:
+        if run.record is None:
             raise UsageError(f'{run.path} holds no run of this program, so there is nothing to compare; name the '
                              'train_dir of a run')
     equal, checkpoint, _ = _compared(runs, metrics.CHECKPOINT, 'sha256')

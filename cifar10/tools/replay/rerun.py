@@ -72,7 +72,7 @@ class Rerun:
         values where there is none.
       lead: of how many steps before `first` the variables are wanted too, where they lie on the way.
       tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
-      network, optimizer, dataset: new locations of the user's own files; default: the locations that the run stored.
+      network, optimizer, dataset: new locations of the user's own files; default: the locations that the run recorded.
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
@@ -90,12 +90,12 @@ class Rerun:
     def __init__(self, folder: Folder, last: int, first: int | None = None, start: str | None = None, *, lead: int = 0,
                  tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
                  dataset: str | None = None, data_dir: str | None = None):
-        stored, started = folder.run, folder.started
-        if stored is None:
+        record, started = folder.record, folder.started
+        if record is None:
             raise UsageError(f'--train_dir={folder.path} holds no run of this program, so there is nothing to '
                              'replay; name the train_dir of a run')
         if dataset is None:
-            stored.refuse_moved_images(folder.path)
+            record.refuse_moved_images(folder.path)
         _refuse_unrecorded(folder, started, last)
         self.folder = folder
         self.last = last
@@ -103,7 +103,7 @@ class Rerun:
         self.step = self.start.step if self.start else 0
         self.first = None if first is None else max(first - lead, self.step + 1)
         settings = trust.located(
-            stored, folder.path, network=network, optimizer=optimizer, dataset=dataset).settings
+            record, folder.path, network=network, optimizer=optimizer, dataset=dataset).settings
         locations = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer,
                          dataset=settings.data.dataset, data_dir=data_dir or settings.data.data_dir,
                          log_device_placement=False)
@@ -114,7 +114,7 @@ class Rerun:
         if any(each.settings.towers.deterministic for each, *_ in divided):
             session_config.turn_on_determinism()
         self.data = records.prepared(settings.replace(**locations).data)
-        stored.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
+        record.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
                               f'--train_dir={folder.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
         self.segments = [Segment(part, begin, end, _plan(part, locations, part_devices, self.data, begin - 1, end))
