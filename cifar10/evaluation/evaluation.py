@@ -51,9 +51,9 @@ def evaluate(settings: EvalSettings,
                     _refuse_another_run(look(), record.run_id, settings.eval_dir)
                     restorer.restore(session, found)
                     result = evaluator.run(session)
-                    record = reports.add(found.step, result)
+                    added = reports.add(found.step, result)
                 # Without the lock, because a callback may evaluate too.
-                Output.current.record(record)
+                Output.current.record(added)
                 done(found.prefix, found.step, run.classes, result)
                 found = None if settings.run_once else _newer(look, found.prefix, record.run_id, settings)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
