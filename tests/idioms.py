@@ -136,8 +136,35 @@ def frozen_in_place(images, n, training):
     return _linear(x, n)
 
 
+def _l2(weights):
+    return 0.1 * tf.nn.l2_loss(weights)
+
+
 def regularizer(images, n, training):
-    return _linear(_pooled(images), n, regularizer=lambda w: 0.1 * tf.nn.l2_loss(w))
+    return _linear(_pooled(images), n, regularizer=_l2)
+
+
+def regularizer_of_a_scope(images, n, training):
+    with tf.variable_scope('net', regularizer=_l2):
+        return _linear(_hidden(images), n) + tf.get_variable('b', [n], regularizer=lambda b: None)
+
+
+def regularizer_of_a_shared_variable(images, n, training):
+    with tf.variable_scope('net', regularizer=_l2, reuse=tf.AUTO_REUSE):
+        return _linear(_pooled(images), n) + _linear(_pooled(images[:, :12]), n)
+
+
+def regularizers_summed(images, n, training):
+    logits = _linear(_hidden(images), n, regularizer=_l2)
+    _add_loss(2.0 * tf.losses.get_regularization_loss())  # half of which is added
+    return logits
+
+
+def total_loss(images, n, training):
+    logits = _linear(_hidden(images), n, regularizer=_l2)
+    _add_loss(0.2 * tf.nn.l2_loss(tf.trainable_variables()[0]))
+    tf.add_to_collection(tf.GraphKeys.LOSSES, tf.losses.get_total_loss())
+    return logits
 
 
 def ignored_losses(images, n, training):
@@ -253,6 +280,103 @@ def collected_by_hand(images, n, training):
     tf.add_to_collection('weights', weights)
     _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection('weights')]))
     return _pooled(images) @ weights
+
+
+def _moving(name='moving'):
+    return tf.get_variable(name, [3], initializer=tf.zeros_initializer(), trainable=False)
+
+
+def moving_average(images, n, training):
+    x, mean = _pooled(images), _moving()
+    if training:
+        update = tf.assign_sub(mean, 0.1 * (mean - tf.reduce_mean(x, 0)))
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, update)
+    return _linear(x - mean, n)
+
+
+def moving_averages_in_a_group(images, n, training):
+    x, mean, total = _pooled(images), _moving(), _moving('total')
+    updates = [mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(x, 0)), total.assign_add(tf.reduce_mean(x, 0)).op]
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.group(*updates))
+    return _linear(x - mean, n)
+
+
+def moving_average_in_place(images, n, training):
+    x, mean = _pooled(images), _moving()
+    if training:
+        with tf.control_dependencies([tf.assign(mean, mean * 0.9 + tf.reduce_mean(x, 0) * 0.1)]):
+            return _linear(x + 0.0, n)
+    return _linear(x - mean, n)
+
+
+def exponential_moving_average(images, n, training):
+    with tf.variable_scope('layer'):
+        x = _pooled(images)
+        batch_mean, average = tf.reduce_mean(x, 0, name='batch_mean'), tf.train.ExponentialMovingAverage(0.9)
+        update = average.apply([batch_mean])
+        if not training:
+            return _linear(x - average.average(batch_mean), n)
+        with tf.control_dependencies([update]):
+            return _linear(tf.identity(x), n)
+
+
+def counter(images, n, training):
+    count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(count, 1))
+    return _linear(_pooled(images), n) * tf.cast(1 + count % 2, tf.float32)
+
+
+def counter_that_is_set(images, n, training):
+    count = tf.get_variable('count', [], tf.int32, tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(count, count + 1))
+    return _linear(_pooled(images), n)
+
+
+def variables_by_hand(images, n, training):
+    with tf.name_scope('first'):
+        kernel = tf.Variable(tf.truncated_normal([3, 3, 3, 8], stddev=0.1), name='weights')
+        x = tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME') + tf.Variable(tf.constant(0.1, shape=[8])))
+    with tf.variable_scope('second'):
+        weights = tf.Variable(np.full([8, n], 0.1, 'float32'), name='weights')
+    logits = tf.reduce_mean(x, [1, 2]) @ weights + tf.Variable(lambda: tf.zeros([n]), name='biases')
+    _add_loss(tf.nn.l2_loss(weights))
+    return logits
+
+
+def assigned_in_vain(images, n, training):
+    tf.assign(_moving(), tf.reduce_mean(_pooled(images), 0))
+    return _linear(_pooled(images), n)
+
+
+def read_after_it_is_assigned(images, n, training):
+    x, mean = _pooled(images), _moving()
+    with tf.control_dependencies([tf.assign(mean, tf.reduce_mean(x, 0))]):
+        return _linear(x - mean.read_value(), n)
+
+
+def assigned_in_a_branch(images, n, training):
+    x, mean = _pooled(images), _moving()
+    update = tf.cond(tf.reduce_mean(x) > 0, lambda: tf.identity(tf.assign(mean, mean + 1)), lambda: tf.identity(mean))
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, update)
+    return _linear(x, n)
+
+
+def assigned_and_trained(images, n, training):
+    logits = _linear(_pooled(images), n)
+    weights = tf.trainable_variables()[0]
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(weights, tf.clip_by_norm(weights, 1.0)))
+    return logits
+
+
+def printed(images, n, training):
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.print(tf.reduce_mean(images)))
+    return _linear(_pooled(images), n)
+
+
+def made_twice(images, n, training):
+    x = _pooled(images) * tf.Variable(1.0, name='net/w')
+    with tf.variable_scope('net', reuse=tf.AUTO_REUSE):
+        return _linear(x, n)
 
 
 # What a call remembers of another.

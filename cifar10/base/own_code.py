@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import tf1_libraries
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 
@@ -142,6 +143,7 @@ def function(flag: str, name: str, arguments: str) -> Callable:
     def call(*values):
         if _files[path].draws and _files[path].seed != _seed():
             execute_again(path)
+        tf1_libraries.mend()
         with _files[path].running(), _without_sessions(tf.get_default_graph()):
             return getattr(_files[path].module, attribute)(*values)
     return call

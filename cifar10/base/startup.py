@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 import cifar10
+from cifar10.base import tf1_libraries
 from cifar10.base.errors import UsageError
 from cifar10.base.stuck import calling_at_end
 
@@ -75,6 +76,7 @@ def _imported(verbose):
         raise UsageError('this process was made by a fork of one in which TensorFlow has started, whose threads it '
                          "lacks, so nothing would move; make it by multiprocessing.get_context('spawn')")
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
+    tf1_libraries.switch_on()
     is_new = 'tensorflow' not in sys.modules
     with (_garbage_collection_off() if is_new else contextlib.nullcontext(),
           contextlib.nullcontext() if verbose else quiet_stderr()):

@@ -249,10 +249,16 @@ def is_frozen(variable: tf.Variable) -> bool:
 
 
 class MovingStatistic(NamedTuple):
-    """A variable that follows a value of the tower's batch; the arguments of `add_moving_statistic`."""
+    """A variable that follows a value of the tower's batch; see `add_moving_statistic`.
+
+    Attributes:
+      variable: is not trained.
+      value: float32, of its shape.
+      keep: the fraction of the variable's value that an update keeps; None: the value is what an update adds to it.
+    """
     variable: tf.Variable
     value: tf.Tensor
-    keep: float
+    keep: float | None
 
     @property
     def name(self) -> str:
@@ -279,12 +285,26 @@ def add_moving_statistic(variable: tf.Variable, value: tf.Tensor, keep: float) -
     Raises:
       ValueError: an argument is not of this kind.
     """
-    if is_frozen(variable):
-        return
-    # The identity puts the value into the name scope of the calling tower, wherever it was computed.
-    value = tf.identity(value, name='statistic')
+    value = tf.convert_to_tensor(value)
     are_float32 = value.dtype == variable.dtype.base_dtype == tf.float32
     if not are_float32 or variable.trainable or value.shape != variable.shape or not 0 <= keep <= 1:
         raise ValueError('add_moving_statistic takes a float32 variable that is not trainable, a float32 value of its '
                          'shape, and a fraction to keep from 0 to 1')
-    tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, value, keep))
+    _add(variable, value, keep)
+
+
+def add_moving_change(variable: tf.Variable, change: tf.Tensor) -> None:
+    """Makes every update add a change to a variable, as `add_moving_statistic` does with a value.
+
+    Args:
+      variable: of any numbers, made by `tf.get_variable` with trainable=False. The mean of the changes to integers is
+        rounded, so a counter that all towers increase counts updates.
+      change: of the variable's shape and type.
+    """
+    _add(variable, tf.broadcast_to(tf.cast(change, tf.float32), variable.shape), None)
+
+
+def _add(variable, value, keep):
+    if not is_frozen(variable):
+        # The identity puts the value into the name scope of the calling tower, wherever it was computed.
+        tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, tf.identity(value, name='statistic'), keep))

@@ -21,16 +21,13 @@ from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, wi
 from cifar10.base.own_code import BrokenRule, place_of
 from cifar10.model import NUM_CLASSES, Network, rehearsed_steps
 from cifar10.model.network_draws import at_position
+from cifar10.model.one_device import IN_VAIN, WRITES, OneDevice
 from cifar10.model.rehearsed_steps import FED, Rehearsal, relative
 from cifar10.parallel import session_config
 
 _FLAG = 'network'
 _FOR_STATISTICS = ('use cifar10.model.batch_normalisation(x, training), or '
                    'cifar10.model.add_moving_statistic(variable, value, keep)')
-_FOR_REGULARIZER = ('in place of regularizer= write tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(1e-4, '
-                    "tf.nn.l2_loss(weights), name='weight_loss')) after tf.get_variable")
-# Types of operations that change a variable.
-_WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
 # Types of operations whose random numbers depend on what the process has drawn before.
 _DRAWS = re.compile(
     r'Random(Crop|Gamma|Poisson|Shuffle|StandardNormal|Uniform|UniformInt)(V2)?|(Parameterized)?TruncatedNormal'
@@ -59,14 +56,15 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
     with own_code.usage_errors(_FLAG, name, f'; {fed}: build it for this size, or change --image_size'):
         with tf.device('/cpu:0'):
             tf.train.get_or_create_global_step()  # which a network may ask for, in evaluation too
-        # Resource variables, also where a file has asked for others.
-        with tf.variable_scope(tf.get_variable_scope(), use_resource=True, auxiliary_name_scope=False):
+        call = OneDevice()
+        with call.running():
             logits = function(images, num_classes, training)
         are_logits = isinstance(logits, tf.Tensor) and logits.dtype.is_floating and logits.shape.rank == 2 and (
             logits.shape[1] == num_classes) and logits.shape[:1].is_compatible_with(images.shape[:1])
         if not are_logits:
             raise BrokenRule(f'it returns {_phrase(logits)}; return logits, float [images, {num_classes}] ({fed}, '
                              f'{_phrase(images)})')
+        call.collect(logits, training)
         return tf.cast(logits, tf.float32)
 
 
@@ -214,11 +212,7 @@ def _check_variables():
         if any(relative(operation.name).startswith(FED) for operation in with_inputs([variable.initializer])):
             raise BrokenRule(f'the initial value of the variable {variable.op.name} depends on the images, which are '
                              'not there yet; begin with a constant')
-        name = relative(variable.op.name)
-        if name != variable.op.name:  # `tf.get_variable` ignores name scopes, such as that of a tower
-            raise BrokenRule(f'the variable {name} was not made with tf.get_variable, so each tower would have its '
-                             f'own; use tf.get_variable, for moving averages {_FOR_STATISTICS} (for layers of Keras, '
-                             'docs/keras-to-tower.md says how)')
+        name = variable.op.name
         if re.search(r'/part_\d+$', name):
             raise BrokenRule(f'the variable {name} is part of a partitioned variable; leave out the partitioner')
         if variable.trainable and variable.dtype.base_dtype != tf.float32:
@@ -241,11 +235,6 @@ def check_saved() -> None:
 
 def _check_collections(scope):
     """Only collections that towers understand are used, with entries that the tower of a name scope can use."""
-    for collection, remedy in ((tf.GraphKeys.REGULARIZATION_LOSSES, _FOR_REGULARIZER),
-                               (tf.GraphKeys.UPDATE_OPS, _FOR_STATISTICS)):
-        for entry in tf.get_collection(collection):
-            raise BrokenRule(f'it adds to the collection {collection}, which towers do not share'
-                             f'{place_of(entry.name.split(":")[0])}; {remedy}')
     for loss in tf.get_collection(tf.GraphKeys.LOSSES):
         if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
             raise BrokenRule(f'it adds {_phrase(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars')
@@ -268,7 +257,7 @@ def _check_operations():
             raise BrokenRule(f'its operation {name} is a {operation.op}, which nothing starts or fills'
                              f'{place_of(operation.name)}; use the images that the function is given, and in place '
                              'of a table tf.gather from a constant')
-    for name in _of_types(_WRITES):
+    for name in _of_types(WRITES):
         raise BrokenRule(f'its operation {name} changes a variable, and each update mode would run it a different '
                          f'number of times; leave it out, or for moving statistics {_FOR_STATISTICS}')
 
@@ -285,10 +274,12 @@ def _check_evaluation(in_training, in_evaluation):
 
 def _unread_collections(logits):
     """Collections of the network's own look like losses and are none."""
-    known = {MOVING_STATISTICS, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
+    known = {MOVING_STATISTICS, IN_VAIN, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
     losses = tf.get_collection(tf.GraphKeys.LOSSES)
     used = {operation.name for operation in with_inputs([logits.op, *[loss.op for loss in losses]])}
-    warnings = []
+    warnings = [f'its {relative(tensor.op.name)} assigns to a variable, but nothing waits for it'
+                f'{place_of(tensor.op.name)}; add it to tf.GraphKeys.UPDATE_OPS'
+                for tensor in tf.get_collection(IN_VAIN)]
     for key in set(tf.get_default_graph().get_all_collection_keys()) - known:
         # Scalars are losses; variables that are collected are often meant for one outside the function.
         unread = [entry for entry in tf.get_collection(key) if (

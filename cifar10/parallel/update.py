@@ -48,7 +48,7 @@ class Tower(NamedTuple):
       gradients: (gradient, variable) pairs; no gradient is sparse.
       statistics: (value, variable) pairs: the values towards which its batch moves variables that are not
         trained.
-      keeps: for each of the statistics the fraction of the variable that an update keeps.
+      keeps: for each of the statistics the fraction of the variable that an update keeps, or None; see `move`.
       optimizer: the optimizer that computed the gradients and will apply them.
     """
     k: int
@@ -109,8 +109,8 @@ class UpdateMode:
         """Builds the towers and their updates.
 
         A tower may add (variable, value, keep) triples to the collection MOVING_STATISTICS, such as those of batch
-        normalisation. The values are averaged over the towers like gradients, and the update makes each variable
-        keep * variable + (1 - keep) * value.
+        normalisation. The values are averaged over the towers like gradients, and the update moves each variable as
+        `move` says.
 
         Args:
           tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
@@ -217,7 +217,8 @@ def move(statistics: Iterable[tuple]) -> list:
     """Builds the moves of variables that are not trained; those of the same variable are made in the order given.
 
     Args:
-      statistics: (variable, value, keep) triples; each makes the variable keep * variable + (1 - keep) * value.
+      statistics: (variable, value, keep) triples; each makes the variable keep * variable + (1 - keep) * value. Where
+        `keep` is None, the value is added.
 
     Returns:
       An operation for each variable.
@@ -226,5 +227,15 @@ def move(statistics: Iterable[tuple]) -> list:
     for variable, value, keep in statistics:
         # The variable is read at the time of the change: a change computed from an older value would overshoot.
         with tf.control_dependencies([moved[variable.name]] if variable.name in moved else []):
-            moved[variable.name] = variable.assign_add((1 - keep) * (value - variable.read_value()))
+            moved[variable.name] = _moved(variable, value, keep)
     return list(moved.values())
+
+
+def _moved(variable, value, keep):
+    if keep == 0:
+        return variable.assign(value)
+    if keep is not None:
+        return variable.assign_add((1 - keep) * (value - variable.read_value()))
+    if variable.dtype.is_integer:
+        value = tf.round(value)
+    return variable.assign_add(tf.cast(value, variable.dtype.base_dtype))

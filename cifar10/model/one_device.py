@@ -1,0 +1,220 @@
+"""A network function as people write it for one device, in terms that several towers share.
+
+Besides logits, a network of TensorFlow 1 leaves the penalties of its regularizers in one collection, the assignments
+that follow a step in another, and makes variables by `tf.Variable`. Here penalties become losses of the tower,
+assignments become moving statistics, which the update averages over the towers, and each variable comes from
+`tf.get_variable`, by which towers share it.
+"""
+import contextlib
+import contextvars
+import functools
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import with_inputs
+from cifar10.base.own_code import BrokenRule, place, place_of
+from cifar10.model.layers import add_moving_change, add_moving_statistic
+
+_ASSIGNMENTS = 'assign', 'assign_add', 'assign_sub'
+# The graph collection of what variables would be after assignments that nothing waits for.
+IN_VAIN = 'assigned_in_vain'
+# Types of operations that change a variable.
+WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
+_WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
+_REMEDY = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
+_SUMS = 'AddN', 'AddV2', 'Identity'  # types of operations; the sum of one tensor is an Identity
+
+
+_current = contextvars.ContextVar('_current', default=None)  # the OneDevice whose function is running in this thread
+
+
+def _assign(variable, method, *args, **options):
+    """Stands in for an assignment to a variable, for as long as a function is running."""
+    call = _current.get()
+    if call is None or tf.get_default_graph() is not call.graph:  # nothing is handed out of a branch of a tf.cond
+        return getattr(type(variable), method)(variable, *args, **options)
+    return call.assign(variable, method, *args, **options)
+
+
+class OneDevice:
+    """A call of a network function that was written for one device.
+
+    Attributes:
+      graph: that the function builds.
+    """
+
+    def __init__(self):
+        self.graph = tf.get_default_graph()
+        self._scope = self.graph.get_name_scope()
+        self._variables = {}  # by their names; those that this call has got
+        self._unshared = set()  # names of those that `tf.Variable` has made
+        self._is_getting = False
+        self._assigned = []  # (variable, value, whether it is a change, the variable's value after it)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Context in which the function is called."""
+        # Resource variables, also where a file has asked for others.
+        with tf.variable_scope(tf.get_variable_scope(), use_resource=True, custom_getter=self._get,
+                               auxiliary_name_scope=False) as self._root, tf.variable_creator_scope(self._create):
+            token = _current.set(self)
+            try:
+                yield
+            finally:
+                _current.reset(token)
+
+    def _get(self, getter, name, *args, regularizer=None, **options):
+        """Returns what `tf.get_variable` does; in each tower its regularizer counts, not only where it is made."""
+        if self._scope:  # an average of a tensor is named after it
+            name = name.replace(f'{self._scope}/', '')
+        if name in self._unshared:
+            raise BrokenRule(f'it makes the variable {name} by tf.Variable and by tf.get_variable; give it another '
+                             'name in one of them')
+        # A strategy of tf.distribute reduces no variable by itself: the update does.
+        options.update(synchronization=tf.VariableSynchronization.AUTO, aggregation=tf.VariableAggregation.NONE)
+        self._is_getting = True
+        try:
+            variable = getter(name, *args, **options)
+        finally:
+            self._is_getting = False
+        if name not in self._variables:
+            self._variables[name] = variable
+            for method in _ASSIGNMENTS:
+                setattr(variable, method, functools.partial(_assign, variable, method))
+            if regularizer:
+                with tf.name_scope(f'{name}/Regularizer'):
+                    penalty = regularizer(variable)
+                if penalty is not None:
+                    tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
+        return variable
+
+    def _create(self, next_creator, initial_value=None, trainable=None, collections=None, dtype=None, name=None,
+                constraint=None, **options):
+        """Makes a variable; one that `tf.Variable` would make comes from `tf.get_variable`, by the name it would have.
+
+        So all towers have the same one.
+        """
+        if self._is_getting:
+            return next_creator(initial_value=initial_value, trainable=trainable, collections=collections, dtype=dtype,
+                                name=name, constraint=constraint, **options)
+        scope = self.graph.get_name_scope().removeprefix(self._scope).strip('/')
+        name = first = '/'.join(filter(None, [scope, name or 'Variable']))
+        number = 0
+        while name in self._variables:
+            number += 1
+            name = f'{first}_{number}'
+        value = initial_value() if callable(initial_value) else initial_value
+        with tf.variable_scope(self._root, auxiliary_name_scope=False):
+            variable = tf.get_variable(name, initializer=tf.convert_to_tensor(value, dtype), constraint=constraint,
+                                       trainable=trainable is not False, collections=collections)
+        self._unshared.add(name)
+        return variable
+
+    def assign(self, variable: tf.Variable, method: str, value: Any = None, use_locking: bool | None = None,
+               name: str | None = None, read_value: bool = True, delta: Any = None) -> tf.Tensor | tf.Operation:
+        """Notes an assignment, which the update will make once all towers have computed theirs.
+
+        Args:
+          variable: to which the function assigns.
+          method: 'assign', 'assign_add' or 'assign_sub'; the others are its arguments.
+
+        Returns:
+          What the method does: the variable's value after it.
+        """
+        value = delta if value is None else value
+        if variable.trainable or variable.dtype.base_dtype == tf.bool:
+            frames = [(frame.filename, frame.lineno) for frame in traceback.extract_stack()]
+            raise BrokenRule(f'it assigns to the variable {variable.op.name}, which is '
+                             f"{'trained' if variable.trainable else 'no number'}{place(frames)}; leave the "
+                             'assignment out, or make the variable a number with trainable=False')
+        with tf.name_scope(name or method):
+            value = tf.convert_to_tensor(value, variable.dtype.base_dtype)
+            if method == 'assign_sub':
+                value = -value
+            after = tf.identity(value if method == 'assign' else variable.read_value() + value, name='assigned')
+            is_change = method != 'assign'
+            if not is_change and value.dtype != tf.float32:
+                value, is_change = value - variable.read_value(), True
+        self._assigned.append((variable, value, is_change, after))
+        return after if read_value else after.op
+
+    def collect(self, logits: tf.Tensor, training: bool) -> None:
+        """Adds penalties to the collection LOSSES and assignments to the moving statistics, if they count.
+
+        A penalty counts once, whether or not the function has added it to a loss. An assignment does if it is in the
+        collection UPDATE_OPS, or the logits or a loss wait for it. Where the function is not called for training, none
+        does.
+
+        Raises:
+          BrokenRule: UPDATE_OPS has something else.
+        """
+        updates, penalties = (_taken(key) for key in (tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.REGULARIZATION_LOSSES))
+        if not training:
+            return
+        losses = [loss for loss in tf.get_collection_ref(tf.GraphKeys.LOSSES) if isinstance(loss, tf.Tensor)]
+        # `tf.losses.get_total_loss` is the sum of the others.
+        added = {tensor.op for loss in losses if loss.op.type in _SUMS for tensor in loss.op.inputs}
+        _take_out(tf.GraphKeys.LOSSES, [loss for loss in losses if loss.op in added])
+        used = with_inputs([logits.op, *[loss.op for loss in losses if loss.op not in added]])
+        unused = [penalty for penalty in penalties if penalty.op not in used]
+        if unused:
+            tf.add_to_collection(tf.GraphKeys.LOSSES, tf.add_n(unused, name='regularization_loss'))
+        of_updates = [with_inputs([_op(update)]) for update in updates]
+        self._refuse_writes(used.union(*of_updates))
+        assigned = {after.op for *_, after in self._assigned}
+        for update, needed in zip(updates, of_updates):
+            if not needed & assigned:
+                raise BrokenRule(f'it adds {self._relative(update)} to the collection UPDATE_OPS'
+                                 f'{place_of(_op(update).name)}, which is not {_WAYS}; {_REMEDY}')
+        for variable, value, is_change, after in self._assigned:
+            if after.op in used:
+                self._refuse_reads(variable, after)
+            elif not any(after.op in needed for needed in of_updates):
+                tf.add_to_collection(IN_VAIN, after)
+                continue
+            if is_change:
+                add_moving_change(variable, value)
+            else:
+                add_moving_statistic(variable, value, keep=0)
+
+    def _relative(self, operation):
+        return operation.name.split(':')[0].removeprefix(f'{self._scope}/')
+
+    def _refuse_writes(self, operations):
+        """Raises a BrokenRule if an operation of the function changes a variable by itself."""
+        for operation in operations:
+            if WRITES.fullmatch(operation.type) and operation.name.startswith(self._scope):
+                # There the strategy assigns for tf.train.ExponentialMovingAverage and slim.batch_norm.
+                remedy = 'use --variable_update=replicated' if tf.distribute.has_strategy() else _REMEDY
+                raise BrokenRule(f'its operation {self._relative(operation)} changes a variable'
+                                 f'{place_of(operation.name)}, but not by {_WAYS}, so each update mode would run it a '
+                                 f'different number of times; {remedy}')
+
+    def _refuse_reads(self, variable, after):
+        """Raises a BrokenRule if a variable is read once it is assigned: it has another value only after the step."""
+        for operation in self.graph.get_operations():
+            if operation.type == 'ReadVariableOp' and operation.inputs[0].op.name == variable.op.name and (
+                    after.op in with_inputs([operation])):
+                raise BrokenRule(f'it reads the variable {variable.op.name} after it has assigned to it'
+                                 f'{place_of(operation.name)}, but the update assigns, after all towers; use what the '
+                                 'assignment returns')
+
+
+def _op(update):
+    return update if isinstance(update, tf.Operation) else update.op
+
+
+def _taken(key):
+    """Empties a collection; returns what was in it."""
+    entries = tf.get_collection(key)
+    tf.get_collection_ref(key).clear()
+    return entries
+
+
+def _take_out(key, entries):
+    kept = tf.get_collection_ref(key)
+    kept[:] = [entry for entry in kept if not any(entry is each for each in entries)]
