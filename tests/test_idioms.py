@@ -141,8 +141,8 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
 # What the losses of a network are where it has summed them up itself; others have all that it has collected.
 ONE_DEVICE = {**dict.fromkeys([
     'over_trainable_variables', 'tf_losses', 'regularizer', 'regularizer_of_a_scope',
-    'regularizer_of_a_shared_variable', 'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
-    'counter_that_is_set', 'variables_by_hand'], tf.losses.get_total_loss),
+    'regularizer_of_a_shared_variable', 'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place',
+    'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand'], tf.losses.get_total_loss),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
     'total_loss': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)[1:])}
 
