@@ -18,15 +18,15 @@ def local(*arguments, **options):
 
 def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure(tmp_path):
     # The ps fails last, because its failure ends the others.
-    script = ('import os, sys, time; folder, *flags = sys.argv[1:]; print(*flags[:2], flush=True)\n'
+    script = ('import os, sys, time; folder, own, *flags = sys.argv[1:]; print(own, *flags[:2], flush=True)\n'
               'if "--job_name=ps" not in flags: sys.exit(os.mkdir(folder + "/" + flags[1]))\n'
               'while len(os.listdir(folder)) < 2: time.sleep(0.01)\n'
               'sys.exit(7)')
-    result = local('--workers=2', '--ps=1', '--', sys.executable, '-c', script, str(tmp_path))
+    result = local('--workers=2', '--ps=1', '--', sys.executable, '-c', script, str(tmp_path), '--no-a-b')
     assert result.returncode == 7, result.stderr
     assert sorted(result.stdout.splitlines()) == [
-        'ps 0     | --job_name=ps --task_index=0', 'worker 0 | --job_name=worker --task_index=0',
-        'worker 1 | --job_name=worker --task_index=1']
+        'ps 0     | --no-a-b --job_name=ps --task_index=0', 'worker 0 | --no-a-b --job_name=worker --task_index=0',
+        'worker 1 | --no-a-b --job_name=worker --task_index=1']
 
 
 def test_the_local_cluster_ends_the_others_when_one_fails():

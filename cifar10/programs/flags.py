@@ -65,7 +65,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):
         arguments = sys.argv[1:] if args is None else args
-        return super().parse_known_args([_with_underscores(argument) for argument in arguments], namespace)
+        end = arguments.index('--') if '--' in arguments else len(arguments)  # of the flags; a command follows
+        return super().parse_known_args([*map(_with_underscores, arguments[:end]), *arguments[end:]], namespace)
 
     def parse_args(self, args=None, namespace=None):
         if '_ARGCOMPLETE' in os.environ:  # a shell asks what could come next on a command line

@@ -27,7 +27,6 @@ from cifar10.programs import flags, program
 _TICK_SECS = 0.1  # between two looks at the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
 _REPEAT = 10  # ticks between two signals: two at once may arrive as one
-_FIRST_DELAY_SECS = 1  # before a task starts again
 _PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
 
 
@@ -68,8 +67,8 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
 
     Args:
       tasks: the command lines, as `commands` returns them.
-      restarts: how often each is started again after it ended with the status of a TemporaryError, each time after
-        twice the delay.
+      restarts: how often each is started again after it ended with the status of a TemporaryError: after a second,
+        then each time after twice the delay.
     """
     local = _Tasks(tasks, restarts)
     for number in signals.termination_signals():
@@ -97,8 +96,8 @@ class _Tasks:
         self._processes = {}
         self._relays = []
         self._due = dict.fromkeys(commands, 0.0)  # the moments at which tasks start
-        self._delay = dict.fromkeys(commands, _FIRST_DELAY_SECS)
-        self._restarts_left = dict.fromkeys(commands, restarts)
+        self._allowed = restarts
+        self._restarts = dict.fromkeys(commands, 0)  # so far
         self._is_ending = False  # after a failure or a signal nothing is started
         self._failing = 0  # ticks since the first failure
         self._unread = threading.Event()  # set once nobody reads our output any more
@@ -107,11 +106,10 @@ class _Tasks:
         """Looks at the tasks, decides what they need, and does that; returns whether there is another tick to come."""
         statuses = {name: process.poll() for name, process in self._processes.items() if name not in self._due}
         again = [name for name, status in statuses.items() if status == TemporaryError.status
-                 and self._restarts_left[name] and not self._is_ending]
+                 and self._restarts[name] < self._allowed and not self._is_ending]
         failures = {name: status for name, status in statuses.items() if status and name not in again}
         goes_on = bool(again or self._due) or None in statuses.values()
-        is_failing = bool(failures) or self._unread.is_set()
-        if is_failing:
+        if failures or self._unread.is_set():
             self.status = self.status or next(iter(failures.values()), program.UNREAD)
             if goes_on:
                 self._end(failures)
@@ -136,8 +134,7 @@ class _Tasks:
 
     def _send(self, number):
         for process in self._processes.values():
-            if process.poll() is None:
-                process.send_signal(number)
+            process.send_signal(number)  # unless it has ended
 
     def _start(self, again):
         """Starts the tasks that are due, and says when those start that run again."""
@@ -151,11 +148,11 @@ class _Tasks:
             relay.start()
             self._relays.append(relay)
         for name in again:
-            self._restarts_left[name] -= 1
-            self._due[name] = time.monotonic() + self._delay[name]
-            self._write(name, f'ended with status {TemporaryError.status}; starts again in {self._delay[name]} s '
-                        f'(restarts left: {self._restarts_left[name]})')
-            self._delay[name] *= 2
+            delay = 2 ** self._restarts[name]
+            self._restarts[name] += 1
+            self._due[name] = time.monotonic() + delay
+            self._write(name, f'ended with status {TemporaryError.status}; starts again in {delay} s '
+                        f'(restarts left: {self._allowed - self._restarts[name]})')
 
     def join(self):
         """Waits until all that the tasks have written is written."""
@@ -176,12 +173,6 @@ class _Tasks:
 
 def main() -> int:
     """Reads the flags and runs the cluster."""
-    arguments = sys.argv[1:]
-    command = []
-    if '--' in arguments:
-        separator = arguments.index('--')
-        command = arguments[separator + 1:]
-        arguments = arguments[:separator]
     parser = flags.Parser(__doc__, usage='%(prog)s [--workers=N] [--ps=N] [--restarts=N] -- COMMAND')
     parser.add_argument('--workers', type=flags.at_least(1), default=2, metavar='N',
                         help='number of workers (default: %(default)s)')
@@ -190,16 +181,16 @@ def main() -> int:
     parser.add_argument('--restarts', type=flags.at_least(0), default=0, metavar='N',
                         help=f'how often to restart a task that ends with status {TemporaryError.status}, because it '
                              'was stuck or has lost another (default: %(default)s)')
-    parser.add_argument('before', nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.before or not command:
+    parser.add_argument('command', nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    separator, *command = options.command or ['--']
+    if separator != '--' or not command:
         raise UsageError('there is no command; put -- before it, as in: -- cifar10-train --num_gpus=1')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
             status = run_tasks(commands(command, addresses, options.workers), options.restarts)
     except (FileNotFoundError, PermissionError) as error:
-        is_script = command[0].endswith('.py') and os.path.isfile(command[0])
-        remedy = f'; give: -- python {command[0]}' if is_script else ''
+        remedy = f'; give: -- python {command[0]}' if command[0].endswith('.py') else ''
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}{remedy}') from error
     return status
 
