@@ -23,7 +23,6 @@ from cifar10.base.activity import doing
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 
-RANDOM = '[a-z0-9_]{8}'  # a regular expression for the random characters of a private name
 _CHUNK = 1 << 20  # bytes that are read at a time
 _RETRY_SECS = 0.05  # between two attempts to take a lock
 
@@ -161,9 +160,9 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
     raise UsageError(f'{path} is a link, or no regular file, so it is not opened; remove it')
 
 
-def is_private(name: str, final_name: str) -> bool:
-    """Returns whether `name` is a private name of what will be called `final_name`."""
-    return bool(re.fullmatch(rf'\.{re.escape(final_name)}\.{RANDOM}', name))
+def private_names(names: str) -> str:
+    """Returns a regular expression for the private names of what will be called by names that match another one."""
+    return rf'\.(?:{names})\.[a-z0-9_]{{8}}'
 
 
 class Held(Exception):
@@ -259,31 +258,38 @@ def making(path: str) -> Iterator[None]:
     The private files that killed processes left of it are removed. On a file system without locks, it neither
     waits nor removes anything.
     """
-    folder, name = os.path.split(os.path.abspath(path))
-    path_of_lock = os.path.join(folder, f'.{name}.lock')
-    with locked(path_of_lock, waiting=f'another process that makes {path}') as lock:
+    lock_path = _lock_path(path)
+    with locked(lock_path, waiting=f'another process that makes {path}') as lock:
         try:
-            if not lock.missing:
-                for entry in os.listdir(folder):
-                    if is_private(entry, name):
-                        left = os.path.join(folder, entry)
-                        if os.path.isdir(left) and not os.path.islink(left):
-                            shutil.rmtree(left)
-                        else:
-                            os.remove(left)
+            for left in [] if lock.missing else _private_paths(path):
+                if os.path.isdir(left) and not os.path.islink(left):
+                    shutil.rmtree(left)
+                else:
+                    os.remove(left)
             yield
         finally:
             with contextlib.suppress(OSError):
-                os.remove(path_of_lock)
+                os.remove(lock_path)
 
 
 def remove_leftovers(path: str) -> None:
     """Removes what killed processes left while they made a file or folder that exists now, if this user may."""
-    folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError):
-        if any(entry == f'.{name}.lock' or is_private(entry, name) for entry in os.listdir(folder)):
+        if os.path.lexists(_lock_path(path)) or _private_paths(path):
             with making(path):
                 pass
+
+
+def _lock_path(path):
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f'.{name}.lock')
+
+
+def _private_paths(path):
+    """Returns the paths of the private files and folders that are there of what will be called `path`."""
+    folder, name = os.path.split(os.path.abspath(path))
+    pattern = private_names(re.escape(name))
+    return [os.path.join(folder, entry) for entry in os.listdir(folder) if re.fullmatch(pattern, entry)]
 
 
 def shortage(path: str, flag: str, size: int, what: str) -> str | None:

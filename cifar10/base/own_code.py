@@ -6,7 +6,6 @@ begin as scripts of TensorFlow 1 do.
 import contextlib
 import contextvars
 import functools
-import hashlib
 import importlib.util
 import inspect
 import os
@@ -20,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import tf1_libraries
+from cifar10.base import files, tf1_libraries
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 
@@ -226,11 +225,9 @@ def _set_old_shapes(wanted):
 
 def hash_of(path: str) -> str | None:
     """Returns the SHA-256 of a file in hexadecimal, or None if it cannot be read."""
-    try:
-        with open(path, 'rb') as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        return files.sha256(path)
+    return None
 
 
 def is_executed(path: str) -> bool:

@@ -31,7 +31,7 @@ _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
 _OF_CHECKPOINT = rf'{re.escape(CHECKPOINT)}(-\d+)?({_PART}|-\d{{5}}-of-\d{{5}})?'
 _TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
 _REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
-_PRIVATE = rf'\.(?:{_REPLACED}|{re.escape(FIGURES)}|{re.escape(STACKS)})\.{files.RANDOM}'
+_PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(FIGURES)}|{re.escape(STACKS)}')
 _UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|{_PRIVATE}'
 _EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
 

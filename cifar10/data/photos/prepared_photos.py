@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.errors import UsageError
-from cifar10.base.files import RANDOM, locked, named, new_file, sha256
+from cifar10.base.files import locked, named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph
@@ -98,7 +98,7 @@ def alone_in(folder: str) -> Iterator[None]:
     with locked(os.path.join(folder, '.lock'), waiting=f'another process that prepares photos in {folder}') as lock:
         if not lock.missing:
             for name in os.listdir(folder):
-                if re.fullmatch(rf'\..*\.bmp\.{RANDOM}', name):
+                if re.fullmatch(private_names(r'.*\.bmp'), name):
                     os.remove(os.path.join(folder, name))
         yield
 
