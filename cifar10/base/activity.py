@@ -19,16 +19,7 @@ class Doing(NamedTuple):
     silent: Callable[[], str] | None
 
 
-class Clock:
-    """Counts the time in which this process ran, as far as a watch counts it.
-
-    Attributes:
-      seconds: so far.
-    """
-    seconds = 0.0
-
-
-clock = Clock()
+seconds_run = 0.0  # by this process, as the watch counts them
 _threads = {}  # by their identifiers
 
 
@@ -37,12 +28,12 @@ class Thread:
 
     Attributes:
       doing: a list of `Doing`s, each within the one before. Read it before `since`.
-      since: what `clock` showed when the thread last came further.
+      since: what `seconds_run` was when the thread last came further.
     """
 
     def __init__(self):
         self.doing = []
-        self.since = clock.seconds
+        self.since = seconds_run
 
 
 def threads() -> Sequence[Thread]:
@@ -54,7 +45,7 @@ def moved() -> None:
     """Notes that something has come further: this thread; or, if it says of itself nothing, those that wait for it."""
     own = _threads.get(threading.get_ident())
     for thread in [own] if own else threads():
-        thread.since = clock.seconds
+        thread.since = seconds_run
 
 
 @contextlib.contextmanager

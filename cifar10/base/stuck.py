@@ -50,7 +50,7 @@ class StuckWatch:
         while not self._stop.wait(tick):
             now = time.monotonic()
             # After a longer pause this thread was stopped with all others: by a signal, or with the machine.
-            activity.clock.seconds += 0 if _is_debugged() else min(now - last, 2 * tick)
+            activity.seconds_run += 0 if _is_debugged() else min(now - last, 2 * tick)
             last = now
             for thread in activity.threads():
                 self._look_at(thread)
@@ -61,7 +61,7 @@ class StuckWatch:
         since = thread.since
         if not levels:
             return
-        idle, limit = activity.clock.seconds - since, self._limit * levels[-1].patience
+        idle, limit = activity.seconds_run - since, self._limit * levels[-1].patience
         if (before := self._warned.get(thread, since)) != since:
             del self._warned[thread]
             _say(Line('moving', f'again after {since - before:.0f} s'))
