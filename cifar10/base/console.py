@@ -103,27 +103,13 @@ class Output:
 
     def say(self, line: Line) -> None:
         """Says a line, above a progress bar if there is one."""
-        with _WRITING():
-            self._say(line)
-
-    def _say(self, line):
         if line.is_note:
             self.notes.append(line)
-            if self._callback is None:
-                _call(_warn, str(line))
-        if not self.is_stdout:
-            _call(self._callback, line)
-            return
-        try:
-            if shows_bars():
-                from tqdm import tqdm
-                tqdm.write(line, file=sys.stdout)
-            else:
-                print(line)
-            sys.stdout.flush()
-        except OSError as error:
-            error.filename = STDOUT
-            raise
+        with _WRITING():
+            if self.is_stdout:
+                _print(line)
+            elif self._callback or line.is_note:
+                _call(self._callback or _warn, line)
 
     def record(self, record: dict) -> None:
         """Passes a record on. Call it without holding a lock: the receiver may raise anything, and take its time."""
@@ -132,6 +118,19 @@ class Output:
 
 
 Output.current = Output()
+
+
+def _print(line):
+    try:
+        if shows_bars():
+            from tqdm import tqdm
+            tqdm.write(line, file=sys.stdout)
+        else:
+            print(line)
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 def _call(callback, argument):
