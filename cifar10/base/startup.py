@@ -41,9 +41,8 @@ def start_tensorflow(verbose: bool = False) -> None:
     Args:
       verbose: whether to keep TensorFlow's own log lines, which `--log_device_placement` needs.
     """
-    tf = _imported(verbose)
+    tf, _ = _started(verbose)
     tf.disable_eager_execution()
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
 
 
 @contextlib.contextmanager
@@ -55,9 +54,7 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     Args:
       verbose: as for `start_tensorflow`.
     """
-    tf = _imported(verbose)
-    level = tf.get_logger().level
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+    tf, level = _started(verbose)
     try:
         with tf.Graph().as_default():
             yield
@@ -69,8 +66,8 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
         tf.get_logger().setLevel(level)
 
 
-def _imported(verbose):
-    """Returns `tensorflow.compat.v1`, imported and started without its log lines unless `verbose`."""
+def _started(verbose):
+    """Starts TensorFlow, quietly unless `verbose`; returns the module, and the level of its log lines before that."""
     global _process
     if _process not in (None, os.getpid()):
         raise UsageError('this process was made by a fork of one in which TensorFlow has started, whose threads it '
@@ -91,7 +88,9 @@ def _imported(verbose):
         with cpu_session() as session:
             session.run(tf.no_op())
     _process = os.getpid()
-    return tf
+    level = tf.get_logger().level
+    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+    return tf, level
 
 
 @contextlib.contextmanager
