@@ -34,7 +34,8 @@ class Termination:
     Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon
     as the interpreter runs Python code again; the second one does not wait for that.
 
-    To be made in the main thread. As a context, it gives the signals back to those who handled them before.
+    To be made in the main thread. As a context, it gives the signals back to those who handled them before; a program
+    need not use it as one, because it ends.
 
     Attributes:
       requested: the name of the first signal after `defer()`, for the training loop; None until it arrives.
@@ -45,7 +46,7 @@ class Termination:
 
     def __init__(self):
         self.requested = None
-        self._deferred = False
+        self._until = None  # when the process ends after a signal; None: at once
         self._interrupt_pending = False  # a signal arrived before defer(), and its handler may not have run yet
         # Python runs signal handlers between two of its own instructions, so not during a long step. A thread
         # learns of a signal at once, from the byte that the interpreter writes to this socket.
@@ -58,18 +59,14 @@ class Termination:
         self._handlers_before = {number: signal.signal(number, self._handle) for number in termination_signals()}
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def close(self) -> None:
-        """Gives the signals back to those who handled them before. A program need not: it ends."""
-        for number, handler in self._handlers_before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.set_wakeup_fd(self._wakeup_before)
-        self._sender.close()  # which ends the thread
-
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self.close()
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._sender.close()  # which ends the thread
 
     def defer(self, until: str = 'after this step') -> None:
         """From now on, the first signal only sets `requested` and prints when the process will end.
@@ -78,11 +75,10 @@ class Termination:
           until: when that is, for the printed line.
         """
         self._until = until
-        self._deferred = True
 
     def _handle(self, number, frame):
         del frame
-        if not self._deferred:
+        if self._until is None:
             Termination.interrupted = number
             raise KeyboardInterrupt
 
@@ -94,9 +90,9 @@ class Termination:
             number, = received
             if number not in self._handlers_before:
                 continue  # of another handler
-            if self.requested or (self._interrupt_pending and not self._deferred):
+            if self.requested or (self._interrupt_pending and self._until is None):
                 os._exit(128 + number)
-            if not self._deferred:
+            if self._until is None:
                 # The handler raises KeyboardInterrupt once TensorFlow returns control to the interpreter.
                 self._interrupt_pending = True
                 continue
