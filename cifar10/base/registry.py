@@ -3,7 +3,7 @@
 An entry is 'module:object'. The module is imported when the entry is used, so `--help` and a mistyped flag
 are answered without TensorFlow.
 """
-import importlib
+import pkgutil
 import re
 from typing import Any, NamedTuple
 
@@ -60,17 +60,12 @@ class Registry(dict):
           KeyError: the name is neither registered nor of the form of a user's own.
         """
         if self.is_own(name):
-            return _imported(self._own.load)(name)
-        return _imported(self[name])
+            return pkgutil.resolve_name(self._own.load)(name)
+        return pkgutil.resolve_name(self[name])
 
     def check(self, name: str, *arguments: Any) -> list[str] | None:
         """Returns what `Own.check` returns for the user's own object of this name; None for a registered name."""
-        return _imported(self._own.check)(name, *arguments) if self.is_own(name) else None
-
-
-def _imported(entry):
-    module, _, attribute = entry.partition(':')
-    return getattr(importlib.import_module(module), attribute)
+        return pkgutil.resolve_name(self._own.check)(name, *arguments) if self.is_own(name) else None
 
 
 _FUNCTION, _IN_A_FILE = 'FILE.py:FUNCTION', r'.*\.py:\w+'
