@@ -4,6 +4,7 @@
     cifar10-train --preset=fast --train_dir=/tmp/fast
     cifar10-train --preset=photos --dataset=PHOTOS/
 """
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -78,26 +79,18 @@ def _started(given, what):
 
 def _check_as_json(given):
     """Prints the lines of a check as JSON: the texts in lists, by their words."""
-    said, problem = [], None
+    texts, problem = collections.defaultdict(list), None
     with program.stdout_for_json(True) as output:
         try:
-            with console.Output(said.append).used():
+            with console.Output(lambda line: texts[line.word].append(line.text)).used():
                 _check(given)
         except UsageError as error:
             problem = error
-        output.write(_as_json(said, problem))
+            if 'problem' not in texts:  # a setting is wrong, so nothing was checked
+                texts['problem'].append(str(error))
+        output.write(json.dumps(dict(ready=problem is None, lines=texts)) + '\n')
     if problem:
         raise problem
-
-
-def _as_json(said, problem):
-    """Returns the lines of a check, and the UsageError that ended it or None, as a line of JSON."""
-    found = {}
-    for line in said:
-        found.setdefault(line.word, []).append(line.text)
-    if problem and 'problem' not in found:  # a setting is wrong, so nothing was checked
-        found['problem'] = [str(problem)]
-    return json.dumps(dict(ready=problem is None, lines=found)) + '\n'
 
 
 run = functools.partial(program.run, main)
