@@ -100,5 +100,3 @@ def keep_order_of_sums(config: tf.ConfigProto) -> None:
     without such a sum stays what it was.
     """
     config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.MANUAL
-
-
