@@ -45,6 +45,9 @@ class Termination:
     interrupted = None
 
     def __init__(self):
+        if threading.current_thread() is not threading.main_thread():
+            raise UsageError('Termination() works in the main thread only, which gets the signals; make it there, or '
+                             'leave termination out')
         self.requested = None
         self._until = None  # when the process ends after a signal; None: at once
         self._interrupt_pending = False  # a signal arrived before defer(), and its handler may not have run yet
@@ -52,9 +55,6 @@ class Termination:
         # learns of a signal at once, from the byte that the interpreter writes to this socket.
         self._receiver, self._sender = socket.socketpair()
         self._sender.setblocking(False)
-        if threading.current_thread() is not threading.main_thread():
-            raise UsageError('Termination() works in the main thread only, which gets the signals; make it there, or '
-                             'leave termination out')
         self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         self._handlers_before = {number: signal.signal(number, self._handle) for number in termination_signals()}
         threading.Thread(target=self._watch, daemon=True).start()
