@@ -188,11 +188,10 @@ def main() -> int:
         raise UsageError('there is no command; put -- before it, as in: -- cifar10-train --num_gpus=1')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
-            status = run_tasks(commands(command, addresses, options.workers), options.restarts)
+            return run_tasks(commands(command, addresses, options.workers), options.restarts)
     except (FileNotFoundError, PermissionError) as error:
         remedy = f'; give: -- python {command[0]}' if command[0].endswith('.py') else ''
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}{remedy}') from error
-    return status
 
 
 run = functools.partial(program.run, main)
