@@ -1,4 +1,5 @@
 """Loss, learning rates, optimizers and moving averages against plain NumPy, one by one and in the steps of a run."""
+import functools
 
 import numpy as np
 import pytest
@@ -31,7 +32,8 @@ def test_cross_entropy_and_accuracy_equal_numpys(smoothing):
     logits, labels = rng.normal(0, 2, size=(40, 7)), rng.integers(0, 7, 40)
     labels[:30] = logits[:30].argmax(1)
     inputs = tf.constant(logits, tf.float32), tf.constant(labels, tf.int32)
-    scalars = classifier.add_loss(lambda *_: inputs[0], tf.zeros([40, 8, 8, 3]), inputs[1], smoothing=smoothing)
+    losses_of = functools.partial(classifier.cross_entropies, smoothing=smoothing)
+    scalars = classifier.add_loss(lambda *_: inputs[0], tf.zeros([40, 8, 8, 3]), inputs[1], losses=losses_of)
     with tf.Session() as session:
         each, actual, losses = session.run([classifier.cross_entropies(*inputs, smoothing), scalars,
                                             tf.get_collection(tf.GraphKeys.LOSSES)])

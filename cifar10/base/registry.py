@@ -95,6 +95,11 @@ OPTIMIZERS = Registry({
     'adamw': 'cifar10.model.optimizers:AdamW'},
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer', 'cifar10.model.own_optimizer:check'))
 
+# A function (logits float32 [n, classes], labels int32 [n]) -> the loss of each example, float32 [n].
+LOSSES = Registry({
+    'cross_entropy': 'cifar10.model.classifier:cross_entropies'},
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_loss:loss', 'cifar10.model.own_loss:check'))
+
 # A `model.schedule.Schedule`.
 SCHEDULES = Registry({
     'staircase': 'cifar10.model.schedule:Staircase',
@@ -117,7 +122,8 @@ DATASETS = Registry({
     'shapes': 'cifar10.data.shapes:SHAPES'}, Own('FOLDER/', r'.*/.*', 'cifar10.data.folders:dataset'))
 
 # What may be the user's own, by the names of the settings.
-OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS)
+OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, loss=LOSSES)
+CODE = 'network', 'optimizer', 'loss'  # those of them that are code
 
 # A `model.precision.Precision`.
 PRECISIONS = Registry({

@@ -32,21 +32,22 @@ def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType = tf.float32,
-             smoothing: float = 0.0) -> dict:
-    """Builds a network on a training batch and adds the mean cross entropy to the collection LOSSES.
+             losses: Callable = cross_entropies, name: str = 'cross_entropy') -> dict:
+    """Builds a network on a training batch and adds the mean loss of the examples to the collection LOSSES.
 
     Args:
       inference: the network's `inference`, with its options bound.
       images: float32 [n, height, width, 3].
       labels: int32 [n].
       dtype: the type that the network computes in.
-      smoothing: label smoothing, as in `cross_entropies`.
+      losses: function (logits, labels) -> the loss of each example, float32 [n].
+      name: of their mean.
 
     Returns:
-      Float32 scalars by name: 'cross_entropy' and 'accuracy', each the mean over the batch.
+      Float32 scalars by name: the loss and 'accuracy', each the mean over the batch.
     """
     logits = inference(tf.cast(images, dtype), True)
-    cross_entropy = tf.reduce_mean(cross_entropies(logits, labels, smoothing), name='cross_entropy')
-    tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
+    loss = tf.reduce_mean(losses(logits, labels), name=name)
+    tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
     accuracy = tf.reduce_mean(tf.cast(correct(logits, labels), tf.float32))
-    return dict(cross_entropy=cross_entropy, accuracy=accuracy)
+    return {name: loss, 'accuracy': accuracy}

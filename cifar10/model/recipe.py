@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
+from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.model import parts
 from cifar10.model.layers import freezing
 from cifar10.model.network_draws import at_position
@@ -175,6 +175,16 @@ class Recipe:
         with freezing(self._settings.freeze):
             return self._network.inference(images, training, **self._options, **learnt)
 
+    @property
+    def loss_name(self) -> str:
+        """The name of the mean of `losses`."""
+        return 'own_loss' if LOSSES.is_own(self._settings.loss) else self._settings.loss
+
+    def losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each example, float32 [n]; the arguments are as for `classifier.cross_entropies`."""
+        options = {} if LOSSES.is_own(self._settings.loss) else dict(smoothing=self._settings.label_smoothing)
+        return LOSSES.load(self._settings.loss)(logits, labels, **options)
+
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the learning rate and the auxiliary one: float32 scalars; the latter is None if there is none.
 
@@ -206,13 +216,15 @@ class Recipe:
     def __str__(self):
         settings = self._settings
         preset = PRESETS[settings.preset]
-        changes = [name for name, value in vars(settings).items() if name in preset and value != preset[name]]
+        changes = [name for name, value in vars(settings).items()
+                   if name in preset and value not in (None, preset[name])]
         name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
         widths = f' of {settings.widths}' if settings.widths else ''
         sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
         decay = f' with weight decay {settings.weight_decay:g}' if settings.weight_decay else ''
         clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
+        loss = f', loss {settings.loss}' if LOSSES.is_own(settings.loss) else ''
         smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
         frozen = f', frozen {settings.freeze}' if settings.freeze else ''
         return (f'{name}: network {settings.network}{widths}, {settings.optimizer}{decay}{clip}, '
-                f'augmentation {settings.augmentation}{sizes}{smoothing}{frozen}')
+                f'augmentation {settings.augmentation}{sizes}{loss}{smoothing}{frozen}')

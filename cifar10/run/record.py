@@ -29,8 +29,8 @@ class RunRecord(NamedTuple):
       classes: the names of the classes.
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
-      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own_code.sha256`
-        returns it; None for others.
+      network_sha256, optimizer_sha256, loss_sha256: of the files of the user's own network, optimizer and loss, as
+        `own_code.sha256` returns it; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
@@ -48,6 +48,7 @@ class RunRecord(NamedTuple):
     test_sha256: str | None = None
     network_sha256: Mapping[str, str] | None = None
     optimizer_sha256: Mapping[str, str] | None = None
+    loss_sha256: Mapping[str, str] | None = None
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
@@ -67,7 +68,8 @@ class RunRecord(NamedTuple):
         settings = facts.pop('settings', {})
         if not isinstance(settings, dict):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
-        missing = [name for name in cls._fields if name not in values and name != 'run_id'] + [
+        settings.setdefault('loss', 'cross_entropy')  # versions before 2.0 knew no other
+        missing = [name for name in cls._fields if name not in values and name not in ('run_id', 'loss_sha256')] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
             raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
@@ -122,7 +124,7 @@ class RunRecord(NamedTuple):
                              'were moved, give --dataset=NEW_FOLDER')
 
     def code_changes(self, **names: str) -> list[str]:
-        """Returns a warning for each own `network` or `optimizer` whose file has changed since the run last used it."""
+        """Returns a warning for each own `network`, `optimizer` or `loss` whose file has changed since its last use."""
         from cifar10.base import own_code  # which imports TensorFlow
         lines = []
         for flag, name in names.items():

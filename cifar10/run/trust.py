@@ -26,8 +26,8 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
     Args:
       record: of the run.
       path: the train_dir of the run.
-      given: what the user gives by the flags `dataset`, `network` and `optimizer`: new locations, or None. Code that is
-        given is executed; a line says that other code is.
+      given: what the user gives by the flags of `OWN`: new locations, or None. Code that is given is executed; a line
+        says that other code is.
 
     Raises:
       UsageError: the user gives something else than the run has, or others may have written its code.

@@ -24,19 +24,19 @@ PRESETS = {
     'classic': dict(
         network='classic', widths=None, batch_size=128, max_steps=1000000, epochs=None,
         optimizer='sgd', learning_rate=0.1, auxiliary_learning_rate=None, schedule='staircase',
-        warmup_epochs=0.0, clip_norm=0.0, augmentation='classic', sizes=None, label_smoothing=0.0,
+        warmup_epochs=0.0, clip_norm=0.0, augmentation='classic', sizes=None, loss='cross_entropy', label_smoothing=0.0,
         precision='fp32', moving_averages=True),
     # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/fast.md has the figures.
     'fast': dict(
         network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=2.75,
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
-        warmup_epochs=0.0, clip_norm=0.0, augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2,
-        precision='auto', moving_averages=False),
+        warmup_epochs=0.0, clip_norm=0.0, augmentation='shift', sizes='20:0.5,28', loss='cross_entropy',
+        label_smoothing=0.2, precision='auto', moving_averages=False),
     # For some hundred to some thousand photos; docs/photos.md has the figures.
     'photos': dict(
         network='fast', widths='32,64,128,256', batch_size=32, max_steps=None, epochs=30.0,
         optimizer='adamw', learning_rate=0.001, auxiliary_learning_rate=None, schedule='cosine',
-        warmup_epochs=1.0, clip_norm=1.0, augmentation='classic', sizes=None, label_smoothing=0.1,
+        warmup_epochs=1.0, clip_norm=1.0, augmentation='classic', sizes=None, loss='cross_entropy', label_smoothing=0.1,
         precision='auto', moving_averages=False, image_size=128, save_steps=200, eval_steps=200, keep_best=True)}
 
 # The default preset, with its name.

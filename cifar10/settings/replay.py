@@ -3,7 +3,7 @@ import dataclasses
 
 from cifar10.base.directories import TRAIN_DIR
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS
+from cifar10.base.registry import DATASETS, LOSSES, NETWORKS, OPTIMIZERS
 from cifar10.settings.definition import checked, fields, flag_of, setting
 from cifar10.settings.training import TOWER_DEVICES, step_range
 
@@ -32,6 +32,8 @@ class ReplaySettings:
     optimizer: str = setting(
         None, "new location of the run's own optimizer, if its file was moved (default: the run's)",
         choices=OPTIMIZERS)
+    loss: str = setting(
+        None, "new location of the run's own loss, if its file was moved (default: the run's)", choices=LOSSES)
 
 
 def replay_settings(**given: object) -> ReplaySettings:

@@ -14,6 +14,7 @@ from cifar10.base.registry import (
     AUGMENTATIONS,
     AUTO,
     DATASETS,
+    LOSSES,
     NETWORKS,
     OPTIMIZERS,
     PRECISIONS,
@@ -156,9 +157,11 @@ class RecipeSettings:
     sizes: str = setting(
         None, 'image sizes of the shift augmentation, each with its fraction of the run, such as 20:0.5,28',
         change=Change.NEVER, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
+    loss: str = setting(
+        None, 'loss of an example; FILE.py:FUNCTION is one of your own', choices=LOSSES, change=Change.NEVER)
     label_smoothing: float = setting(
         None, 'label smoothing: probability that is spread evenly over all classes', change=Change.REPORTED,
-        checks=[_below_1])
+        only_with=('loss', 'cross_entropy'), checks=[_below_1])
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
     freeze: str = setting(

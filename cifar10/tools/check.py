@@ -38,7 +38,7 @@ def check(settings: TrainSettings) -> None:
     checked.take(_cluster)
     passed = []
     if checked.cluster is None or checked.cluster.job == 'worker':
-        stages = start.check_network, start.check_optimizer, _devices, start.expect_data
+        stages = start.check_network, start.check_optimizer, start.check_loss, _devices, start.expect_data
         passed += [checked.take(stage) for stage in stages]
         if passed[-1]:
             checked.take(_space_for_data)

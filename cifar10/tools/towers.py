@@ -39,7 +39,7 @@ class Towers(NamedTuple):
     """The operations and tensors to look into a step with.
 
     Attributes:
-      fetches: for each tower a dict of tensors: 'loss'; 'predictions', int64 [n]; 'cross_entropies', float32 [n]; and
+      fetches: for each tower a dict of tensors: 'loss'; 'predictions', int64 [n]; 'losses', float32 [n]; and
         'gradients', of each trained variable by its name.
       fed: for each tower the tensors to feed with the images, labels and first position of its batch.
       batch: the Batch at the positions that `positions` is fed with.
@@ -79,18 +79,22 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Towers:
 
     def tower(k, scope):
         fed.append([tf.placeholder(tensor.dtype, tensor.shape) for tensor in (batch.images, batch.labels, first)])
-        logits = []
+        logits, losses = [], []
 
         def network(*arguments):
             logits.append(plan.recipe.inference(*arguments, **learnt))
             return logits[0]
+
+        def loss_of_each(*arguments):
+            losses.append(plan.recipe.losses(*arguments))
+            return losses[0]
         with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[k][2]):
             loss, _ = tower_loss(scope, lambda: classifier.add_loss(
-                network, *fed[k][:2], plan.precision.dtype, settings.recipe.label_smoothing))
+                network, *fed[k][:2], plan.precision.dtype, loss_of_each))
         pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
         return dict(
             loss=loss, predictions=tf.argmax(logits[0], 1),
-            cross_entropies=classifier.cross_entropies(logits[0], fed[k][1], settings.recipe.label_smoothing),
+            losses=losses[0],
             gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
 
     fetches = build_towers(plan.devices.tower_devices, tower)

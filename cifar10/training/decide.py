@@ -10,7 +10,7 @@ from typing import Any
 from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import AUTO, NETWORKS, OPTIMIZERS, PRECISIONS, UPDATE_MODES
+from cifar10.base.registry import AUTO, CODE, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
 from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
@@ -42,7 +42,7 @@ def remark(start: Start) -> list[str]:
         return []
     settings, record = start.plan.settings, start.record
     changes = record.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if record else {}
-    names = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer)
+    names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
     return [*_emulation_warning(settings.towers, start.devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_unused_devices(settings.towers, start.devices),
@@ -146,8 +146,7 @@ def record_of(plan: Plan) -> RunRecord:
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
         images_sha256=data.digest(), test_sha256=records.prepared(settings.data, records.TEST).digest(),
-        network_sha256=own_sha256(NETWORKS, settings.recipe.network),
-        optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
+        **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
         on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)),

@@ -125,7 +125,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-                network, images, labels, plan.precision.dtype, plan.settings.recipe.label_smoothing))
+                network, images, labels, plan.precision.dtype, recipe.losses, recipe.loss_name))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     # GATE_NONE leaves out the gradients of frozen weights, which GATE_OP would compute for nothing.

@@ -8,7 +8,7 @@ from typing import Any
 
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import OWN, TO_THE_END
+from cifar10.base.registry import CODE, OWN, TO_THE_END
 from cifar10.run import trust
 from cifar10.run.folder import look
 from cifar10.settings.definition import Of, checked, fields
@@ -46,7 +46,7 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     _refuse_steps(given, values, directory)
     taken = _taken(values, given)
     settings = train_settings(**{**taken, **given})
-    lines = [trust.check(flag, taken[flag], directory) for flag in ('network', 'optimizer')
+    lines = [trust.check(flag, taken[flag], directory) for flag in CODE
              if flag in taken and OWN[flag].is_own(taken[flag])]
     shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:

@@ -14,7 +14,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import shortage
-from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, UPDATE_MODES
+from cifar10.base.registry import DATASETS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.download import DownloadError
 from cifar10.data.records import Expected, Records
@@ -83,6 +83,11 @@ def check_optimizer(start: Start) -> list[str]:
                          '--variable_update=replicated, which takes the same steps, or --clip_norm=0')
     OPTIMIZERS.check(recipe.optimizer, averages_within)
     return []
+
+
+def check_loss(start: Start) -> list[str]:
+    """Checks that there is such a loss."""
+    return LOSSES.check(start.settings.recipe.loss) or []
 
 
 def choose_devices(start: Start) -> list[str]:
@@ -169,7 +174,7 @@ def find_images(start: Start) -> list[str]:
     return []
 
 
-BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory, find_images)
+BEFORE_DATA = (check_network, check_optimizer, check_loss, choose_devices, check_directory, find_images)
 
 
 def find_checkpoint(start: Start) -> list[str]:

@@ -38,7 +38,7 @@ class Look(NamedTuple):
       step: its number.
       losses: float32 [towers].
       figures: of its record in metrics.jsonl.
-      towers: for each a dict: 'loss'; 'cross_entropies', float32 [n], 'examples', int64 [n], 'labels' and
+      towers: for each a dict: 'loss'; 'losses', float32 [n], 'examples', int64 [n], 'labels' and
         'predictions', int [n], of the examples in its batch; and 'gradient', the norm of all its gradients together.
       gradient: the norm of the mean gradient of all variables.
       norms: {variable of the network: (its value before the step, its mean gradient, its change)}, as norms. A moving

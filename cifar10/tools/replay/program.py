@@ -31,7 +31,7 @@ def replay(settings: ReplaySettings) -> None:
     with failures.plain_errors():
         rerun = Rerun(
             folder, last, first, settings.from_, lead=lead, tower_device=settings.tower_device,
-            network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
+            network=settings.network, optimizer=settings.optimizer, loss=settings.loss, dataset=settings.dataset,
             data_dir=settings.data_dir)
         console.say_all(report.heading(rerun, wanted))
         verification = Verification(rerun)

@@ -57,7 +57,7 @@ def details(look: Look, classes: Sequence[str]) -> list[Line]:
          f" of {len(tower['labels'])}"] for k, (loss, tower) in enumerate(zip(look.losses, look.towers))])
     lines += _table('variable', ['', '|value|', '|gradient|', '|update|', '|update|/|value|'], [
         [name, *map(_number, norms), _number(_share(*norms))] for name, norms in look.norms.items()], left=1)
-    found = [(loss, k, i) for k, tower in enumerate(look.towers) for i, loss in enumerate(tower['cross_entropies'])]
+    found = [(loss, k, i) for k, tower in enumerate(look.towers) for i, loss in enumerate(tower['losses'])]
     rows = []
     for loss, k, i in sorted(found, key=lambda item: _badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
         tower = look.towers[k]
@@ -79,7 +79,7 @@ def not_finite_lines(looks: Sequence[Look], classes: Sequence[str]) -> list[Line
         return [Line('finite', f"all {'losses and gradients' if lines else 'losses, gradients and variables'}"), *lines,
                 *_jump(looks, 'jump')]
     for k in look.bad_losses:
-        places = np.flatnonzero(~np.isfinite(look.towers[k]['cross_entropies'])).tolist()
+        places = np.flatnonzero(~np.isfinite(look.towers[k]['losses'])).tolist()
         of = f', from {_examples(look.towers[k], places, classes)}' if places else ', but every cross entropy is finite'
         lines.append(Line('not finite', f'tower {k}: loss {look.losses[k]}{of}'))
     for k, bad in look.bad_gradients.items():

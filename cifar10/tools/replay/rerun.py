@@ -11,7 +11,7 @@ import numpy as np
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import UPDATE_MODES
+from cifar10.base.registry import CODE, UPDATE_MODES
 from cifar10.data import records
 from cifar10.parallel import gpus, session_config
 from cifar10.parallel.devices import choose
@@ -72,7 +72,7 @@ class Rerun:
         values where there is none.
       lead: of how many steps before `first` the variables are wanted too, where they lie on the way.
       tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
-      network, optimizer, dataset: new locations of the user's own files; default: the locations that the run recorded.
+      network, optimizer, loss, dataset: new locations of the user's own files; default: those that the run recorded.
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
@@ -89,7 +89,7 @@ class Rerun:
 
     def __init__(self, folder: Folder, last: int, first: int | None = None, start: str | None = None, *, lead: int = 0,
                  tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
-                 dataset: str | None = None, data_dir: str | None = None):
+                 loss: str | None = None, dataset: str | None = None, data_dir: str | None = None):
         record, started = folder.record, folder.started
         if record is None:
             raise UsageError(f'--train_dir={folder.path} holds no run of this program, so there is nothing to '
@@ -103,10 +103,9 @@ class Rerun:
         self.step = self.start.step if self.start else 0
         self.first = None if first is None else max(first - lead, self.step + 1)
         settings = trust.located(
-            record, folder.path, network=network, optimizer=optimizer, dataset=dataset).settings
-        locations = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer,
-                         dataset=settings.data.dataset, data_dir=data_dir or settings.data.data_dir,
-                         log_device_placement=False)
+            record, folder.path, network=network, optimizer=optimizer, loss=loss, dataset=dataset).settings
+        locations = dict(**{flag: getattr(settings.recipe, flag) for flag in CODE}, dataset=settings.data.dataset,
+                         data_dir=data_dir or settings.data.data_dir, log_device_placement=False)
         divided = _divided(started, self.step + 1, last)
         _refuse_without_order([each for each, *_ in divided], folder.path)
         devices = [_devices_of(each, tower_device) for each, *_ in divided]

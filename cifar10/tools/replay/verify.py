@@ -1,5 +1,6 @@
 """Compares replayed steps with the records of the run, and names changes that may explain a difference."""
 from cifar10.base.console import Line
+from cifar10.base.registry import CODE
 from cifar10.base.startup import versions
 from cifar10.run import metrics, saved
 from cifar10.tools.replay.rerun import Rerun, Taken
@@ -77,8 +78,9 @@ def _changes(segment):
     """Returns phrases for the known differences between the run and this process."""
     plan = segment.plan
     now = record_of(plan).flat()
-    compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
-                'images_sha256', *(['warm_start_sha256'] if plan.first_values else []),
+    compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'images_sha256',
+                *(f'{flag}_sha256' for flag in CODE),
+                *(['warm_start_sha256'] if plan.first_values else []),
                 *(['groups'] if plan.mode.uses_strategy else [])]
     others = [f'{name} {value}' for name, value in segment.start.versions.items() if name not in now]  # of a cluster
     return [*segment.start.difference_to({name: now[name] for name in compared}).values(), *others]

@@ -1,0 +1,92 @@
+"""A user's own loss: on any number of towers the variables of one tower, or it is refused or told before training."""
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.model import own_loss
+from cifar10.settings.replay import replay_settings
+from cifar10.tools.replay.program import replay
+from tests import losses
+from tests.helpers import LINEAR, ROOT, last_variables, mostly_stress
+
+TRAINED = 'cross_entropy', 'focal', 'hinge', 'with_a_weight', 'with_centers'
+REFUSED = {
+    'mean': 'it returns float32 (); return the loss of each example, float [4], without a mean or a sum over them',
+    'of_each_class': 'it returns float32 (4, 1); return the loss of each example',
+    'nothing': 'it returns NoneType; return the loss of each example',
+    'constant': 'its losses do not depend on the logits',
+    'misspelt': "has no attribute 'sparse_softmax' (line "}
+WARNED = {'relative': 'the loss of an example depends on the other examples of its batch'}
+
+
+def name_of(function):
+    return f'{ROOT}/tests/losses.py:{function}'
+
+
+@pytest.fixture
+def trained(train_with):
+    """A function that trains the linear network for some steps of 8 examples; returns its variables."""
+    def run(name, towers=1, mode='parameter_server', **changes):
+        return train_with(name, 'linear', mode, num_gpus=towers, num_towers=towers, batch_size=8 // towers, **changes)
+    return run
+
+
+@pytest.mark.parametrize('function, mode', mostly_stress(
+    list(itertools.product(TRAINED, sorted(UPDATE_MODES.keys() - {'async'}))),
+    ('focal', 'replicated'), ('with_centers', 'parameter_server'), ('with_a_weight', 'mirrored')))
+def test_towers_have_the_variables_of_one_tower(function, mode, trained):
+    local = dict(local_steps=1) if mode == 'local' else {}
+    expected = trained('one', loss=name_of(function))
+    found = trained('two', 2, mode, loss=name_of(function), **local)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_cross_entropy_of_ones_own_has_the_bits_of_the_programs(trained):
+    own, programs = trained('own', loss=name_of('cross_entropy')), trained('programs')
+    assert {name: value.tobytes() for name, value in own.items()} == {
+        name: value.tobytes() for name, value in programs.items()}
+    assert trained('focal', loss=name_of('focal')).keys() == programs.keys()
+
+
+@pytest.mark.parametrize('function', REFUSED)
+def test_what_is_no_loss_of_each_example_is_refused_in_one_line(function):
+    with pytest.raises(UsageError) as refused:
+        own_loss.check(name_of(function))
+    assert REFUSED[function] in str(refused.value) and '\n' not in str(refused.value)
+
+
+@pytest.mark.parametrize('function', [*WARNED, *TRAINED])
+def test_what_is_hardly_meant_is_told(function):
+    warnings = own_loss.check(name_of(function))
+    assert len(warnings) == (function in WARNED) and all(WARNED[function] in warning for warning in warnings)
+
+
+def test_a_run_keeps_its_loss_and_is_replayed_with_a_file_that_was_moved(call, settings, tmp_path, capsys):
+    shutil.copy(ROOT / 'tests' / 'losses.py', tmp_path / 'mine.py')
+    given = settings(max_steps=2)
+    flags = [f'--train_dir={given.run.train_dir}', f'--data_dir={given.data.data_dir}', '--dataset=shapes',
+             '--batch_size=8', '--tower_device=cpu', f'--network={LINEAR}']
+    status, _ = call('multi_gpu_train.py', *flags, '--max_steps=2', f"--loss={tmp_path / 'mine.py'}:with_centers")
+    assert status == 0
+    status, error = call('multi_gpu_train.py', *flags, '--max_steps=3', '--loss=cross_entropy')
+    assert status == 2 and 'mine.py:with_centers' in error
+    status, _ = call('multi_gpu_train.py', f'--train_dir={given.run.train_dir}', '--max_steps=3')
+    assert status == 0 and last_variables(given.run.train_dir)['centers'].any()
+    (tmp_path / 'moved').mkdir()
+    (tmp_path / 'mine.py').rename(tmp_path / 'moved' / 'mine.py')
+    moved = f"{tmp_path / 'moved' / 'mine.py'}:with_centers"
+    status, error = call('multi_gpu_train.py', f'--train_dir={given.run.train_dir}', '--max_steps=4',
+                         f'--loss={moved}')
+    assert status == 0, error
+    replay(replay_settings(train_dir=given.run.train_dir, step=2, loss=moved))
+    assert 'verified   as recorded' in capsys.readouterr().out
+
+
+def test_every_loss_is_in_a_table():
+    assert {*TRAINED, *REFUSED, *WARNED} == {
+        name for name, value in vars(losses).items() if getattr(value, '__module__', None) == losses.__name__}
