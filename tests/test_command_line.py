@@ -97,7 +97,7 @@ REFUSED = [
          '--network=fast, or '),
         ('--augmentation=shift --data_dir=%(none)s',
          '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of --image_size=32; use '
-         '--sizes=24, or --network=fast'),
+         '--network=fast, or ', 'or --sizes=24'),
         ('--network=fast --widths=8,8,8,8,8 --data_dir=%(none)s',
          '--network=fast takes no images below 33 pixels, and --augmentation=classic makes 24 of --image_size=32; use '
          '--image_size=44'),

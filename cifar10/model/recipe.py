@@ -68,25 +68,16 @@ class Recipe:
 
     def _refuse_other_sizes(self, taken):
         """Raises a UsageError if the augmentation makes images of sizes that are not in a range."""
-        made = self.augmentation.image_sizes()
-        for size in made:
+        network, augmentation = self._settings.network, self._settings.augmentation
+        for size in self.augmentation.image_sizes():
             if size not in taken:
                 takes = f'images of {taken[0]} pixels' if len(taken) == 1 else f'no images below {taken[0]} pixels'
-                remedies = [self.augmentation.flags_for(taken[0]), *self._networks_for(made)]
-                if self.image_size != DataSettings.image_size:  # the user has given it
-                    remedies.append(remedies.pop(0))
+                # Only `fast` has widths, and takes all images but for them.
+                others = [] if self._settings.widths else [f'--network={name}' for name in NETWORKS if name != network]
                 raise UsageError(
-                    f'--network={self._settings.network} takes {takes}, and --augmentation='
-                    f'{self._settings.augmentation} makes {size} of --image_size={self.image_size}; use '
-                    f"{', or '.join(remedies)}")
-
-    def _networks_for(self, made):
-        """Returns the flags of other networks that take images of these sizes."""
-        if self._settings.widths:  # which only this network has
-            return []
-        others = {name: NETWORKS.load(name).image_sizes for name in NETWORKS if name != self._settings.network}
-        return [f'--network={name}' for name, image_sizes in others.items()
-                if not image_sizes or all(size in image_sizes(**self._options) for size in made)]
+                    f'--network={network} takes {takes}, and --augmentation={augmentation} makes {size} of '
+                    f'--image_size={self.image_size}; use '
+                    f"{', or '.join([*others, self.augmentation.flags_for(taken[0])])}")
 
     @property
     def learn(self) -> Callable[[np.ndarray], Mapping[str, Any]] | None:
