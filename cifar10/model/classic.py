@@ -5,7 +5,7 @@ Its variables have the tutorial's names, so the tutorial's checkpoints can be re
 import tensorflow.compat.v1 as tf
 
 from cifar10.model import NUM_CLASSES, Network
-from cifar10.model.layers import local_response_normalisation, read, seed_of
+from cifar10.model.layers import add_l2_loss, local_response_normalisation, read, seed_of
 from cifar10.model.parts import next_part
 
 
@@ -51,13 +51,12 @@ def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
     with tf.variable_scope(name):
         weights = _weights([x.shape[-1], units], stddev)
         if l2:
-            tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), l2, name='weight_loss'))
+            add_l2_loss(weights, l2)
         y = x @ tf.cast(weights, x.dtype) + tf.cast(_biases(units, bias), x.dtype)
         return _activation(y, activation)
 
 
 def _activation(x, function=tf.nn.relu):
-    """Applies an activation function, or none, and adds the output to the collection ACTIVATIONS."""
     y = function(x) if function else x
     tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, y)
     return y

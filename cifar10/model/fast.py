@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.model import NUM_CLASSES, Network
-from cifar10.model.layers import convolution, normalise_batch, read, seed_of
+from cifar10.model.layers import add_l2_loss, convolution, normalise_batch, read, seed_of
 from cifar10.model.parts import next_part
 
 _WIDTHS = (64, 128, 128)
@@ -51,7 +51,7 @@ def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_
     features = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
     with tf.variable_scope('head'):
         weights = read('weights', [features.shape[-1], num_classes], _uniform)
-        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), _L2, name='weight_loss'))
+        add_l2_loss(weights, _L2)
         return features @ weights * _LOGIT_SCALE
 
 
@@ -71,20 +71,16 @@ def _convolution(name, x, channels):
 
 
 def _activate(x, name, training):
+    """Batch normalisation without a scale, whose offset has a learning rate and an L2 loss of its own, and ReLU."""
     with tf.variable_scope(name):
-        y = tf.nn.relu(_normalise(x, training))
+        channels = [x.shape[-1]]
+        offset = read('offset', channels, tf.zeros_initializer())
+        y = normalise_batch(x, training, tf.ones(channels), _OFFSET_SCALE * offset, _KEEP, _EPSILON)
+        if training:
+            add_l2_loss(offset, _L2)
+        y = tf.nn.relu(y)
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, y)
         return y
-
-
-def _normalise(x, training):
-    """Batch normalisation without a scale, whose offset has a learning rate and an L2 loss of its own."""
-    channels = [x.shape[-1]]
-    offset = read('offset', channels, tf.zeros_initializer())
-    y = normalise_batch(x, training, tf.ones(channels), _OFFSET_SCALE * offset, _KEEP, _EPSILON)
-    if training:
-        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(offset), _L2, name='weight_loss'))
-    return y
 
 
 def _uniform(shape, dtype=tf.float32, partition_info=None):

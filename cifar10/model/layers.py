@@ -33,6 +33,11 @@ def seed_of(name: str) -> tuple:
     return tf.get_seed(zlib.crc32(f'{tf.get_variable_scope().name}/{name}'.encode()))
 
 
+def add_l2_loss(value: tf.Tensor, factor: float) -> None:
+    """Adds factor * sum(value^2) / 2 to the losses of the network."""
+    tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(value), factor, name='weight_loss'))
+
+
 def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
     """Convolves images with 3x3 filters, stride 1 and zero padding; its gradient is optimised for CPUs.
 
@@ -105,26 +110,27 @@ def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, 
     distances = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
     band = (distances <= depth_radius).astype(np.float32)
 
-    def summed(squares, factor):
-        """Returns factor * B(squares), float32."""
-        flat = tf.reshape(squares, [-1, channels])
-        return tf.reshape(flat @ tf.constant(factor * band, squares.dtype), tf.shape(squares))
-
     @tf.custom_gradient
     def normalise(x):
         x32 = tf.cast(x, tf.float32)
-        s = 1.0 + summed(x32 * x32, alpha)
+        s = 1.0 + _mixed(x32 * x32, alpha * band)
         root = tf.rsqrt(s)
         scale = root * tf.sqrt(root)  # s^-0.75, which is faster than a power
         y = x32 * scale
 
         def gradient(dy):
             dy = tf.cast(dy, tf.float32)
-            return tf.cast(dy * scale + x32 * summed(dy * (y / s), -1.5 * alpha), x.dtype)
+            return tf.cast(dy * scale + x32 * _mixed(dy * (y / s), -1.5 * alpha * band), x.dtype)
         return tf.cast(y, x.dtype), gradient
 
     with tf.name_scope(name):
         return normalise(x)
+
+
+def _mixed(x, matrix):
+    """Returns the product of the channels of x, [..., channels], with a matrix [channels, channels]."""
+    flat = tf.reshape(x, [-1, len(matrix)])
+    return tf.reshape(flat @ tf.constant(matrix, x.dtype), tf.shape(x))
 
 
 def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, epsilon: float = 1e-3, scale: bool = True,
