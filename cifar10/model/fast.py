@@ -20,7 +20,6 @@ _OFFSET_SCALE = 8.0  # makes plain gradient descent move the offsets 64 times as
 _L2 = 1.33e-3
 _LOGIT_SCALE = 1 / 9
 _PATCH = 2  # height and width of the whitened patches
-_WHITENING_CHANNELS = 24  # twice the 2 x 2 x 3 values of a patch: each filter has its negative
 _WHITENING_EPSILON = 5e-4
 
 
@@ -58,7 +57,7 @@ def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_
 def _whiten(images, filters):
     """The first layer: a convolution with filters that are not trained."""
     with tf.variable_scope('whiten'):
-        shape = [2, 2, 3, _WHITENING_CHANNELS]
+        shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]  # each filter has its negative
         initial = tf.zeros_initializer() if filters is None else tf.constant_initializer(filters)
         weights = tf.convert_to_tensor(tf.get_variable('weights', shape, initializer=initial, trainable=False))
         return tf.nn.relu(tf.nn.conv2d(images, tf.cast(weights, images.dtype), 1, 'VALID'))

@@ -95,7 +95,6 @@ class Division:
         return (self.parts - 1) * len(self._devices) // self._of_parts if len(self._devices) > 1 else 0
 
     def _count(self):
-        """Returns how many operations and how many variables the graph has."""
         return len(self._graph.get_operations()), len(tf.global_variables())
 
 
