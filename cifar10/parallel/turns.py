@@ -16,7 +16,7 @@ class Turns:
       devices: the Devices of the towers.
 
     Attributes:
-      begun, ended: for each tower built so far, the operations that begin and end its turn.
+      ended: for each tower built so far, the operation that ends its turn.
       computed: for each tower built so far, the gradients and statistics that its turn ends with.
       moments: for each tower built so far, lists of operations that begin and, in turn, end its work on one device.
       inputs: for each tower that is timed, by its number, the tensors that it waits for before it computes.
@@ -24,7 +24,6 @@ class Turns:
     """
 
     def __init__(self, devices: Devices):
-        self.begun = []
         self.computed = []
         self.ended = []
         self.inputs = {}
@@ -38,9 +37,9 @@ class Turns:
 
     def begin(self, k: int) -> tf.Operation:
         """Returns the operation that begins tower k's turn, after the previous tower on its device."""
-        self.begun.append(self._count(k, self._before(k)))
-        self.moments.append([[self.begun[k]]])
-        return self.begun[k]
+        begun = self._count(k, self._before(k))
+        self.moments.append([[begun]])
+        return begun
 
     def _before(self, k):
         previous = k - len(self._devices.groups)

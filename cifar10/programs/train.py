@@ -55,7 +55,7 @@ def main() -> int:
 def _explain(given):
     """Says where the time of a step goes."""
     with _started(given, 'while it explains') as (settings, termination):
-        from cifar10.tools.explain.program import explain
+        from cifar10.tools.explain import explain
         api.take_part(settings, termination, explain)
 
 

@@ -423,8 +423,6 @@ def _check_towers(towers):
 
 
 def _check_explain(settings):
-    if settings.run.explain and settings.towers.deterministic:
-        raise UsageError('--explain reads clocks, which --deterministic forbids; leave one of them out')
     if settings.run.explain and settings.towers.variable_update in ('async', 'mirrored'):
         raise UsageError(f'--explain is incompatible with --variable_update={settings.towers.variable_update}, whose '
                          'steps do not divide into towers, averaging and update; use another update mode')

@@ -120,7 +120,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     def tower(k, scope):
         batches.append((*next_batch(k), tf.placeholder_with_default(np.int64(k * towers.batch_size), [])))
         images, labels, offset = batches[k]
-        if can_time(towers):
+        if _can_time(towers):
             mode.time(k, [images, labels])
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
@@ -184,6 +184,6 @@ def _shown(plan, step, rate, batches):
     return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary), losses_moved
 
 
-def can_time(towers: TowerSettings) -> bool:
+def _can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
     return not (towers.deterministic or session_config.is_deterministic())

@@ -1,0 +1,180 @@
+"""`--explain`: takes the steps of a training, and steps that leave something out, and prints how long they are.
+
+It writes nothing. All kinds of steps take turns, so that a change of the machine's speed touches all of them.
+"""
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.console import Line, say, say_all
+from cifar10.base.errors import UsageError
+from cifar10.base.signals import Termination
+from cifar10.data import pipeline
+from cifar10.run import checkpoint, failures
+from cifar10.run.saved import Saved
+from cifar10.settings.training import TrainSettings
+from cifar10.training import trainer
+from cifar10.training.description import describe
+from cifar10.training.graph import TrainingGraph
+from cifar10.training.plan import Plan
+from cifar10.training.run import Run
+from cifar10.training.start import refuse_other_images
+
+# The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone.
+STEP = 'a step'  # the loop's
+SAME_BATCH = 'same batch'  # one batch again and again
+NO_UPDATE = 'no update'  # up to the averaged gradients
+NO_AVERAGE = 'no average'  # up to the gradients of each tower
+_LEFT_OUT = {SAME_BATCH: 'one batch again and again, so without input', NO_UPDATE: 'without the update',
+             NO_AVERAGE: 'without averaging and update'}
+
+_SECONDS = 20  # of measuring; the graph is built before
+_ENDLESS = 10 ** 8  # steps: no measurement is that long
+_ROUNDS = 5  # in which all kinds of steps take turns
+_FEWEST = 2  # steps of a kind in a round
+# The share of all seconds for which steps of a kind are taken before any is measured. In its first steps TensorFlow
+# learns which operations are too short to hand them to another thread; until then, steps of many of them take longer.
+_WARM_UP = 1 / 40
+
+
+def explain(settings: TrainSettings, termination: Termination | None = None, devices: Any = None,
+            before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
+    """Measures the configured training and prints where the time of its steps goes. Writes no file.
+
+    Args:
+      settings: of the run. The training starts from its newest checkpoint, if it has one.
+      termination: not used: there is nothing to save, so a signal ends the program immediately.
+      devices, before_session: as `trainer.train` takes them.
+      seconds: how long to measure, apart from the time to build the graph.
+    """
+    del termination
+    start = trainer.prepared(settings, devices)
+    trainer.go_through(start, (*trainer.PLANNING, refuse_other_images, describe))
+    with failures.plain_errors():
+        training = _Training(start.plan)
+        if before_session:
+            before_session()
+        with training.opened(start.restored):
+            expected = _expected_seconds(training, seconds)
+            say('measuring', f'steps as they are, and with something left out, in turn, for about {expected:.0f} s')
+            measured = _measure(training, seconds)
+    say_all(lines(measured, start.plan.examples_per_step))
+
+
+def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int) -> list[Line]:
+    """Returns the lines of a step, and of those that leave something out with how much longer than a step they are.
+
+    Args:
+      measured: {kind of steps: their seconds in each round}.
+      examples_per_step: of the training.
+    """
+    step = np.median(measured[STEP])
+    places = max(3, 2 - math.floor(math.log10(step)))  # three digits at least
+    found = []
+    for kind, rounds in measured.items():
+        median, low, high = (f'{of(rounds):.{places}f}' for of in (np.median, np.min, np.max))
+        if kind == STEP:
+            found.append(Line(kind, f'{median} s ({low}-{high}), {examples_per_step / step:,.0f} images/s'))
+            continue
+        change = np.median(np.divide(rounds, measured[STEP])) - 1  # within a round the machine is nearly the same
+        word = kind if kind in _LEFT_OUT else 'one device'
+        what = _LEFT_OUT.get(kind, f'{kind} alone, without averaging and update')
+        found.append(Line(word, f'{median} ({change:+.0%}; {low}-{high})  {what}'))
+    return found
+
+
+class _Training:
+    """A training whose steps are taken within `opened`; `kinds` are the kinds of steps that it takes."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._run = Run(plan._replace(last_step=plan.step + _ENDLESS))
+        self._fixed = {}  # the values of one batch of each tower
+        self._shorter = _shorter_steps(plan, self._run.graph)
+        self.kinds = [STEP, SAME_BATCH, *self._shorter]
+
+    @contextlib.contextmanager
+    def opened(self, start: Saved | None) -> Iterator[None]:
+        """Context with a session that starts from a checkpoint; a UsageError if that is of another network."""
+        run = self._run
+        if start and (found := checkpoint.misfit(start.shapes, run.saved)):
+            raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')
+        with run.opened(start.values if start else None):
+            self.take(STEP)  # what does not fit into memory fails here
+            fixed = run.session.run(run.graph.batches)
+            self._fixed = {tensor: value for pair in zip(run.graph.batches, fixed) for tensor, value in zip(*pair)}
+            yield
+
+    def settle(self, kind: str) -> None:
+        """Brings steps of a kind to their steady rate, after others: nothing is in the caches, but batches wait.
+
+        Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
+        """
+        if kind != SAME_BATCH:
+            for _ in range(pipeline.batches_ahead(self._plan.devices.on_gpus)):
+                self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
+        self.take(kind)
+
+    def take(self, kind: str) -> None:
+        """Takes a step of a kind: a whole one as the loop does."""
+        run = self._run
+        if kind in self._shorter:
+            run.session.run(self._shorter[kind])
+            return
+        if kind == SAME_BATCH:  # without the towers' seconds, which wait for batches even where these are fed
+            losses = run.take(dict(seconds=run.graph.losses), self._fixed)['losses']
+        else:
+            losses = run.take()['losses']
+        failures.refuse_divergence(run.step, losses, self._plan.settings.run.train_dir, repeatable=False)
+        if run.averages_after(run.step):
+            run.average()
+
+
+def _shorter_steps(plan: Plan, graph: TrainingGraph) -> dict[str, list[tf.Operation]]:
+    """Returns for each kind of steps that end early the operations to run."""
+    towers = [[gradient.op for gradient in gradients] for gradients in graph.step.turns.computed]
+    if plan.mode.drifts:  # nothing is averaged in a step
+        steps = {NO_UPDATE: sum(towers, [])}
+    else:
+        averaged = [gradient.op for gradient, _ in graph.step.gradients if gradient is not None]
+        # `averaged` is the result of one member of an all-reduce, which would wait for the others forever.
+        members = [each for each in graph.train_step.graph.get_operations() if each.type == 'CollectiveReduce']
+        steps = {NO_UPDATE: averaged + members, NO_AVERAGE: sum(towers, [])}
+    groups = plan.devices.groups
+    if len(groups) > 1:
+        steps.update({'+'.join(group): sum(towers[g::len(groups)], []) for g, group in enumerate(groups)})
+    return steps
+
+
+def _expected_seconds(training, seconds):
+    """Returns how long `_measure` takes, about: longer than it is asked to where steps are long."""
+    training.settle(STEP)
+    steps_of_a_kind = _FEWEST + _ROUNDS * (_FEWEST + 2)  # to settle takes about as long as two steps
+    return max(seconds, len(training.kinds) * steps_of_a_kind * _mean_seconds(training, STEP, 0))
+
+
+def _measure(training, seconds):
+    """Takes steps of all kinds for some seconds; returns {kind: the mean seconds of a step in each round}."""
+    for kind in training.kinds:
+        training.settle(kind)  # optimises the graph
+        _mean_seconds(training, kind, _WARM_UP * seconds)
+    means = {kind: [] for kind in training.kinds}
+    for _ in range(_ROUNDS):
+        for kind in training.kinds:
+            training.settle(kind)
+            means[kind].append(_mean_seconds(training, kind, seconds / _ROUNDS / len(training.kinds)))
+    return means
+
+
+def _mean_seconds(training, kind, seconds):
+    """Takes steps of a kind for some seconds, and at least `_FEWEST`; returns the mean of their seconds."""
+    begin, count = time.perf_counter(), 0
+    while count < _FEWEST or time.perf_counter() - begin < seconds:
+        training.take(kind)
+        count += 1
+    return (time.perf_counter() - begin) / count
