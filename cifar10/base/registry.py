@@ -119,7 +119,8 @@ DATASETS = Registry({
     'cifar10': 'cifar10.data.cifar:CIFAR10',
     'cifar100': 'cifar10.data.cifar:CIFAR100',
     'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
-    'shapes': 'cifar10.data.shapes:SHAPES'}, Own('FOLDER/', r'.*/.*', 'cifar10.data.folders:dataset'))
+    'shapes': 'cifar10.data.shapes:SHAPES'},
+    Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.arrays:dataset'))
 
 # What may be the user's own, by the names of the settings.
 OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, loss=LOSSES)

@@ -16,6 +16,7 @@ import os
 import re
 import unicodedata
 import warnings
+from collections.abc import Mapping
 
 from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, describe_os_error
@@ -92,7 +93,7 @@ class _ImageFolder(Dataset):
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but what is made of its images is stored there; '
                              'use a writable directory with symbolic links to its class directories')
-        parts = _divided(files, self.test_fraction)
+        parts = divided(files, self.test_fraction)
         _check_counts(self.path, classes, parts, self.test_fraction)
         _refuse_unreadable(self.path, classes, files, self.test_fraction)
         return tuple(classes), {part: len(examples) for part, examples in parts.items()}
@@ -220,7 +221,7 @@ def _examples(path, test_fraction):
     return classes, files, misplaced
 
 
-def _divided(examples, test_fraction):
+def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
     """Returns {part: its examples}, pairs whose first is the label, given those of the parts of `_folders`.
 
     Of every class a fraction is for testing, but at least one image.
@@ -272,7 +273,7 @@ def _refuse_unreadable(path, classes, files, test_fraction):
                         left_out.append((file, str(error)))
                         continue
                 readable[part].append((label, file))
-    _check_counts(path, classes, _divided(readable, test_fraction), test_fraction, left_out)
+    _check_counts(path, classes, divided(readable, test_fraction), test_fraction, left_out)
 
 
 def _convert(path, test_fraction, size, folder):
@@ -309,7 +310,7 @@ def _make(path, test_fraction, folder, doing, how, read, write):
     with new_folder(folder) as temporary:
         unreadable = []
         examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
-        parts = _divided(examples, test_fraction)
+        parts = divided(examples, test_fraction)
         _check_counts(path, classes, parts, test_fraction, unreadable)
         for part in parts:
             write(temporary, part, parts[part])

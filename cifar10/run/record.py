@@ -119,9 +119,9 @@ class RunRecord(NamedTuple):
     def refuse_moved_images(self, where: str) -> None:
         """Raises a UsageError if the run's own images are no longer where it had them; `where` is its directory."""
         dataset = self.settings.data.dataset
-        if DATASETS.is_own(dataset) and not os.path.isdir(dataset):
-            raise UsageError(f'the images of the run in {where} were in {dataset}, which is no folder now; if they '
-                             'were moved, give --dataset=NEW_FOLDER')
+        if DATASETS.is_own(dataset) and not os.path.exists(dataset):
+            raise UsageError(f'the images of the run in {where} were in {dataset}, which is not there now; if they '
+                             'were moved, give --dataset=NEW_PATH')
 
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each own `network`, `optimizer` or `loss` whose file has changed since its last use."""

@@ -112,10 +112,11 @@ class DataSettings:
         DATA_DIR, 'directory of the data set, created if necessary', is_path=True,
         of=Of.MACHINE)
     dataset: str = setting(
-        'cifar10', 'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ contains your own images',
+        'cifar10',
+        'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ or FILE.npz has your own images',
         choices=DATASETS, change=Change.NEVER)
     test_fraction: float = setting(
-        0.1, 'fraction of your own images to hold out for testing, if FOLDER/ has no train/ and test/',
+        0.1, 'fraction of your own images to hold out for testing, if there are no test images',
         change=Change.NEVER, checks=[_between_0_and_1])
     image_size: int = setting(
         32, 'height and width in pixels to which the images are brought before augmentation, 16 to 512', minimum=16,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cifar10.base import console, startup
 from cifar10.base.activity import OF_FIRST_STEP, doing
+from cifar10.base.directories import DATA_DIR
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
@@ -96,8 +97,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
         default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
         newest checkpoint.
-      settings: the flags of multi_gpu_train.py, by their names. If nothing moves for `stuck_secs`, the process ends,
-        with whatever else it does; 0 lets it wait.
+      settings: the flags of multi_gpu_train.py, by their names. `dataset` may also be NumPy arrays, (images, labels) or
+        ((images, labels), (test images, test labels)), which are kept in a file in `data_dir`. If nothing moves for
+        `stuck_secs`, the process ends, with whatever else it does; 0 lets it wait.
 
     Returns:
       What came out; None in a cluster's processes other than the chief.
@@ -107,7 +109,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       RunError: the run failed under way.
     """
     _refuse(settings, ('check', 'explain'), 'multi_gpu_train.py')
-    given, lines = settings_of(settings)
+    given, lines = settings_of(_with_file(settings))
     with StuckWatch(given.run.stuck_secs), doing('at the start', OF_FIRST_STEP), \
             _prepared(say, on_record, given.reports.log_device_placement) as output:
         console.say_all(lines)
@@ -129,7 +131,8 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     Args:
       say: as for `train`, with the lines of cifar10_eval.py.
       on_record: function that gets the record of each evaluation, as metrics.jsonl in `eval_dir` has it.
-      settings: the flags of cifar10_eval.py, by their names; `run_once` is True by default.
+      settings: the flags of cifar10_eval.py, by their names; `run_once` is True by default, and `dataset` may be arrays
+        as for `train`.
 
     Returns:
       What came out of the last evaluation; None if it was interrupted before the first.
@@ -139,7 +142,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
       RunError: there is no checkpoint, or none that can be read.
     """
     _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
-    given = eval_settings(**{'run_once': True, **settings})
+    given = eval_settings(**{'run_once': True, **_with_file(settings)})
     last = collections.deque(maxlen=1)
     with _prepared(say, on_record) as output:
         from cifar10.evaluation import evaluation
@@ -151,6 +154,15 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     checkpoint, step, classes, result = last[0]
     return EvalResult(step, checkpoint, result.precision, result.cross_entropy, result.averaged_precision, classes,
                       result.confusion, tuple(output.notes))
+
+
+def _with_file(settings):
+    """Returns settings with a file in place of a `dataset` that is given as arrays."""
+    given = settings.get('dataset')
+    if not isinstance(given, (tuple, list)):
+        return settings
+    from cifar10.data import arrays  # with NumPy
+    return dict(settings, dataset=arrays.saved(given, settings.get('data_dir') or DATA_DIR))
 
 
 def _refuse(settings, names, script):

@@ -17,7 +17,7 @@ from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
 from cifar10.base.graphs import lasting_cpu_session
 from cifar10.base.startup import quiet_stderr
-from cifar10.data.photos.preparation import Preparation
+from cifar10.data.photos.preparation import UPRIGHT, Preparation
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
 _MOST_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # of a picture; Pillow reads no larger one
@@ -113,9 +113,14 @@ class Reader:
                 orientation = _orientation(image)
                 shape = (height, width) if divisor > 1 else pixels.shape[:2]
                 from_end = orientation in _ROWS_FROM_END, orientation in _COLUMNS_FROM_END
-                inputs = pixels, shape, from_end, divisor
-                prepared = self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
+                prepared = self.prepared(pixels, shape, from_end, divisor)
         return _upright(prepared, orientation)
+
+    def prepared(self, pixels: np.ndarray, shape: tuple[int, int] | None = None,
+                 from_end: tuple[bool, bool] = UPRIGHT, divisor: int = 1) -> np.ndarray:
+        """Returns a prepared picture, uint8 [height, width, 3]; the arguments are those of `Preparation.prepared`."""
+        inputs = pixels, shape or pixels.shape[:2], from_end, divisor
+        return self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
 
     def image(self, path: str) -> np.ndarray:
         """Returns the image of a file that is classified: uint8 [size, size, 3]; raises as a call does."""

@@ -1,0 +1,182 @@
+"""A user's own images as NumPy arrays, in memory or in a file FILE.npz.
+
+The file has the arrays of `keras.datasets.mnist.load_data` and its like: x_train and y_train, and x_test and y_test
+unless a fraction of the others is set apart for testing. They are converted once, to CIFAR's binary layout at the size
+of the run, as pictures of the same pixels would be. Importing this module must not import TensorFlow.
+"""
+import dataclasses
+import functools
+import hashlib
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cifar10.base.console import Line, say
+from cifar10.base.directories import make_dir
+from cifar10.base.errors import UsageError, describe_os_error
+from cifar10.base.files import making, new_file, new_folder
+from cifar10.data import records
+from cifar10.data.records import LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+
+SUFFIX = '.npz'
+_NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
+_MOST_CLASSES = 256  # the label of a record is a byte
+_GIVE = 'give images uint8 [n, height, width, 3] or [n, height, width], and their labels, whole numbers [n] from 0'
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayFile(Dataset):
+    """The images in a file; they are converted once it is `configured`.
+
+    Attributes:
+      path: of the file.
+      test_fraction: if it has no test images, the fraction of the images of each class that is for testing.
+    """
+    path: str = ''
+    test_fraction: float | None = None
+
+    def configured(self, test_fraction, image_size):
+        if image_size > LARGEST:
+            raise UsageError(f'--dataset={self.path} can be used up to --image_size={LARGEST}; for larger images save '
+                             'them as picture files in a folder for each class')
+        with _opened(self.path) as file:
+            fraction = None if _NAMES[TEST][0] in file else test_fraction
+        folder = f'{self.path}-{image_size}px' + (f'-{fraction:g}' if fraction else '')
+        return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size,
+                                   make=functools.partial(_convert, self.path, fraction, image_size))
+
+    def expected(self):
+        parts = _parts(self.path, self.test_fraction)
+        return _classes(parts), {part: len(pairs) for part, pairs in parts.items()}
+
+    def notices(self):
+        if os.path.getmtime(self.path) > os.path.getmtime(self.folder):
+            yield Line('warning', f'{self.path} was changed after {self.folder} was made of it; rm -r {self.folder} '
+                                  'makes the next start read it again')
+
+
+def dataset(path: str) -> Dataset:
+    """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
+    from cifar10.data import folders
+    path = os.path.abspath(path)
+    if not path.endswith(SUFFIX):
+        return folders.dataset(path)
+    if not os.path.isfile(path):
+        raise UsageError(f'--dataset={path} is no file; give one that numpy.savez has written')
+    return ArrayFile(path, make=None, path=path)
+
+
+def saved(given: Any, data_dir: str) -> str:
+    """Writes arrays of a caller to a file in data_dir, unless it is there; returns its path, which has their digest.
+
+    Args:
+      given: (images, labels), or ((images, labels), (test images, test labels)).
+      data_dir: is made if need be.
+    """
+    pairs = given if isinstance(given[0], (tuple, list)) else (given,)
+    if len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
+        raise UsageError('dataset is no pair of arrays, nor two; give (images, labels), or ((images, labels), '
+                         '(test images, test labels))')
+    arrays = {name: np.ascontiguousarray(array)
+              for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
+    checked(arrays, 'dataset')
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f'{name} {array.dtype.str} {array.shape} '.encode() + array.tobytes())
+    make_dir(data_dir, '--data_dir')
+    path = os.path.join(os.path.abspath(data_dir), f'arrays-{digest.hexdigest()[:16]}{SUFFIX}')
+    with making(path):
+        if not os.path.exists(path):
+            with new_file(path) as temporary, open(temporary, 'wb') as stream:
+                np.savez(stream, **arrays)
+    return path
+
+
+def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns the (images, labels) of each part; raises a UsageError if arrays are no images and labels."""
+    parts = {part: tuple(arrays[name] for name in names) for part, names in _NAMES.items() if names[0] in arrays}
+    for part, (images, labels) in parts.items():
+        names = ', '.join(_NAMES[part])
+        if images.dtype != np.uint8:
+            scaled = '; multiply them by 255 if they are from 0 to 1' if images.dtype.kind == 'f' else ''
+            raise UsageError(f'{where} has {_NAMES[part][0]} of type {images.dtype}{scaled}; {_GIVE}')
+        if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape:
+            raise UsageError(f'{where} has {_NAMES[part][0]} of shape {images.shape}; {_GIVE}')
+        if labels.dtype.kind not in 'iu' or labels.size != len(labels) or len(labels) != len(images):
+            raise UsageError(f'{where} has {names} of shapes {images.shape} and {labels.shape}, the labels of type '
+                             f'{labels.dtype}; {_GIVE}')
+        if labels.min() < 0 or labels.max() >= _MOST_CLASSES:
+            wrong = labels.min() if labels.min() < 0 else labels.max()
+            raise UsageError(f'{where} has the label {wrong} in {_NAMES[part][1]}; give labels from 0 to at most '
+                             f'{_MOST_CLASSES - 1}')
+    return parts
+
+
+def _opened(path):
+    """Returns a file of arrays, open; nothing in it is unpickled."""
+    try:
+        file = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        why = describe_os_error(error) if isinstance(error, OSError) else error
+        raise UsageError(f'--dataset={path} cannot be read ({why}); give a file that numpy.savez has '
+                         'written') from error
+    if not isinstance(file, np.lib.npyio.NpzFile) or any(name not in file for name in _NAMES[TRAIN]):
+        names = ', '.join(file) if isinstance(file, np.lib.npyio.NpzFile) else 'a single array'
+        raise UsageError(f'--dataset={path} has {names}; give a file with x_train and y_train, and x_test and y_test '
+                         'if there are test images')
+    return file
+
+
+def _parts(path, test_fraction):
+    """Returns {part: its (label, image) pairs}; raises a UsageError if no run can have them.
+
+    Their order looks random but is always the same: networks that look at some images before training take the first.
+    """
+    from cifar10.data import folders
+    with _opened(path) as file:
+        try:
+            arrays = {name: file[name] for names in _NAMES.values() for name in names if name in file}
+        except (ValueError, zipfile.BadZipFile, OSError, EOFError) as error:
+            raise UsageError(f'--dataset={path} cannot be read ({error}); give arrays of numbers') from error
+    parts = {}
+    for part, (images, labels) in checked(arrays, f'--dataset={path}').items():
+        order = np.random.default_rng(0).permutation(len(images))
+        parts[part] = [(int(label), image) for label, image in zip(labels.ravel()[order], images[order])]
+    parts = folders.divided(parts, test_fraction)
+    for part, pairs in parts.items():
+        if missing := set(map(int, _classes(parts))) - {label for label, _ in pairs}:
+            kind = 'training' if part == TRAIN else 'test'
+            raise UsageError(f'--dataset={path} has no {kind} image of label {min(missing)}; give each label from 0 to '
+                             'the largest some, of which at least one is held out for testing where there are no test '
+                             'images')
+    if len(parts[TRAIN]) < len(TRAIN_FILES):  # no file is empty
+        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; at least {len(TRAIN_FILES)} are '
+                         'needed')
+    return parts
+
+
+def _classes(parts):
+    return tuple(str(label) for label in range(1 + max(label for pairs in parts.values() for label, _ in pairs)))
+
+
+def _convert(path, test_fraction, size, folder):
+    """Converts the images to records of square images of a size, in a new folder."""
+    from cifar10.data.augment import Augmentation
+    from cifar10.data.photos.picture_files import Reader
+    from cifar10.data.photos.preparation import Preparation
+    parts = _parts(path, test_fraction)
+    say('', f'converting {sum(map(len, parts.values())):,} images in {path} to {size}x{size} pixels')
+    reader = Reader(Preparation(size, Augmentation(), size))
+
+    def row(label, image):
+        pixels = np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
+        if pixels.shape[:2] != (size, size):
+            pixels = reader.prepared(pixels)
+        return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
+    with new_folder(folder) as temporary:
+        for part, files in {TRAIN: TRAIN_FILES, TEST: TEST_FILES}.items():
+            records.write(temporary, files, len(parts[part]), (row(*pair) for pair in parts[part]))
+        records.write_classes(temporary, _classes(parts))

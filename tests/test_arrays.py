@@ -1,0 +1,163 @@
+"""Images as NumPy arrays: as a pair in Python and as FILE.npz, converted as pictures of the same pixels are."""
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cifar10 import evaluate, train
+from cifar10.base.errors import UsageError
+from cifar10.data import arrays, records
+from cifar10.data.records import TEST, TRAIN
+
+
+def made(count=60, shape=(32, 32, 3), classes=3, seed=0):
+    """Returns (images, labels) in which the label can be seen."""
+    random = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    images = random.integers(0, 100, [count, *shape]) + labels.reshape(-1, *[1] * len(shape)) * 50
+    return images.astype(np.uint8), labels
+
+
+def file_of(folder, test=None, **named):
+    """Writes arrays to a file; returns its path."""
+    images, labels = made()
+    given = dict(x_train=images, y_train=labels, **dict(zip(('x_test', 'y_test'), test or ())), **named)
+    np.savez(folder / 'mine.npz', **given)
+    return str(folder / 'mine.npz')
+
+
+def rows_of(data):
+    return sorted(row.tobytes() for path in data.files
+                  for row in np.fromfile(path, np.uint8).reshape(-1, data.record_bytes))
+
+
+@pytest.mark.parametrize('shape, size', [
+    ((32, 32, 3), 32), ((28, 28), 28), ((28, 28), 32), ((28, 28, 1), 32), ((40, 24, 3), 16), ((24, 40), 48)])
+def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, tmp_path):
+    images, labels = made(20, shape, classes=2)
+    tests, test_labels = made(10, shape, classes=2, seed=1)
+    for part, parts_images, parts_labels in ((TRAIN, images, labels), (TEST, tests, test_labels)):
+        for i, (image, label) in enumerate(zip(parts_images, parts_labels)):
+            folder = tmp_path / 'pictures' / part / str(label)
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.squeeze()).save(folder / f'{i}.png')
+    np.savez(tmp_path / 'mine.npz', x_train=images, y_train=labels, x_test=tests, y_test=test_labels)
+    for part in (TRAIN, TEST):
+        of_arrays, of_pictures = (records.prepare(str(tmp_path / name), '', part, None, size)
+                                  for name in ('mine.npz', 'pictures'))
+        assert rows_of(of_arrays) == rows_of(of_pictures) and of_arrays.classes == of_pictures.classes == ('0', '1')
+        assert of_arrays.stored_size == size
+
+
+def test_a_fraction_of_each_class_is_held_out_and_the_order_is_always_the_same(tmp_path):
+    path = file_of(tmp_path)
+    parts = {part: records.prepare(path, '', part, 0.2) for part in (TRAIN, TEST)}
+    labels = {part: [row[0] for row in rows_of(data)] for part, data in parts.items()}
+    for part, count in ((TRAIN, 16), (TEST, 4)):
+        assert [labels[part].count(label) for label in range(3)] == [count] * 3
+    before = parts[TRAIN].digest()
+    shutil.rmtree(parts[TRAIN].folder)
+    assert records.prepare(path, '', TRAIN, 0.2).digest() == before
+    first = np.fromfile(parts[TRAIN].files[0], np.uint8).reshape(-1, parts[TRAIN].record_bytes)[:, 0]
+    assert len(set(first)) == 3  # not class after class
+
+
+def small(folder, **changes):
+    return dict(dict(data_dir=str(folder / 'data'), train_dir=str(folder / 'train'), network='linear', batch_size=4,
+                     tower_device='cpu', max_steps=2, summary_steps=0), **changes)
+
+
+def test_a_run_on_arrays_is_resumed_with_them_and_evaluated(tmp_path):
+    pair, tests = made(), made(9, seed=1)
+    assert train(dataset=(pair, tests), **small(tmp_path)).step == 2
+    assert train(dataset=[pair, tests], **small(tmp_path, max_steps=3)).step == 3  # the same again
+    assert train(train_dir=str(tmp_path / 'train'), max_steps=4).step == 4  # where they are is recorded
+    result = evaluate(dataset=(pair, tests), data_dir=str(tmp_path / 'data'), checkpoint_dir=str(tmp_path / 'train'),
+                      eval_dir=str(tmp_path / 'eval'))
+    assert result.examples == 9 and result.classes == ('0', '1', '2')
+    assert sum(name.endswith('.npz') for name in os.listdir(tmp_path / 'data')) == 1
+    for other in ((pair[0], (pair[1] + 1) % 3), (made(seed=2)[0], pair[1])):
+        with pytest.raises(UsageError, match='holds a run with images_sha256='):
+            train(dataset=(other, tests), **small(tmp_path, max_steps=5))
+    with pytest.raises(UsageError, match='holds a run with test_sha256='):
+        train(dataset=(pair, made(9, seed=2)), **small(tmp_path, max_steps=5))
+
+
+def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
+    path = file_of(tmp_path)
+    flags = ['--network=linear', '--batch_size=4', '--tower_device=cpu']
+    assert call('multi_gpu_train.py', f'--dataset={path}', '--max_steps=1', *flags) == (0, '')
+    assert call('multi_gpu_train.py', f'--dataset={path}', '--max_steps=2', '--check', *flags) == (0, '')
+    (tmp_path / 'moved').mkdir()
+    os.rename(path, tmp_path / 'moved' / 'mine.npz')
+    status, error = call('multi_gpu_train.py', '--max_steps=2', f'--dataset={path}', *flags)
+    assert status == 2 and f'were in {path}, which is not there now; if they were moved, give --dataset=' in error
+    status, error = call('multi_gpu_train.py', '--max_steps=2', f"--dataset={tmp_path / 'moved' / 'mine.npz'}", *flags)
+    assert status == 0
+
+
+def test_a_file_that_has_changed_is_told(tmp_path):
+    path = file_of(tmp_path)
+    records.prepare(path, '', TRAIN, 0.1)
+    of_file = arrays.dataset(path).configured(0.1, 32)
+    assert not list(of_file.notices())
+    os.utime(path, (2e9, 2e9))
+    line, = of_file.notices()
+    assert 'was changed after' in line and f'rm -r {of_file.folder}' in line
+
+
+class Harmful:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return open, (self._path, 'w')
+
+
+IMAGES, LABELS = made()
+
+
+@pytest.mark.parametrize('given, part', [
+    ((IMAGES / 255, LABELS), 'of type float64; multiply them by 255 if they are from 0 to 1; give images uint8'),
+    ((IMAGES.astype(np.int64), LABELS), 'x_train of type int64; give images uint8'),
+    ((IMAGES[0, 0], LABELS[:32]), 'x_train of shape (32, 3); give images uint8'),
+    ((IMAGES[..., :2], LABELS), 'x_train of shape (60, 32, 32, 2); give images uint8'),
+    ((IMAGES[:0], LABELS[:0]), 'x_train of shape (0, 32, 32, 3)'),
+    ((IMAGES, LABELS[:5]), 'shapes (60, 32, 32, 3) and (5,)'),
+    ((IMAGES, LABELS.astype(float)), 'the labels of type float64'),
+    ((IMAGES, np.eye(3)[LABELS]), 'and (60, 3)'),
+    ((IMAGES, LABELS - 1), 'the label -1 in y_train'),
+    ((IMAGES, LABELS + 254), 'the label 256 in y_train; give labels from 0 to at most 255'),
+    ((IMAGES, LABELS * 2), 'has no training image of label 1'),
+    ((IMAGES[:3], LABELS[:3]), 'has no training image of label 0'),
+    ((IMAGES[:6], LABELS[:6]), 'has 3 training images; at least 5 are needed'),
+    (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'has no test image of label 2'),
+    ((IMAGES,), 'dataset is no pair of arrays, nor two'),
+    ((IMAGES, LABELS, IMAGES), 'dataset is no pair of arrays, nor two')])
+def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_path):
+    with pytest.raises(UsageError) as refused:
+        train(dataset=given, **small(tmp_path))
+    assert part in str(refused.value) and '\n' not in str(refused.value)
+
+
+def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path, call):
+    path, ran = tmp_path / 'mine.npz', tmp_path / 'ran'
+    np.savez(path, x_train=np.array([Harmful(str(ran))], object), y_train=np.arange(1))
+    contents = {'cannot be read': [path.read_bytes(), pickle.dumps(Harmful(str(ran))), b'', b'PK\x03\x04 broken']}
+    np.savez(path, images=IMAGES, labels=LABELS)
+    contents['has images, labels; give a file with x_train and y_train'] = [path.read_bytes()]
+    np.save(tmp_path / 'one.npy', IMAGES)
+    contents['has a single array; give a file with x_train and y_train'] = [(tmp_path / 'one.npy').read_bytes()]
+    for part, files in contents.items():
+        for content in files:
+            path.write_bytes(content)
+            status, error = call('multi_gpu_train.py', f'--dataset={path}', '--network=linear', '--tower_device=cpu')
+            assert status == 2 and part in error and len(error.splitlines()) == 1, error
+    assert not ran.exists()
+    status, error = call('multi_gpu_train.py', f'--dataset={file_of(tmp_path)}', '--image_size=96', '--network=linear')
+    assert status == 2 and 'can be used up to --image_size=64' in error
