@@ -187,6 +187,12 @@ def batch_normalised(images, n, training):
     return _linear(tf.reduce_mean(tf.nn.relu(batch_normalisation(x, training)), [1, 2]), n)
 
 
+def batch_normalised_with_a_bias(images, n, training):
+    x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME') + tf.get_variable('b', [8])
+    from cifar10.model import batch_normalisation
+    return _linear(tf.reduce_mean(tf.nn.relu(batch_normalisation(x, training)), [1, 2]), n)
+
+
 def batch_statistics(images, n, training):
     x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME')
     mean, variance = tf.nn.moments(x, [0, 1, 2])
@@ -341,6 +347,44 @@ def variables_by_hand(images, n, training):
     logits = tf.reduce_mean(x, [1, 2]) @ weights + tf.Variable(lambda: tf.zeros([n]), name='biases')
     _add_loss(tf.nn.l2_loss(weights))
     return logits
+
+
+def variables_without_names(images, n, training):
+    count = tf.Variable(0, name='global_step', trainable=False)
+    scale = tf.cast(count + 1, tf.float32)
+    return scale * tf.matmul(_pooled(images), tf.Variable(tf.ones([3, n]))) + tf.Variable(tf.zeros([n]))
+
+
+def named_after_a_scope(images, n, training):
+    with tf.variable_scope('fc') as scope:
+        return _linear(_pooled(images), n, f'{scope.name}/w', regularizer=_l2)
+
+
+def collected_unless_reused(images, n, training):
+    logits = _linear(_hidden(images), n)
+    if not tf.get_variable_scope().reuse:
+        tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, _l2(tf.trainable_variables()[0]))
+    return logits
+
+
+def moving_average_in_a_branch(images, n, training):
+    x = _pooled(images)
+
+    def by_batch():
+        with tf.variable_scope('norm'):
+            update = tf.assign_sub(_moving(), 0.1 * (_moving_again() - tf.reduce_mean(x, 0)))
+        with tf.control_dependencies([update]):
+            return tf.identity(x)
+
+    def by_average():
+        with tf.variable_scope('norm', reuse=True):
+            return x - _moving()
+    return _linear(tf.cond(tf.constant(training), by_batch, by_average), n)
+
+
+def _moving_again():
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        return _moving()
 
 
 def assigned_in_vain(images, n, training):

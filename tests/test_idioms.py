@@ -28,7 +28,8 @@ TRAINED = [
     'begun_with_a_tensor',
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
-    'counter_that_is_set', 'variables_by_hand',
+    'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
+    'collected_unless_reused', 'moving_average_in_a_branch',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
@@ -36,7 +37,7 @@ REFUSED_IN_MIRRORED = {
     'exponential_moving_average': 'outside of a tf.cond, so each update mode would run it a different number of times; '
                                   'use --variable_update=replicated'}
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
-BY_BATCH = ['batch_normalised', 'batch_statistics']
+BY_BATCH = ['batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics']
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing waits for it (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
@@ -55,7 +56,6 @@ REFUSED = {
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'made_twice': 'by tf.Variable and by tf.get_variable',
-    'only_first': 'tower 0 gets the variable more, and tower 1 does not',
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
     'counted_names': 'variables need the same names at each call',
@@ -142,7 +142,8 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
 ONE_DEVICE = {**dict.fromkeys([
     'over_trainable_variables', 'tf_losses', 'regularizer', 'regularizer_of_a_scope',
     'regularizer_of_a_shared_variable', 'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place',
-    'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand'], tf.losses.get_total_loss),
+    'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand', 'named_after_a_scope',
+    'collected_unless_reused'], tf.losses.get_total_loss),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
     'total_loss': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)[1:])}
 

@@ -174,8 +174,6 @@ def again(*row):
          'AssignVariableOp'),
         ('tf.while_loop(lambda i: i < 3, lambda i: i + tf.cast(state.assign_add(1.0).read_value(), tf.int32), [0])',
          'AssignAddVariableOp'))],
-    ('None if tf.get_variable_scope().reuse else tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(weights))',
-     'pixels @ weights', 'its second call builds another network than its first: only one of them has the '),
     ('tf.reshape(images, [images.shape[0], -1])', 'pixels @ weights', 'the number of images is unknown in evaluation'),
     again('tf.reshape(images, images.get_shape())', 'pixels @ weights',
           '(line 11 of mine.py); the number of images is unknown in evaluation'),
@@ -220,7 +218,7 @@ IDIOMS = [
     (INSIDE, 'tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)', 'from a constant'),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
     (INSIDE, 'int(images.shape[0])', 'the number of images is unknown in evaluation: write -1'),
-    (INSIDE, 'tf.cond(training, lambda: 1.0, lambda: 2.0)', 'pred must not be a Python bool'),
+    (INSIDE, 'tf.cond(training, lambda: 1.0, lambda: 2.0)', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images += NOISE', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images += np.random.default_rng(0).normal()', None)]

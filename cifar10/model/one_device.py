@@ -10,7 +10,7 @@ import contextvars
 import functools
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -40,6 +40,33 @@ def _assign(variable, method, *args, **options):
     return call.assign(variable, method, *args, **options)
 
 
+def _cond(pred, true_fn=None, false_fn=None, *args, **options):
+    """Stands in for `tf.cond`: where the condition is known, only that branch counts.
+
+    Both are built, because either may make the variables that the other reuses.
+    """
+    call, chosen = _current.get(), tf.get_static_value(pred) if isinstance(pred, tf.Tensor) else pred
+    if call is None or chosen is None or tf.get_default_graph() is not call.graph:
+        return _COND(pred, true_fn, false_fn, *args, **options)
+    return call.choose(chosen, true_fn, false_fn)
+
+
+_COND, _building = tf.cond, []
+
+
+@contextlib.contextmanager
+def _static_conds():
+    """Context in which `_cond` stands in for `tf.cond`; the replicas of a strategy are in it together."""
+    _building.append(None)
+    tf.cond = _cond
+    try:
+        yield
+    finally:
+        _building.pop()
+        if not _building:
+            tf.cond = _COND
+
+
 class OneDevice:
     """A call of a network function that was written for one device.
 
@@ -50,17 +77,25 @@ class OneDevice:
     def __init__(self):
         self.graph = tf.get_default_graph()
         self._scope = self.graph.get_name_scope()
-        self._variables = {}  # by their names; those that this call has got
+        self._outer = tf.get_variable_scope()
+        self._before = {variable.op.name for variable in tf.global_variables()}
+        self._variables = {}  # by their names in the network; those that this call has got
         self._unshared = set()  # names of those that `tf.Variable` has made
         self._is_getting = False
         self._assigned = []  # (variable, value, whether it is a change, the variable's value after it)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Context in which the function is called."""
-        # Resource variables, also where a file has asked for others.
-        with tf.variable_scope(tf.get_variable_scope(), use_resource=True, custom_getter=self._get,
-                               auxiliary_name_scope=False) as self._root, tf.variable_creator_scope(self._create):
+        """Context in which the function is called.
+
+        It finds a scope in which nothing is reused, in later towers too: `_get` shares the variables.
+        """
+        outer = self._outer
+        scope = tf.VariableScope(  # with resource variables, also where a file has asked for others
+            False, outer.name, outer.initializer, outer.regularizer, outer.caching_device, outer.partitioner,
+            outer.custom_getter, outer.original_name_scope, outer.dtype, use_resource=True, constraint=outer.constraint)
+        with tf.variable_scope(scope, custom_getter=self._get, auxiliary_name_scope=False) as self._root, \
+                tf.variable_creator_scope(self._create), _static_conds():
             token = _current.set(self)
             try:
                 yield
@@ -69,16 +104,22 @@ class OneDevice:
 
     def _get(self, getter, name, *args, regularizer=None, **options):
         """Returns what `tf.get_variable` does; in each tower its regularizer counts, not only where it is made."""
-        if self._scope:  # an average of a tensor is named after it
-            name = name.replace(f'{self._scope}/', '')
+        # Other variables, and layers that are given the name of a scope, are named after what begins with the tower's
+        # scopes.
+        outer = f'{self._outer.name}/' if self._outer.name else ''
+        name = name.removeprefix(outer)
+        for prefix in filter(None, (outer, self._scope and f'{self._scope}/')):
+            name = name.replace(prefix, '')
         if name in self._unshared:
             raise BrokenRule(f'it makes the variable {name} by tf.Variable and by tf.get_variable; give it another '
                              'name in one of them')
         # A strategy of tf.distribute reduces no variable by itself: the update does.
         options.update(synchronization=tf.VariableSynchronization.AUTO, aggregation=tf.VariableAggregation.NONE)
+        if self._outer.reuse and name not in self._variables:
+            options['reuse'] = True
         self._is_getting = True
         try:
-            variable = getter(name, *args, **options)
+            variable = getter(outer + name, *args, **options)
         finally:
             self._is_getting = False
         if name not in self._variables:
@@ -104,15 +145,26 @@ class OneDevice:
         scope = self.graph.get_name_scope().removeprefix(self._scope).strip('/')
         name = first = '/'.join(filter(None, [scope, name or 'Variable']))
         number = 0
-        while name in self._variables:
+        while name in self._variables or name in self._before:
             number += 1
             name = f'{first}_{number}'
-        value = initial_value() if callable(initial_value) else initial_value
+        value = tf.convert_to_tensor(initial_value() if callable(initial_value) else initial_value, dtype)
         with tf.variable_scope(self._root, auxiliary_name_scope=False):
-            variable = tf.get_variable(name, initializer=tf.convert_to_tensor(value, dtype), constraint=constraint,
+            variable = tf.get_variable(name, dtype=value.dtype, initializer=value, constraint=constraint,
                                        trainable=trainable is not False, collections=collections)
         self._unshared.add(name)
         return variable
+
+    def choose(self, chosen: bool, true_fn: Callable, false_fn: Callable) -> Any:
+        """Builds both branches of a condition that is known; returns what the chosen one does."""
+        results = {}
+        for branch, build in (True, true_fn), (False, false_fn):
+            count, updates = len(self._assigned), tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            results[branch] = build()
+            if branch != bool(chosen):
+                del self._assigned[count:]
+                tf.get_collection_ref(tf.GraphKeys.UPDATE_OPS)[:] = updates
+        return results[bool(chosen)]
 
     def assign(self, variable: tf.Variable, method: str, value: Any = None, use_locking: bool | None = None,
                name: str | None = None, read_value: bool = True, delta: Any = None) -> tf.Tensor | tf.Operation:

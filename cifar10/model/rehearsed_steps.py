@@ -27,6 +27,7 @@ _IN_COPIES = 'where each device has a copy of the variables, their names begin w
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
 _PIXELS = 2 ** 16  # in the batch of a tower at most, so that a rehearsal takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
+_ROUNDING = 1e-6  # of a gradient, relative to the largest element of all
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
 
 
@@ -164,8 +165,10 @@ def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[
     if others:
         return [f'its gradient of {others[0]} has other bits when it is computed again, so a resumed run does not end '
                 'with the same bits; use --deterministic, if you have not, or other operations']
+    # What is 0 but for rounding, such as the gradient of a bias before a normalisation, is compared with the largest.
+    rounding = _ROUNDING * max((np.abs(gradient).max(initial=0) for gradient in together.values()), default=0)
     apart = [name for name in together if not _are_close((first[name] + second[name]) / 2, together[name],
-                                                         rehearsal.dtype)]
+                                                         rehearsal.dtype, rounding)]
     if apart and not (draws and towers[0].normalises):
         return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another number of '
                 'towers trains another network; make losses means over the images, not sums, and use each image alone']
@@ -200,10 +203,10 @@ def _gradients(session, tower, images, first):
     return session.run(gradients, {tower.images: images, tower.first: first})
 
 
-def _are_close(mean, whole, dtype):
+def _are_close(mean, whole, dtype, rounding):
     tolerance = _TOLERANCE if dtype == tf.float32 else _ROUGH_TOLERANCE
     return not np.isfinite(mean).all() or (
-        np.abs(mean - whole).max(initial=0) <= tolerance * np.abs(whole).max(initial=0))
+        np.abs(mean - whole).max(initial=0) <= max(tolerance * np.abs(whole).max(initial=0), rounding))
 
 
 def relative(name: str) -> str:

@@ -103,7 +103,8 @@ class Mirrored(UpdateMode):
 def _create_averaged(next_creator, **arguments):
     """Creates a variable; what the replicas assign to it is averaged unless it is trained, or is the same in all."""
     if arguments.get('trainable') is False:
-        is_counter = tf.as_dtype(arguments.get('dtype') or tf.float32).is_integer
+        initial = arguments.get('initial_value')
+        is_counter = tf.as_dtype(arguments.get('dtype') or getattr(initial, 'dtype', tf.float32)).is_integer
         arguments['aggregation'] = (tf.VariableAggregation.ONLY_FIRST_REPLICA if is_counter
                                     else tf.VariableAggregation.MEAN)
     return next_creator(**arguments)
