@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+import tf_slim as slim
 
 KEPT = {}
 COUNT = itertools.count(1)
@@ -421,6 +422,42 @@ def made_twice(images, n, training):
     x = _pooled(images) * tf.Variable(1.0, name='net/w')
     with tf.variable_scope('net', reuse=tf.AUTO_REUSE):
         return _linear(x, n)
+
+
+# Layers of libraries: tf.layers, which tf_keras has, and slim.
+
+def of_tf_layers(images, n, training):
+    x = tf.layers.conv2d(images, 8, 3, 2, 'same', activation=tf.nn.relu, kernel_regularizer=_l2)
+    with tf.variable_scope('second', regularizer=_l2):
+        x = tf.layers.conv2d(x, 8, 3, 2, 'same', name='conv')
+    return tf.layers.dense(tf.reduce_mean(tf.layers.max_pooling2d(x, 2, 2), [1, 2]), n)
+
+
+def of_tf_layers_normalised(images, n, training):
+    x = tf.layers.conv2d(images, 8, 3, 2, 'same', use_bias=False, kernel_regularizer=_l2)
+    x = tf.nn.relu(tf.layers.batch_normalization(x, momentum=0.9, training=training))
+    return tf.layers.dense(tf.layers.flatten(tf.layers.average_pooling2d(x, 4, 4)), n)
+
+
+def of_slim(images, n, training):
+    with slim.arg_scope([slim.conv2d, slim.fully_connected], weights_regularizer=slim.l2_regularizer(0.1)):
+        x = slim.conv2d(images, 8, 3, stride=2)
+        return slim.fully_connected(tf.reduce_mean(slim.max_pool2d(x, 2), [1, 2]), n, activation_fn=None)
+
+
+def of_slim_normalised(images, n, training):
+    with slim.arg_scope([slim.conv2d], normalizer_fn=slim.batch_norm,
+                        normalizer_params=dict(is_training=training, decay=0.9)):
+        x = slim.repeat(images, 2, slim.conv2d, 8, 3, stride=2)
+    return slim.fully_connected(slim.flatten(slim.avg_pool2d(x, 2)), n, activation_fn=None)
+
+
+def of_slim_normalised_in_place(images, n, training):
+    x, is_training = slim.conv2d(images, 8, 3, stride=2), tf.constant(training)
+    with slim.arg_scope([slim.batch_norm], updates_collections=None, decay=0.9, scope='norm'):
+        x = tf.cond(is_training, lambda: slim.batch_norm(x, is_training=is_training, reuse=None),
+                    lambda: slim.batch_norm(x, is_training=is_training, reuse=True))
+    return _linear(tf.reduce_mean(x, [1, 2]), n)
 
 
 # What a call remembers of another.

@@ -293,15 +293,14 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        remedy = _remedy(text) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
+        remedy = tf1_libraries.remedy(text, frames) or _remedy(text)
+        remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
 _REMEDIES = (
-    (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
-     r"tensorflow\S*\.(layers|contrib)|'tf_slim'",
-     'docs/your-own.md says what to write in place of tf.layers and contrib'),
+    (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
     (r'elements of \[None\b|partially known TensorShape \(None\b|NoneType',
      'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'),

@@ -3,10 +3,19 @@
 Neither is imported here. What they lack with today's TensorFlow is put in its place, in this file only.
 """
 import importlib.util
+import linecache
 import os
+import re
 import sys
+from collections.abc import Sequence
 
 SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
+_MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
+                      r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b")
+_CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
+_IN_SLIM = re.compile(r'(?:layers|slim|framework)(?:\.(\w+))?$')  # parts of contrib that tf_slim has
+_INSTALL = "python -m pip install -e '.[tf1]'"
+_PAGE = 'docs/tf1-networks.md'
 
 
 def switch_on() -> None:
@@ -23,3 +32,24 @@ def mend() -> None:
     utils = sys.modules.get('tf_slim.layers.utils')
     if utils and not hasattr(utils.ops, 'Tensor'):  # which TensorFlow has moved
         utils.ops.Tensor = tf.Tensor
+
+
+def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
+    """Returns what to do about an error of code that uses tf.layers, slim or contrib; '' if it is another one.
+
+    Args:
+      text: of the error.
+      frames: (file, line) pairs, the last where it was raised.
+    """
+    if not _MISSING.search(text):
+        return ''
+    found = [match for frame in frames for match in _CONTRIB.finditer(linecache.getline(*frame))]
+    if found:
+        name = found[-1][1]
+        if part := _IN_SLIM.match(name):
+            there = f'tf_slim.{part[1]}' if part[1] else 'tf_slim'
+            return f'; tf.contrib.{name} is {there} now ({_INSTALL}); {_PAGE} has contrib by name'
+        return f'; {_PAGE} says by name what takes the place of contrib'
+    if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
+        return f'; set {SWITCH}=1 before TensorFlow is imported'
+    return f'; {_INSTALL} brings it; {_PAGE} says what it is without'

@@ -1,0 +1,290 @@
+"""The code of docs/tf1-networks.md, row by row, and the functions for state of docs/your-own.md."""
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tf_slim
+
+from cifar10.base.errors import UsageError
+from cifar10.base.graphs import MOVING_STATISTICS
+from cifar10.model import batch_normalisation, dropout, own_network
+from cifar10.model.network_draws import at_position
+from cifar10.model.own_network import rehearse
+from cifar10.parallel.update import move
+from cifar10.training import trainer
+from tests import idioms, test_idioms
+from tests.helpers import ROOT, last_variables, patient, run_forked, tf
+
+PAGE = (ROOT / 'docs' / 'tf1-networks.md').read_text()
+STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'your-own.md').read_text(), re.S)
+          if 'add_moving_statistic' in code]
+# The name in tf.layers -> what to write.
+TABLE = dict(re.findall(r'^\| `tf\.layers\.(\w+)\(.*?\)` \| `(.*?)`', PAGE, re.M))
+ORDER = ('conv2d', 'batch_normalization', 'max_pooling2d', 'flatten', 'dropout', 'dense')
+
+
+def written(name, x, is_training):
+    """Returns the result of a row of the table."""
+    names = dict(tf=tf, x=x, training=is_training, batch_normalisation=batch_normalisation, dropout=dropout)
+    with tf.variable_scope(name) if name == 'batch_normalization' else tf.name_scope(name):
+        return eval(TABLE[name], names)
+
+
+def rows_of(section):
+    """Returns the rows of the table of a section: for each its cells."""
+    text = PAGE.split(f'## {section}\n')[1].split('\n## ')[0]
+    rows = [[cell.strip() for cell in line.strip('|').split(' | ')] for line in text.splitlines() if line[:2] == '| ']
+    return rows[1:]  # without the heading
+
+
+# What each row of 'What runs as it is' is about -> the networks of idioms.py that have it.
+RUNS = {
+    'regularizer=r': ['regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable'],
+    'GraphKeys.REGULARIZATION_LOSSES': ['collected_unless_reused'],
+    'tf.losses.add_loss': ['tf_losses', 'as_the_tutorial'],
+    'get_total_loss': ['regularizers_summed', 'total_loss'],
+    'tf.trainable_variables': ['over_trainable_variables'],
+    'tf.assign_sub(mean, ...))`': ['moving_average', 'moving_averages_in_a_group'],
+    'control_dependencies': ['moving_average_in_place'],
+    'ExponentialMovingAverage': ['exponential_moving_average'],
+    'of an integer': ['counter', 'counter_that_is_set'],
+    'tf.cond': ['moving_average_in_a_branch'],
+    'tf.Variable(': ['variables_by_hand', 'variables_without_names'],
+    'scope.name': ['named_after_a_scope'],
+    'tf.make_template': ['template_within', 'reused_automatically'],
+    'np.random': ['drawn_in_the_function', 'drawn_in_the_file']}
+AT_THE_TOP = 'tf.app.flags'  # in test_own_network.py
+
+# What each row of 'What needs a change' is about -> a network that has it, as a line, or a network of idioms.py; and
+# what the refusal says.
+CHANGED = {
+    'read after it was assigned': ('read_after_it_is_assigned', 'use what the assignment returns'),
+    'in a branch of': ('assigned_in_a_branch', 'add_moving_statistic'),
+    'scatter updates': ("tf.scatter_nd_update(tf.get_variable('s', [2], trainable=False), [[0]], [1.0])",
+                        'add_moving_statistic'),
+    'a trained variable is assigned': ('assigned_and_trained', 'leave the assignment out'),
+    'a placeholder': ("tf.placeholder(tf.float32, name='keep_prob')", 'use the argument `training`'),
+    'queues': ('tf.queue.FIFOQueue(1, tf.float32)', 'use the images that the function is given'),
+    'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 in its place'),
+    'a session': ('runs_a_session', 'give variables their values as initializer='),
+    'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),
+    'partitioned': ("tf.get_variable('s', [], use_resource=False)", 'leave out use_resource=False'),
+    'a bfloat16': ("tf.get_variable('s', [], tf.bfloat16)", 'make it float32'),
+    'tf.name_scope(None)': (
+        'with tf.name_scope(None): tf.add_to_collection(tf.GraphKeys.LOSSES, tf.zeros([], name="mine"))',
+        'leave out'),
+    'Keras layers': ('tf.keras.layers.Dense(n)(tf.reduce_mean(images, [1, 2]))', '')}
+
+
+def test_every_row_of_what_runs_is_trained_on_any_number_of_towers():
+    for row, *_ in rows_of('What runs as it is'):
+        about = [networks for part, networks in RUNS.items() if part in row]
+        assert len(about) == 1 and set(about[0]) <= set(test_idioms.TRAINED) or AT_THE_TOP in row, row
+    assert len(rows_of('What runs as it is')) == len(RUNS) + 1
+
+
+@pytest.mark.parametrize('part', CHANGED)
+def test_every_row_of_what_needs_a_change_is_refused(part, tmp_path):
+    assert sum(part in row for row, _ in rows_of('What needs a change')) == 1
+    assert len(rows_of('What needs a change')) == len(CHANGED)
+    line, remedy = CHANGED[part]
+    if hasattr(idioms, line):
+        name = test_idioms.name_of(line)
+    else:
+        (tmp_path / 'mine.py').write_text(f"""
+import tensorflow.compat.v1 as tf
+def network(images, n, training):
+    {line}
+    return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', [3, n])
+""")
+        name = f"{tmp_path / 'mine.py'}:network"
+    with pytest.raises(UsageError) as refused:
+        own_network.check(name, own_network.network(name).inference, 4, [24], tf.float32, 0)
+    assert remedy in str(refused.value) and '\n' not in str(refused.value)
+
+
+# What the page's adapters adapt, in their order; each is a linear network but for its form.
+THEIRS = ['''
+def theirs(classes, x, is_training):
+    assert is_training in (True, False)
+    return linear(x, classes)
+''', '''
+def theirs(images, classes, is_training):
+    x = tf.cond(is_training, lambda: 2.0 * images, lambda: images)
+    return linear(x, classes)
+''', '''
+def theirs(images, classes, is_training):
+    return linear(images, classes), dict(last=images)
+''', '''
+def theirs(images, classes, training):
+    return linear(images, classes)[:, None, None]
+''', '''
+def theirs(images, classes, training):
+    assert images.shape[1] == 3
+    return linear(tf.transpose(images, [0, 2, 3, 1]), classes)
+''', '''
+def theirs(images, classes, training):
+    with tf.control_dependencies([tf.debugging.assert_greater_equal(images, 0.0),
+                                  tf.debugging.assert_less_equal(images, 1.0)]):
+        return linear(tf.identity(images), classes)
+''', '''
+class theirs_flags:
+    batch_size = 128
+def theirs(images, classes, training):
+    return linear(tf.reshape(images, [theirs_flags.batch_size, 24, 24, 3]), classes)
+''', '''
+class Theirs:
+    def __init__(self, classes):
+        self.classes = classes
+    def build(self, images, training):
+        self.logits = linear(images, self.classes)
+        return self.logits
+''', '''
+def theirs(images, classes, training):
+    assert images.shape[3] == 1
+    return linear(images, classes)
+''']
+ADAPTERS = re.findall(r'```python\n(def net.*?)```', PAGE.split('## Adapters')[1], re.S)
+
+
+@pytest.mark.parametrize('adapter, theirs', zip(ADAPTERS, THEIRS, strict=True))
+def test_an_adapter_makes_a_network_of_theirs(adapter, theirs, tmp_path):
+    (tmp_path / 'adapter.py').write_text(f"""
+import tensorflow.compat.v1 as tf
+def linear(images, classes):
+    x = tf.reduce_mean(images, [1, 2])
+    return x @ tf.get_variable('w', [x.shape[1], classes])
+{theirs}
+{adapter}""")
+    name = f"{tmp_path / 'adapter.py'}:net"
+    inference = own_network.network(name).inference
+    assert own_network.check(name, inference, 4, [24], tf.float32, 0, True) == []
+
+
+CONTRIB = {re.match(r'`(\w+)', theirs)[1]: (theirs.split('`')[1], ours.strip('`'))
+           for theirs, ours in rows_of('contrib')}
+
+
+@pytest.mark.parametrize('name', CONTRIB)
+def test_a_row_of_contrib_is_what_slim_computes(name):
+    random = np.random.default_rng(0)
+    x = tf.constant(random.normal(0.3, 1, [4, 6, 6, 5]), tf.float32)
+    theirs, ours = CONTRIB[name]
+    names = dict(tf=tf, x=x, c=5, get=tf.get_variable, training=True, dropout=dropout,
+                 batch_normalisation=batch_normalisation)
+    with tf.variable_scope('theirs'):
+        theirs = eval(f'slim.{theirs}', dict(names, slim=tf_slim))
+    with tf.variable_scope('ours'), at_position(0, 0):
+        ours = eval(ours, names)
+    found = {of: {variable.op.name.rpartition('/')[2]: variable for variable in tf.global_variables(of)}
+             for of in ('theirs', 'ours')}
+    assert found['theirs'].keys() == found['ours'].keys()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for variable, other in ((found['theirs'][each], found['ours'][each]) for each in found['theirs']):
+            value = random.uniform(0.1, 1, variable.shape)
+            variable.load(value, session)
+            other.load(value, session)
+        np.testing.assert_allclose(*session.run([theirs, ours]), rtol=1e-4, atol=1e-5)
+    if name == 'batch_norm':  # what follows a step
+        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        moved = move(tf.get_collection(MOVING_STATISTICS))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run([updates, moved])
+            for each in ('moving_mean', 'moving_variance'):
+                np.testing.assert_allclose(*session.run([found[of][each] for of in found]), rtol=1e-4)
+
+
+@pytest.mark.parametrize('theirs, ours', [
+    (tf_slim.xavier_initializer(), tf.glorot_uniform_initializer()),
+    (tf_slim.variance_scaling_initializer(), tf.variance_scaling_initializer(2.0))])
+def test_initializers_of_contrib_have_the_distributions_of_those_of_the_page(theirs, ours):
+    with tf.Session() as session:
+        values = np.sort([session.run(each([3, 3, 200, 200])).ravel() for each in (theirs, ours)])
+    at = np.linspace(0.001, 0.999, 99)
+    quantiles = [np.quantile(each, at) for each in values]
+    np.testing.assert_allclose(*quantiles, atol=0.02 * values.std())
+
+
+@pytest.mark.parametrize('line, remedy', [
+    ('tf.contrib.layers.fully_connected(x, 10)', 'tf.contrib.layers.fully_connected is tf_slim.fully_connected now ('),
+    ('from tensorflow.contrib import slim', 'tf.contrib.slim is tf_slim now ('),
+    ('import tensorflow.contrib.layers as layers', 'tf.contrib.layers is tf_slim now ('),
+    ('tf.contrib.rnn.BasicLSTMCell(3)', 'docs/tf1-networks.md says by name what takes the place of contrib'),
+    ('tf.layers.dense(x, 10)', 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'),
+    ('tf.layers.dense(x, 10)', "python -m pip install -e '.[tf1]' brings it"),
+    ('import tf_slim', "python -m pip install -e '.[tf1]' brings it")])
+def test_libraries_that_are_not_there_are_told(line, remedy, tmp_path):
+    (tmp_path / 'mine.py').write_text(f'import tensorflow.compat.v1 as tf\ndef network(x, n, training):\n    {line}\n')
+    hidden = "sys.modules['tf_keras'] = sys.modules['tf_slim'] = None" if 'brings' in remedy else ''
+    script = f"""
+import os, sys
+os.environ['TF_USE_LEGACY_KERAS'] = '0'
+{hidden}
+from cifar10 import train
+train(network={str(tmp_path / 'mine.py')!r} + ':network', dataset='shapes', data_dir={str(tmp_path)!r},
+      train_dir={str(tmp_path / 'train')!r}, tower_device='cpu')
+"""
+    (tmp_path / 'script.py').write_text(script)
+    result = run_forked([sys.executable, str(tmp_path / 'script.py')])
+    assert f'(line 3 of {tmp_path}/mine.py); {remedy}' in result.stderr, result.stderr
+
+
+def test_the_table_has_what_networks_are_made_of():
+    assert set(TABLE) == set(ORDER)
+
+
+def test_a_network_of_the_rows_of_the_table_is_trained(settings, tmp_path):
+    lines = [f"    {'with tf.variable_scope(name): ' if name == 'batch_normalization' else ''}x = {TABLE[name]}"
+             for name in ORDER]
+    (tmp_path / 'old.py').write_text('\n'.join([
+        'import tensorflow.compat.v1 as tf', 'from cifar10.model import batch_normalisation, dropout',
+        'def network(x, num_classes, training):', "    name = 'batch_normalization'", *lines, '    return x']))
+    config = settings(network=f"{tmp_path / 'old.py'}:network", num_gpus=2, max_steps=1)
+    trainer.train(config)
+    shapes = {name: value.shape for name, value in last_variables(config.run.train_dir).items()}
+    # The names and shapes that tf.layers gave them.
+    for name, shape in {'conv2d/kernel': (3, 3, 3, 16), 'conv2d/bias': (16,), 'dense/kernel': (11 * 11 * 16, 10),
+                        'dense/bias': (10,), **{f'batch_normalization/{each}': (16,) for each in (
+                            'gamma', 'beta', 'moving_mean', 'moving_variance')}}.items():
+        assert shapes[name] == shape, name
+
+
+def test_the_functions_for_state_are_called_as_the_page_shows():
+    def inference(images, is_training):
+        x = tf.reshape(images, [-1, 192]) @ tf.get_variable('first', [192, 64])
+        names = dict(tf=tf, x=x, training=is_training)
+        exec(STATE, names)
+        return names['x'] @ tf.get_variable('last', [64, 10])
+    assert rehearse(inference, 4, [8], tf.float32, 0) == []
+
+
+KERAS = '''
+import sys
+import keras
+import numpy as np
+random = np.random.default_rng(0)
+x = random.normal(size=[2, 9, 9, 3]).astype(np.float32)
+model = keras.Sequential([
+    keras.layers.Input([9, 9, 3]), keras.layers.Conv2D(16, 3, padding='same'), keras.layers.BatchNormalization(),
+    keras.layers.MaxPooling2D(3, 2), keras.layers.Flatten(), keras.layers.Dropout(0.4), keras.layers.Dense(10)])
+model.set_weights([random.uniform(0.1, 1, each.shape) for each in model.weights])
+np.savez(sys.argv[1], x, np.asarray(model(x, training=False)), *model.get_weights())
+'''
+
+
+@pytest.mark.stress
+def test_the_rows_of_the_table_are_the_layers_of_keras(tmp_path):
+    subprocess.run([sys.executable, '-c', KERAS, str(tmp_path / 'keras.npz')], check=True, timeout=patient(120))
+    with np.load(tmp_path / 'keras.npz') as saved:
+        x, expected, *values = saved.values()
+    found = tf.constant(x)
+    for name in ORDER:
+        found = written(name, found, False)
+    with tf.Session() as session:
+        for variable, value in zip(tf.global_variables(), values, strict=True):
+            variable.load(value, session)
+        np.testing.assert_allclose(session.run(found), expected, rtol=1e-4)
