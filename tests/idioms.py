@@ -361,6 +361,11 @@ def named_after_a_scope(images, n, training):
         return _linear(_pooled(images), n, f'{scope.name}/w', regularizer=_l2)
 
 
+def in_the_scope_without_a_name(images, n, training):
+    with tf.variable_scope('', reuse=tf.AUTO_REUSE):
+        return _linear(_pooled(images), n)
+
+
 def collected_unless_reused(images, n, training):
     logits = _linear(_hidden(images), n)
     if not tf.get_variable_scope().reuse:

@@ -29,6 +29,7 @@ TRAINED = [
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
+    'in_the_scope_without_a_name',
     'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.

@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 
 SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
@@ -22,6 +23,7 @@ def switch_on() -> None:
     """Lets TensorFlow find tf.layers in tf_keras, if that is installed; to be called before TensorFlow is imported."""
     if importlib.util.find_spec('tf_keras'):
         os.environ.setdefault(SWITCH, '1')
+        warnings.filterwarnings('ignore', r'`tf\.layers\.\w+` is deprecated')  # one for each layer of each tower
 
 
 def mend() -> None:

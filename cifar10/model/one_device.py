@@ -110,6 +110,7 @@ class OneDevice:
         name = name.removeprefix(outer)
         for prefix in filter(None, (outer, self._scope and f'{self._scope}/')):
             name = name.replace(prefix, '')
+        name = name.lstrip('/')  # in the scope ''
         if name in self._unshared:
             raise BrokenRule(f'it makes the variable {name} by tf.Variable and by tf.get_variable; give it another '
                              'name in one of them')
