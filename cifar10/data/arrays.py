@@ -19,9 +19,8 @@ from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file, new_folder
 from cifar10.data import records
-from cifar10.data.records import LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import ARRAYS, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
-SUFFIX = '.npz'
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte
 _GIVE = 'give images uint8 [n, height, width, 3] or [n, height, width], and their labels, whole numbers [n] from 0'
@@ -62,7 +61,7 @@ def dataset(path: str) -> Dataset:
     """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
     from cifar10.data import folders
     path = os.path.abspath(path)
-    if not path.endswith(SUFFIX):
+    if not path.endswith(ARRAYS):
         return folders.dataset(path)
     if not os.path.isfile(path):
         raise UsageError(f'--dataset={path} is no file; give one that numpy.savez has written')
@@ -87,7 +86,7 @@ def saved(given: Any, data_dir: str) -> str:
     for name, array in arrays.items():
         digest.update(f'{name} {array.dtype.str} {array.shape} '.encode() + array.tobytes())
     make_dir(data_dir, '--data_dir')
-    path = os.path.join(os.path.abspath(data_dir), f'arrays-{digest.hexdigest()[:16]}{SUFFIX}')
+    path = os.path.join(os.path.abspath(data_dir), f'arrays-{digest.hexdigest()[:16]}{ARRAYS}')
     with making(path):
         if not os.path.exists(path):
             with new_file(path) as temporary, open(temporary, 'wb') as stream:

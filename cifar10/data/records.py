@@ -21,6 +21,7 @@ from cifar10.base.files import making, named, remove_leftovers, sha256, shortage
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
+ARRAYS = '.npz'  # the suffix of a file with a user's images as arrays
 LARGEST = 64  # height and width of a user's images that are converted to records, all of which are held in memory
 
 # The files of CIFAR-10. The data sets that are made here have the same.

@@ -15,7 +15,7 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import shortage
 from cifar10.base.registry import DATASETS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
-from cifar10.data import arrays, records
+from cifar10.data import records
 from cifar10.data.download import DownloadError
 from cifar10.data.records import Expected, Records
 from cifar10.model import NUM_CLASSES
@@ -203,7 +203,7 @@ def refuse_other_images(start: Start) -> list[str]:
     record.refuse_another(dict(examples=data.count), where, remedy)
     digests = {'training': dict(images_sha256=data.digest()),
                'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
-    if data.dataset.endswith(arrays.SUFFIX):  # which nobody repairs
+    if data.dataset.endswith(records.ARRAYS):  # which nobody repairs
         record.refuse_another({**digests['training'], **digests['test']}, where, remedy)
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)
             for part, digest in digests.items() if record.difference_to(digest)]
