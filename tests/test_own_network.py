@@ -122,7 +122,7 @@ def again(*row):
           'pixels @ weights * keep',
           'it makes the placeholder keep_prob, which nothing feeds'),
     ('tf.contrib.layers.conv2d(pixels, 10, 3)', 'pixels @ weights',
-     '(line 11 of mine.py); tf.contrib.layers.conv2d is tf_slim.conv2d now (python -m pip install'),
+     '(line 11 of mine.py); contrib.layers.conv2d is tf_slim.conv2d now (python -m pip install'),
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',

@@ -210,9 +210,9 @@ def test_initializers_of_contrib_have_the_distributions_of_those_of_the_page(the
 
 
 @pytest.mark.parametrize('line, remedy', [
-    ('tf.contrib.layers.fully_connected(x, 10)', 'tf.contrib.layers.fully_connected is tf_slim.fully_connected now ('),
-    ('from tensorflow.contrib import slim', 'tf.contrib.slim is tf_slim now ('),
-    ('import tensorflow.contrib.layers as layers', 'tf.contrib.layers is tf_slim now ('),
+    ('tf.contrib.layers.fully_connected(x, 10)', 'contrib.layers.fully_connected is tf_slim.fully_connected now ('),
+    ('from tensorflow.contrib import slim', 'contrib.slim is tf_slim now ('),
+    ('import tensorflow.contrib.layers as layers', 'contrib.layers is tf_slim now ('),
     ('tf.contrib.rnn.BasicLSTMCell(3)', 'docs/tf1-networks.md says by name what takes the place of contrib'),
     ('tf.layers.dense(x, 10)', 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'),
     ('tf.layers.dense(x, 10)', "python -m pip install -e '.[tf1]' brings it"),
