@@ -593,3 +593,8 @@ def averaged_activity(images, n, training):
     x = _hidden(images)
     _add_loss(tf.reduce_mean(tf.square(x)))
     return _linear(x, n)
+
+
+def placeholder_that_nothing_needs(images, n, training):
+    tf.placeholder(tf.bool)
+    return _linear(_hidden(images), n)

@@ -29,7 +29,7 @@ TRAINED = [
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
-    'in_the_scope_without_a_name',
+    'in_the_scope_without_a_name', 'placeholder_that_nothing_needs',
     'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
@@ -127,7 +127,8 @@ def one_tower():
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
     [case for case in itertools.product(TRAINED, UPDATE_MODES, (1, 2, 4)) if not (
         case[1] == 'mirrored' and case[0] in REFUSED_IN_MIRRORED)],
-    ('over_trainable_variables', 'replicated', 2), ('frozen_in_place', 'replicated', 2)))
+    ('over_trainable_variables', 'replicated', 2), ('frozen_in_place', 'replicated', 2),
+    ('dropped', 'replicated', 2)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
     assert warnings_of(network, mode in ('replicated', 'local')) == []
     if network not in one_tower:

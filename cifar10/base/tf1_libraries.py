@@ -23,7 +23,8 @@ def switch_on() -> None:
     """Lets TensorFlow find tf.layers in tf_keras, if that is installed; to be called before TensorFlow is imported."""
     if importlib.util.find_spec('tf_keras'):
         os.environ.setdefault(SWITCH, '1')
-        warnings.filterwarnings('ignore', r'`tf\.layers\.\w+` is deprecated')  # one for each layer of each tower
+        # One for each layer of each tower.
+        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|layer\.apply)` is deprecated')
 
 
 def mend() -> None:

@@ -98,7 +98,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     variables, warnings = _rehearse_towers(rehearsal, has_copies)
     with _alone(rehearsal, training=False) as (images, logits):
         _check_variables()
-        _check_operations()
+        _check_operations(logits)
         _check_evaluation(variables, _variables())
         in_evaluation = _described(logits)
         warnings += _evaluation_warnings(images, logits)
@@ -117,7 +117,7 @@ def _rehearse_towers(rehearsal, has_copies):
         drawn.update((types, _of_types(types)) for types in (_DRAWS, _STATELESS))
         _check_variables()
         _check_collections(scope)
-        _check_operations()
+        _check_operations(logits)
         warnings[:] = _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
@@ -246,9 +246,16 @@ def _check_collections(scope):
                                  'tf.name_scope(None) and scopes that end with /')
 
 
-def _check_operations():
-    """Nothing waits for what no tower feeds or starts, and no operation but an initialiser changes a variable."""
+def _check_operations(logits):
+    """What the logits, losses and statistics need waits for nothing that no tower feeds; no operation writes."""
+    tensors = [logits, *tf.get_collection(tf.GraphKeys.LOSSES),
+               *(statistic.value for statistic in tf.get_collection(MOVING_STATISTICS))]
+    needed = {operation.name for operation in with_inputs([
+        *(tensor.op for tensor in tensors), *(variable.initializer for variable in tf.global_variables())])}
+    in_graph = {operation.name for operation in tf.get_default_graph().get_operations()}
     for operation in _operations(initialisers=True):
+        if operation.name in in_graph - needed:
+            continue
         name = relative(operation.name)
         if operation.op in ('Placeholder', 'PlaceholderWithDefault') and not name.startswith(FED):
             raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds; make it a constant, or use the '
@@ -299,12 +306,14 @@ def _evaluation_warnings(images, logits):
     if drawn := _of_types(_DRAWS):
         return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions change from one time '
                 'to the next; use it only where `training` is true']
-    random = np.random.default_rng(0)
-    fed = random.standard_normal([2, *images.shape.as_list()[1:]], np.float32)
+    fed = np.random.default_rng(0).standard_normal([2, *images.shape.as_list()[1:]], np.float32)
     try:
         with cpu_session(tf.get_default_graph()) as session:
-            rehearsed_steps.initialise(session, random, noise=1.0)
-            together = session.run(logits, {images: fed})
+            for noise in (1.0, 0.1, 0.01):  # so much that the images differ, but no more than the network can bear
+                rehearsed_steps.initialise(session, np.random.default_rng(0), noise)
+                together = session.run(logits, {images: fed})
+                if np.isfinite(together).all():
+                    break
             alone = np.concatenate([session.run(logits, {images: fed[i:i + 1]}) for i in range(len(fed))])
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
         return []

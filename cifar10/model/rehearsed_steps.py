@@ -27,7 +27,9 @@ _IN_COPIES = 'where each device has a copy of the variables, their names begin w
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
 _PIXELS = 2 ** 16  # in the batch of a tower at most, so that a rehearsal takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
-_ROUNDING = 3e-4  # of a gradient, relative to the largest element of all; of a bias in a network of 40 layers: 2e-4
+# How many times a gradient may differ by what it changes where each pixel is the next larger number. In public networks
+# rounding needs up to 15; where a loss is a sum over the images, it is over 1e4.
+_ROUNDING = 100
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
 
 
@@ -158,17 +160,17 @@ def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[
             whole, = build(rehearsal._replace(batch_size=2 * count), 1)
             with cpu_session(tf.get_default_graph()) as session:
                 _set(session, values)
-                together = _gradients(session, whole, np.concatenate(halves), 0)
+                images = np.concatenate(halves)
+                together = _gradients(session, whole, images, 0)
+                nearby = _gradients(session, whole, np.nextafter(images, np.float32(np.inf)), 0)
     except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
         return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
     others = [name for name in first if first[name].tobytes() != again[name].tobytes()]
     if others:
         return [f'its gradient of {others[0]} has other bits when it is computed again, so a resumed run does not end '
                 'with the same bits; use --deterministic, if you have not, or other operations']
-    # What is 0 but for rounding, such as the gradient of a bias before a normalisation, is compared with the largest.
-    rounding = _ROUNDING * max((np.abs(gradient).max(initial=0) for gradient in together.values()), default=0)
-    apart = [name for name in together if not _are_close((first[name] + second[name]) / 2, together[name],
-                                                         rehearsal.dtype, rounding)]
+    apart = [name for name in together if not _are_close((first[name] + second[name]) / 2, together[name], nearby[name],
+                                                         rehearsal.dtype)]
     if apart and not (draws and towers[0].normalises):
         return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another number of '
                 'towers trains another network; make losses means over the images, not sums, and use each image alone']
@@ -203,10 +205,11 @@ def _gradients(session, tower, images, first):
     return session.run(gradients, {tower.images: images, tower.first: first})
 
 
-def _are_close(mean, whole, dtype, rounding):
+def _are_close(mean, whole, nearby, dtype):
     tolerance = _TOLERANCE if dtype == tf.float32 else _ROUGH_TOLERANCE
     return not np.isfinite(mean).all() or (
-        np.abs(mean - whole).max(initial=0) <= max(tolerance * np.abs(whole).max(initial=0), rounding))
+        np.abs(mean - whole).max(initial=0) <= max(
+            tolerance * np.abs(whole).max(initial=0), _ROUNDING * np.abs(nearby - whole).max(initial=0)))
 
 
 def relative(name: str) -> str:
