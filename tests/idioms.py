@@ -404,6 +404,13 @@ def read_after_it_is_assigned(images, n, training):
         return _linear(x - mean.read_value(), n)
 
 
+def read_in_a_loop_after_it_is_assigned(images, n, training):
+    x, mean = _pooled(images), _moving()
+    with tf.control_dependencies([tf.assign_add(mean, tf.ones([3]))]):
+        _, x = tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x * mean), [0, x])
+    return _linear(x, n)
+
+
 def assigned_in_a_branch(images, n, training):
     x, mean = _pooled(images), _moving()
     update = tf.cond(tf.reduce_mean(x) > 0, lambda: tf.identity(tf.assign(mean, mean + 1)), lambda: tf.identity(mean))

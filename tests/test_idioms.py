@@ -55,6 +55,7 @@ WARNED = {
     'summed_activity': 'depends on how images are divided into batches'}
 REFUSED = {
     'read_after_it_is_assigned': 'reads the variable moving after',
+    'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
     'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',

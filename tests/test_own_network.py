@@ -211,7 +211,7 @@ IDIOMS = [
      '.lookup(tf.constant(0))', 'from a constant'),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
     (INSIDE, 'int(images.shape[0])', 'the number of images is unknown in evaluation: write -1'),
-    (INSIDE, 'tf.cond(training, lambda: 1.0, lambda: 2.0)', None),
+    (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images += NOISE', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images += np.random.default_rng(0).normal()', None)]

@@ -97,7 +97,7 @@ def test_wildcards_in_the_working_directory(folder, settings, tmp_path, monkeypa
     *_, train_dir = [flag for flag in shlex.split(record['command']) if flag.startswith('--train_dir')]
     monkeypatch.chdir('/')
     assert train(**flags.parse(GROUPS, 'x', [train_dir, '--max_steps=2'])).step == 2
-    assert look(train_dir.partition('=')[2]).run.settings.run.warm_start == record['settings']['warm_start']
+    assert look(train_dir.partition('=')[2]).record.settings.run.warm_start == record['settings']['warm_start']
 
 
 def test_a_recorded_path_that_looks_like_an_address_stays_readable():

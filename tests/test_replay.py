@@ -167,7 +167,7 @@ def test_the_probes_agree_with_what_numpy_computes_from_the_step(run, data_dir):
         np.testing.assert_array_equal(rows[tower['examples'], 1:].reshape(-1, 3, 32, 32), batch.originals)
         logits = batch.images.reshape(5, -1) @ taken.before['weights'] + taken.before['biases']
         losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(5), tower['labels']]
-        np.testing.assert_allclose(tower['cross_entropies'], losses, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(tower['losses'], losses, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(tower['predictions'], logits.argmax(1))
         assert tower['loss'] == pytest.approx(losses.mean(), rel=1e-4)
     assert taken.before[EXAMPLES_SEEN] == 4 * 8 + 2 * 10

@@ -66,7 +66,7 @@ CHANGED = {
                         'add_moving_statistic'),
     'a trained variable is assigned': ('assigned_and_trained', 'leave the assignment out'),
     'a placeholder': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", 'use the argument `training`'),
-    'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the function is given'),
+    'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
     'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 in its place'),
     'a session': ('runs_a_session', 'give variables their values as initializer='),
     'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),

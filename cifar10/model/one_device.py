@@ -161,7 +161,7 @@ class OneDevice:
         results = {}
         for branch, build in (True, true_fn), (False, false_fn):
             count, updates = len(self._assigned), tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-            results[branch] = build()
+            results[branch] = _as_tensors(build())
             if branch != bool(chosen):
                 del self._assigned[count:]
                 tf.get_collection_ref(tf.GraphKeys.UPDATE_OPS)[:] = updates
@@ -250,11 +250,20 @@ class OneDevice:
     def _refuse_reads(self, variable, after):
         """Raises a BrokenRule if a variable is read once it is assigned: it has another value only after the step."""
         for operation in self.graph.get_operations():
-            if operation.type == 'ReadVariableOp' and operation.inputs[0].op.name == variable.op.name and (
+            # It may also be read within a loop or branch, which takes its handle.
+            if any(tensor.op.name == variable.op.name for tensor in operation.inputs) and (
                     after.op in with_inputs([operation])):
                 raise BrokenRule(f'it reads the variable {variable.op.name} after it has assigned to it'
                                  f'{place_of(operation.name)}, but the update assigns, after all towers; use what the '
                                  'assignment returns')
+
+
+def _as_tensors(result):
+    """Returns what a branch has built as `tf.cond` does: numbers as tensors, and the only element of a list alone."""
+    if isinstance(result, (list, tuple)) and len(result) == 1:
+        result = result[0]
+    return tf.nest.map_structure(
+        lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
 
 
 def _op(update):

@@ -29,7 +29,6 @@ def run(main: Callable[[], int | None]) -> int:
       What `main` returned, or FINISHED; the status of a UsageError, RunError or TemporaryError; 1 after an error of the
       operating system; UNREAD; 128 + the number of a signal that came before there was anything to save.
     """
-    called = name()  # before code of the user's own, which has other arguments
     _reopen_closed()
     os.umask(os.umask(0o002) | 0o002)  # what everybody may write, a run does not go on with
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
@@ -43,14 +42,14 @@ def run(main: Callable[[], int | None]) -> int:
             raise Output.failure
         return status
     except (UsageError, RunError) as error:
-        return _fail(called, error, error.status)
+        return _fail(error, error.status)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader is gone
         return UNREAD
     except OSError as error:
         if error.filename == STDOUT:
             discard(sys.stdout)  # or Python would try again to write what is left
-        return _fail(called, describe_os_error(error), RunError.status)
+        return _fail(describe_os_error(error), RunError.status)
     except BaseException as error:
         # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
         number = Termination.interrupted
@@ -58,7 +57,7 @@ def run(main: Callable[[], int | None]) -> int:
             if not isinstance(error, KeyboardInterrupt):
                 raise
             number = signal.SIGINT
-        return _fail(called, 'interrupted', 128 + number)
+        return _fail('interrupted', 128 + number)
 
 
 def name() -> str:
@@ -116,10 +115,10 @@ def _reopen_closed():
         print(f'{name()}: warning: standard output is closed, so only errors are shown', file=sys.stderr)
 
 
-def _fail(called, message, status):
+def _fail(message, status):
     line = printable(' '.join(str(message).split()))
     try:
-        print(f'{called}: error: {line}', file=sys.stderr, flush=True)
+        print(f'{name()}: error: {line}', file=sys.stderr, flush=True)
     except OSError:  # the terminal is gone
         discard(sys.stdout)
         discard(sys.stderr)
