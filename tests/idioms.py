@@ -404,6 +404,66 @@ def read_after_it_is_assigned(images, n, training):
         return _linear(x - mean.read_value(), n)
 
 
+def over_losses_of_a_scope(images, n, training):
+    with tf.variable_scope('conv'):
+        x = _hidden(images, regularizer=_l2)
+        tf.losses.add_loss(tf.reduce_mean(tf.square(x)))
+    logits = _linear(x, n, regularizer=_l2)
+    tf.losses.add_loss(0.5 * tf.losses.get_regularization_loss(scope='conv') + tf.add_n(tf.losses.get_losses('conv')))
+    return logits
+
+
+def centred_by_what_is_assigned(images, n, training):
+    x, mean = _hidden(images), tf.get_variable('mean8', [8], initializer=tf.zeros_initializer(), trainable=False)
+    return _linear(x - tf.assign(mean, 0.5 * mean + 0.5 * tf.reduce_mean(x, 0)) if training else x - mean, n)
+
+
+def losses_that_add_up(images, n, training):
+    x = _hidden(images)
+    a, b = tf.reduce_mean(tf.square(x)), tf.nn.l2_loss(tf.trainable_variables()[0])
+    tf.losses.add_loss(a)
+    tf.losses.add_loss(a + b)
+    return _linear(x, n)
+
+
+def regularizer_that_is_printed(images, n, training):
+    logits = _linear(_pooled(images), n, regularizer=_l2)
+    with tf.control_dependencies([tf.debugging.check_numerics(tf.losses.get_regularization_loss(), 'penalty')]):
+        return tf.identity(logits)
+
+
+def counter_set_twice(images, n, training):
+    count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
+    first = tf.assign(count, count + 2 ** 40)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(count, first + 1))
+    return _linear(_pooled(images), n)
+
+
+def counter_of_images(images, n, training):
+    count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
+    bright = tf.reduce_sum(tf.cast(_pooled(images) > 0, tf.int64))
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(count, bright))
+    return _linear(_pooled(images), n)
+
+
+def in_scopes_named_as_towers(images, n, training):
+    x = _pooled(images)
+    with tf.variable_scope('tower_0', reuse=tf.AUTO_REUSE):
+        first = _linear(x, n)
+    with tf.variable_scope('tower_1', reuse=tf.AUTO_REUSE):
+        second = _linear(x, n)
+    with tf.variable_scope('', reuse=tf.AUTO_REUSE):
+        return first + 2.0 * second + 3.0 * _linear(x, n)
+
+
+def read_after_it_is_assigned_in_an_update(images, n, training):
+    x, mean, slow = _pooled(images), _moving(), _moving('slow')
+    update = tf.assign(mean, tf.reduce_mean(x, 0))
+    with tf.control_dependencies([update]):
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(slow, 0.9 * slow + 0.1 * mean))
+    return _linear(x, n)
+
+
 def read_in_a_loop_after_it_is_assigned(images, n, training):
     x, mean = _pooled(images), _moving()
     with tf.control_dependencies([tf.assign_add(mean, tf.ones([3]))]):

@@ -49,5 +49,19 @@ def relative(logits, labels):
     return cross_entropy(logits - tf.reduce_mean(logits, 0), labels)
 
 
+def of_tf_losses(logits, labels):
+    return tf.losses.sparse_softmax_cross_entropy(labels, logits, reduction=tf.losses.Reduction.NONE)
+
+
+def in_an_absolute_scope(logits, labels):
+    with tf.name_scope(None):
+        tf.losses.add_loss(tf.reduce_mean(tf.square(logits), name='activity'))
+    return cross_entropy(logits, labels)
+
+
+def of_a_placeholder(logits, labels):
+    return cross_entropy(logits * tf.placeholder(tf.float32, []), labels)
+
+
 def misspelt(logits, labels):
     return tf.nn.sparse_softmax(logits, labels)

@@ -137,6 +137,8 @@ IMAGES, LABELS = made()
     ((IMAGES[:3], LABELS[:3]), 'has no training image of label 0'),
     ((IMAGES[:6], LABELS[:6]), 'has 3 training images; at least 5 are needed'),
     (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'has no test image of label 2'),
+    ((IMAGES, LABELS[0]), 'shapes (60, 32, 32, 3) and (1,)'),
+    ((), 'dataset is no pair of arrays, nor two'),
     ((IMAGES,), 'dataset is no pair of arrays, nor two'),
     ((IMAGES, LABELS, IMAGES), 'dataset is no pair of arrays, nor two')])
 def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_path):
@@ -151,6 +153,8 @@ def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path
     contents = {'cannot be read': [path.read_bytes(), pickle.dumps(Harmful(str(ran))), b'', b'PK\x03\x04 broken']}
     np.savez(path, images=IMAGES, labels=LABELS)
     contents['has images, labels; give a file with x_train and y_train'] = [path.read_bytes()]
+    np.savez(path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES)
+    contents['has x_test alone; give x_test and y_test'] = [path.read_bytes()]
     np.save(tmp_path / 'one.npy', IMAGES)
     contents['has a single array; give a file with x_train and y_train'] = [(tmp_path / 'one.npy').read_bytes()]
     for part, files in contents.items():

@@ -29,7 +29,9 @@ TRAINED = [
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
-    'in_the_scope_without_a_name', 'placeholder_that_nothing_needs',
+    'in_the_scope_without_a_name', 'placeholder_that_nothing_needs', 'over_a_scope_by_its_name',
+    'over_losses_of_a_scope', 'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice',
+    'in_scopes_named_as_towers',
     'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
@@ -37,10 +39,12 @@ REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has other operations in one tower than in another',
     'exponential_moving_average': 'outside of a tf.cond, so each update mode would run it a different number of times; '
                                   'use --variable_update=replicated',
+    'in_scopes_named_as_towers': 'has other operations in one tower than in another',
     'of_slim_normalised_in_place': 'use --variable_update=replicated'}
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
-BY_BATCH = ['batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics', 'of_tf_layers_normalised',
-            'of_slim_normalised', 'of_slim_normalised_in_place']
+BY_BATCH = [
+    'centred_by_what_is_assigned', 'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
+    'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place']
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing waits for it (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
@@ -55,6 +59,8 @@ WARNED = {
     'summed_activity': 'depends on how images are divided into batches'}
 REFUSED = {
     'read_after_it_is_assigned': 'reads the variable moving after',
+    'read_after_it_is_assigned_in_an_update': 'reads the variable moving after',
+    'counter_of_images': 'the integer variable count is assigned what depends on images',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
     'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
@@ -74,7 +80,6 @@ REFUSED = {
     'random_constant': ' is another one each time that the file is run; '}
 # Names of variables begin with that of their copy, which a network can see.
 REFUSED_WITH_COPIES = {
-    'over_a_scope_by_its_name': 'where each device has a copy of the variables, their names begin with replica_1/',
     'kept_variable': 'tower 0 gets the variable w, and tower 1 does not'}
 
 
@@ -148,8 +153,12 @@ ONE_DEVICE = {**dict.fromkeys([
     'over_trainable_variables', 'tf_losses', 'regularizer', 'regularizer_of_a_scope',
     'regularizer_of_a_shared_variable', 'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place',
     'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand', 'named_after_a_scope',
-    'collected_unless_reused', 'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised',
+    'collected_unless_reused', 'over_a_scope_by_its_name', 'centred_by_what_is_assigned',
+    'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
+    'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised',
     'of_slim_normalised_in_place'], tf.losses.get_total_loss),
+    'over_losses_of_a_scope': lambda: tf.add_n(  # it has added those of the other scope itself
+        [*tf.get_collection(tf.GraphKeys.LOSSES), tf.losses.get_regularization_loss(scope='w')]),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
     'total_loss': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)[1:])}
 

@@ -13,12 +13,14 @@ from cifar10.tools.replay.program import replay
 from tests import losses
 from tests.helpers import LINEAR, ROOT, last_variables, mostly_stress
 
-TRAINED = 'cross_entropy', 'focal', 'hinge', 'with_a_weight', 'with_centers'
+TRAINED = 'cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', 'with_centers'
 REFUSED = {
     'mean': 'it returns float32 (); return the loss of each example, float [4], without a mean or a sum over them',
     'of_each_class': 'it returns float32 (4, 1); return the loss of each example',
     'nothing': 'it returns NoneType; return the loss of each example',
     'constant': 'its losses do not depend on the logits',
+    'in_an_absolute_scope': 'made in an absolute name scope',
+    'of_a_placeholder': 'it makes the placeholder',
     'misspelt': "has no attribute 'sparse_softmax' (line "}
 WARNED = {'relative': 'the loss of an example depends on the other examples of its batch'}
 

@@ -42,7 +42,7 @@ class ArrayFile(Dataset):
             raise UsageError(f'--dataset={self.path} can be used up to --image_size={LARGEST}; for larger images save '
                              'them as picture files in a folder for each class')
         with _opened(self.path) as file:
-            fraction = None if _NAMES[TEST][0] in file else test_fraction
+            fraction = None if any(name in file for name in _NAMES[TEST]) else test_fraction
         folder = f'{self.path}-{image_size}px' + (f'-{fraction:g}' if fraction else '')
         return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size,
                                    make=functools.partial(_convert, self.path, fraction, image_size))
@@ -75,7 +75,7 @@ def saved(given: Any, data_dir: str) -> str:
       given: (images, labels), or ((images, labels), (test images, test labels)).
       data_dir: is made if need be.
     """
-    pairs = given if isinstance(given[0], (tuple, list)) else (given,)
+    pairs = given if given and isinstance(given[0], (tuple, list)) else (given,)
     if len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
         raise UsageError('dataset is no pair of arrays, nor two; give (images, labels), or ((images, labels), '
                          '(test images, test labels))')
@@ -96,7 +96,13 @@ def saved(given: Any, data_dir: str) -> str:
 
 def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns the (images, labels) of each part; raises a UsageError if arrays are no images and labels."""
-    parts = {part: tuple(arrays[name] for name in names) for part, names in _NAMES.items() if names[0] in arrays}
+    parts = {}
+    for part, names in _NAMES.items():
+        given = [name for name in names if name in arrays]
+        if len(given) == 1:
+            raise UsageError(f'{where} has {given[0]} alone; give {names[0]} and {names[1]}')
+        if given:
+            parts[part] = tuple(arrays[name] for name in names)
     for part, (images, labels) in parts.items():
         names = ', '.join(_NAMES[part])
         if images.dtype != np.uint8:
@@ -104,7 +110,7 @@ def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.
             raise UsageError(f'{where} has {_NAMES[part][0]} of type {images.dtype}{scaled}; {_GIVE}')
         if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape:
             raise UsageError(f'{where} has {_NAMES[part][0]} of shape {images.shape}; {_GIVE}')
-        if labels.dtype.kind not in 'iu' or labels.size != len(labels) or len(labels) != len(images):
+        if labels.dtype.kind not in 'iu' or not labels.ndim or labels.size != len(labels) or len(labels) != len(images):
             raise UsageError(f'{where} has {names} of shapes {images.shape} and {labels.shape}, the labels of type '
                              f'{labels.dtype}; {_GIVE}')
         if labels.min() < 0 or labels.max() >= _MOST_CLASSES:

@@ -259,7 +259,7 @@ class MovingStatistic(NamedTuple):
 
     Attributes:
       variable: is not trained.
-      value: float32, of its shape.
+      value: of its shape; float32, or integers, which are the same in all towers.
       keep: the fraction of the variable's value that an update keeps; None: the value is what an update adds to it.
     """
     variable: tf.Variable
@@ -299,15 +299,16 @@ def add_moving_statistic(variable: tf.Variable, value: tf.Tensor, keep: float) -
     _add(variable, value, keep)
 
 
-def add_moving_change(variable: tf.Variable, change: tf.Tensor) -> None:
-    """Makes every update add a change to a variable, as `add_moving_statistic` does with a value.
+def add_assignment(variable: tf.Variable, value: tf.Tensor, is_change: bool) -> None:
+    """Makes every update set a variable to a value, or add it, as `add_moving_statistic` does.
 
     Args:
-      variable: of any numbers, made by `tf.get_variable` with trainable=False. The mean of the changes to integers is
-        rounded, so a counter that all towers increase counts updates.
-      change: of the variable's shape and type.
+      variable: of any numbers, made by `tf.get_variable` with trainable=False.
+      value: of the variable's type; integers must be the same in all towers, and are not averaged.
+      is_change: whether the value is added.
     """
-    _add(variable, tf.broadcast_to(tf.cast(change, tf.float32), variable.shape), None)
+    value = tf.broadcast_to(value, variable.shape)
+    _add(variable, tf.cast(value, tf.float32) if value.dtype.is_floating else value, None if is_change else 0)
 
 
 def _add(variable, value, keep):

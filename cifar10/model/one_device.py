@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import with_inputs
 from cifar10.base.own_code import BrokenRule, place, place_of
-from cifar10.model.layers import add_moving_change, add_moving_statistic
+from cifar10.model.layers import add_assignment
 
 _ASSIGNMENTS = 'assign', 'assign_add', 'assign_sub'
 # The graph collection of what variables would be after assignments that nothing waits for.
@@ -26,7 +26,7 @@ IN_VAIN = 'assigned_in_vain'
 WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
 _WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
 _REMEDY = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
-_SUMS = 'AddN', 'AddV2', 'Identity'  # types of operations; the sum of one tensor is an Identity
+_TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
 
 
 _current = contextvars.ContextVar('_current', default=None)  # the OneDevice whose function is running in this thread
@@ -38,6 +38,15 @@ def _assign(variable, method, *args, **options):
     if call is None or tf.get_default_graph() is not call.graph:  # nothing is handed out of a branch of a tf.cond
         return getattr(type(variable), method)(variable, *args, **options)
     return call.assign(variable, method, *args, **options)
+
+
+def _collection(graph, key, scope=None):
+    """Stands in for `Graph.get_collection`: the names that a scope is compared with are those within the tower."""
+    call, found = _current.get(), type(graph).get_collection(graph, key, scope)
+    if scope is None or call is None or call.graph is not graph:
+        return found
+    entries = type(graph).get_collection(graph, key)
+    return [entry for entry in entries if call.is_within(getattr(entry, 'name', ''), scope)]
 
 
 def _cond(pred, true_fn=None, false_fn=None, *args, **options):
@@ -78,10 +87,12 @@ class OneDevice:
         self.graph = tf.get_default_graph()
         self._scope = self.graph.get_name_scope()
         self._outer = tf.get_variable_scope()
-        self._before = {variable.op.name for variable in tf.global_variables()}
+        self._outer_prefix = f'{self._outer.name}/' if self._outer.name else ''
+        self._before = {variable.op.name.removeprefix(self._outer_prefix) for variable in tf.global_variables()}
         self._variables = {}  # by their names in the network; those that this call has got
         self._unshared = set()  # names of those that `tf.Variable` has made
         self._is_getting = False
+        self._own_reads = set()  # operations by which assignments have read what they change
         self._assigned = []  # (variable, value, whether it is a change, the variable's value after it)
 
     @contextlib.contextmanager
@@ -97,6 +108,7 @@ class OneDevice:
         with tf.variable_scope(scope, custom_getter=self._get, auxiliary_name_scope=False) as self._root, \
                 tf.variable_creator_scope(self._create), _static_conds():
             token = _current.set(self)
+            self.graph.get_collection = functools.partial(_collection, self.graph)
             try:
                 yield
             finally:
@@ -106,11 +118,12 @@ class OneDevice:
         """Returns what `tf.get_variable` does; in each tower its regularizer counts, not only where it is made."""
         # Other variables, and layers that are given the name of a scope, are named after what begins with the tower's
         # scopes.
-        outer = f'{self._outer.name}/' if self._outer.name else ''
+        outer = self._outer_prefix
         name = name.removeprefix(outer)
-        for prefix in filter(None, (outer, self._scope and f'{self._scope}/')):
-            name = name.replace(prefix, '')
-        name = name.lstrip('/')  # in the scope ''
+        name = (name.replace(outer, '') if outer else name).lstrip('/')  # in the scope ''
+        before, scope, of_tensor = name.partition(f'{self._scope}/') if self._scope else (name, '', '')
+        if scope and self._has_operation(scope + of_tensor.rstrip('/').rpartition('/')[0]):
+            name = before + of_tensor
         if name in self._unshared:
             raise BrokenRule(f'it makes the variable {name} by tf.Variable and by tf.get_variable; give it another '
                              'name in one of them')
@@ -128,7 +141,7 @@ class OneDevice:
             for method in _ASSIGNMENTS:
                 setattr(variable, method, functools.partial(_assign, variable, method))
             if regularizer:
-                with tf.name_scope(f'{name}/Regularizer'):
+                with tf.name_scope(f"{'/'.join(filter(None, [self._scope, name]))}/Regularizer/"):  # not the scope here
                     penalty = regularizer(variable)
                 if penalty is not None:
                     tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
@@ -155,6 +168,16 @@ class OneDevice:
                                        trainable=trainable is not False, collections=collections)
         self._unshared.add(name)
         return variable
+
+    def is_within(self, name: str, scope: str) -> bool:
+        """Returns whether a name begins with a scope, as collections compare them, with or without the tower's own."""
+        prefixes = '', self._outer_prefix, f'{self._scope}/' if self._scope else ''
+        return any(re.match(scope, name.removeprefix(prefix)) for prefix in prefixes if name.startswith(prefix))
+
+    def _has_operation(self, name):
+        with contextlib.suppress(KeyError, ValueError):
+            return bool(self.graph.get_operation_by_name(name))
+        return False
 
     def choose(self, chosen: bool, true_fn: Callable, false_fn: Callable) -> Any:
         """Builds both branches of a condition that is known; returns what the chosen one does."""
@@ -188,11 +211,11 @@ class OneDevice:
             value = tf.convert_to_tensor(value, variable.dtype.base_dtype)
             if method == 'assign_sub':
                 value = -value
-            after = tf.identity(value if method == 'assign' else variable.read_value() + value, name='assigned')
-            is_change = method != 'assign'
-            if not is_change and value.dtype != tf.float32:
-                value, is_change = value - variable.read_value(), True
-        self._assigned.append((variable, value, is_change, after))
+            before = [] if method == 'assign' else [variable.read_value()]
+            self._own_reads.update(read.op for read in before)
+            # No gradient flows through a variable.
+            after = tf.stop_gradient(sum(before, value), name='assigned')
+        self._assigned.append((variable, value, method != 'assign', after))
         return after if read_value else after.op
 
     def collect(self, logits: tf.Tensor, training: bool) -> None:
@@ -210,10 +233,11 @@ class OneDevice:
             return
         losses = [loss for loss in tf.get_collection_ref(tf.GraphKeys.LOSSES) if isinstance(loss, tf.Tensor)]
         # `tf.losses.get_total_loss` is the sum of the others.
-        added = {tensor.op for loss in losses if loss.op.type in _SUMS for tensor in loss.op.inputs}
+        added = {tensor.op for loss in losses if _TOTAL.search(loss.op.name) for tensor in loss.op.inputs}
         _take_out(tf.GraphKeys.LOSSES, [loss for loss in losses if loss.op in added])
-        used = with_inputs([logits.op, *[loss.op for loss in losses if loss.op not in added]])
-        unused = [penalty for penalty in penalties if penalty.op not in used]
+        losses = [loss.op for loss in losses if loss.op not in added]
+        used, counted = with_inputs([logits.op, *losses]), _with_addends(losses)
+        unused = [penalty for penalty in penalties if penalty.op not in counted]
         if unused:
             tf.add_to_collection(tf.GraphKeys.LOSSES, tf.add_n(unused, name='regularization_loss'))
         of_updates = [with_inputs([_op(update)]) for update in updates]
@@ -223,16 +247,13 @@ class OneDevice:
             if not needed & assigned:
                 raise BrokenRule(f'it adds {self._relative(update)} to the collection UPDATE_OPS'
                                  f'{place_of(_op(update).name)}, which is not {_WAYS}; {_REMEDY}')
+        used.update(*of_updates)
         for variable, value, is_change, after in self._assigned:
             if after.op in used:
-                self._refuse_reads(variable, after)
-            elif not any(after.op in needed for needed in of_updates):
-                tf.add_to_collection(IN_VAIN, after)
-                continue
-            if is_change:
-                add_moving_change(variable, value)
+                self._refuse_reads(variable, after, used)
+                add_assignment(variable, value, is_change)
             else:
-                add_moving_statistic(variable, value, keep=0)
+                tf.add_to_collection(IN_VAIN, after)
 
     def _relative(self, operation):
         return operation.name.split(':')[0].removeprefix(f'{self._scope}/')
@@ -247,9 +268,9 @@ class OneDevice:
                                  f'{place_of(operation.name)}, but not by {_WAYS}, so each update mode would run it a '
                                  f'different number of times; {remedy}')
 
-    def _refuse_reads(self, variable, after):
+    def _refuse_reads(self, variable, after, used):
         """Raises a BrokenRule if a variable is read once it is assigned: it has another value only after the step."""
-        for operation in self.graph.get_operations():
+        for operation in used - self._own_reads:
             # It may also be read within a loop or branch, which takes its handle.
             if any(tensor.op.name == variable.op.name for tensor in operation.inputs) and (
                     after.op in with_inputs([operation])):
@@ -264,6 +285,17 @@ def _as_tensors(result):
         result = result[0]
     return tf.nest.map_structure(
         lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
+
+
+def _with_addends(operations):
+    """Returns operations and all whose values they are computed from; what they only wait for is left out."""
+    found, pending = set(), list(operations)
+    while pending:
+        operation = pending.pop()
+        if operation not in found:
+            found.add(operation)
+            pending += [tensor.op for tensor in operation.inputs]
+    return found
 
 
 def _op(update):

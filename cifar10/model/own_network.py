@@ -97,8 +97,8 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     rehearsal = Rehearsal(inference, rehearsed_steps.batch_size(batch_size, sizes[0], dtype), sizes, dtype, seed)
     variables, warnings = _rehearse_towers(rehearsal, has_copies)
     with _alone(rehearsal, training=False) as (images, logits):
-        _check_variables()
-        _check_operations(logits)
+        check_variables()
+        check_operations(logits)
         _check_evaluation(variables, _variables())
         in_evaluation = _described(logits)
         warnings += _evaluation_warnings(images, logits)
@@ -115,9 +115,10 @@ def _rehearse_towers(rehearsal, has_copies):
     def check_tower(scope, logits):
         # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
         drawn.update((types, _of_types(types)) for types in (_DRAWS, _STATELESS))
-        _check_variables()
-        _check_collections(scope)
-        _check_operations(logits)
+        check_variables()
+        check_collections(scope)
+        check_operations(logits)
+        _check_counters()
         warnings[:] = _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
@@ -206,7 +207,7 @@ def _variables():
 
 # Each function below raises a BrokenRule, which says how the network breaks a rule, with the remedy.
 
-def _check_variables():
+def check_variables() -> None:
     """Variables come from `tf.get_variable`, are saved, float32 if they are trained, and begin without images."""
     for variable in tf.global_variables():
         if any(relative(operation.name).startswith(FED) for operation in with_inputs([variable.initializer])):
@@ -233,7 +234,7 @@ def check_saved() -> None:
             raise BrokenRule(f'the variable {name} is not a resource variable; leave out use_resource=False')
 
 
-def _check_collections(scope):
+def check_collections(scope: str) -> None:
     """Only collections that towers understand are used, with entries that the tower of a name scope can use."""
     for loss in tf.get_collection(tf.GraphKeys.LOSSES):
         if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
@@ -246,7 +247,16 @@ def _check_collections(scope):
                                  'tf.name_scope(None) and scopes that end with /')
 
 
-def _check_operations(logits):
+def _check_counters():
+    """Integers are not averaged, so the towers must agree on them."""
+    for statistic in tf.get_collection(MOVING_STATISTICS):
+        if not statistic.value.dtype.is_floating and any(
+                relative(operation.name).startswith(FED) for operation in with_inputs([statistic.value.op])):
+            raise BrokenRule(f'the integer variable {statistic.variable.op.name} is assigned what depends on images, '
+                             'on which towers do not agree; make it float32')
+
+
+def check_operations(logits: tf.Tensor) -> None:
     """What the logits, losses and statistics need waits for nothing that no tower feeds; no operation writes."""
     tensors = [logits, *tf.get_collection(tf.GraphKeys.LOSSES),
                *(statistic.value for statistic in tf.get_collection(MOVING_STATISTICS))]

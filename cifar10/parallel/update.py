@@ -49,6 +49,7 @@ class Tower(NamedTuple):
       statistics: (value, variable) pairs: the values towards which its batch moves variables that are not
         trained.
       keeps: for each of the statistics the fraction of the variable that an update keeps, or None; see `move`.
+      counters: (variable, value, keep) triples of integers, which are the same in all towers, so that none is averaged.
       optimizer: the optimizer that computed the gradients and will apply them.
     """
     k: int
@@ -56,6 +57,7 @@ class Tower(NamedTuple):
     gradients: list
     statistics: list
     keeps: list
+    counters: list
     optimizer: tf.train.Optimizer
 
 
@@ -143,10 +145,12 @@ class UpdateMode:
             gradients = dense(optimizer.compute_gradients(
                 scalars['total_loss'], tf.trainable_variables(), gate_gradients, colocate_gradients_with_ops=True))
         triples = tf.get_collection(MOVING_STATISTICS, scope)
-        statistics = [(value, variable) for variable, value, _ in triples]
-        keeps = [keep for _, _, keep in triples]
-        self._turns.end(k, gradients + statistics)
-        return Tower(k, scalars, gradients, statistics, keeps, optimizer), stacked(scalars)
+        counters = [triple for triple in triples if not triple[1].dtype.is_floating]
+        averaged = [triple for triple in triples if triple[1].dtype.is_floating]
+        statistics = [(value, variable) for variable, value, _ in averaged]
+        keeps = [keep for _, _, keep in averaged]
+        self._turns.end(k, gradients + statistics + [(value, variable) for variable, value, _ in counters])
+        return Tower(k, scalars, gradients, statistics, keeps, counters, optimizer), stacked(scalars)
 
     def _applied(self, updates, values, global_step):
         """Applies the updates, each once the towers that read its variables have ended their turns."""
@@ -186,7 +190,8 @@ class UpdateMode:
     def apply(self, update: Update, counter: tf.Variable | None) -> tf.Operation:
         """Builds an update, which increments `counter` if there is one; returns its operation."""
         first = update.towers[0]
-        moved = move([(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)])
+        averaged = [(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)]
+        moved = move([*averaged, *first.counters])
         return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
     def copied(self) -> list[list[list[tf.Variable]]]:
@@ -232,10 +237,7 @@ def move(statistics: Iterable[tuple]) -> list:
 
 
 def _moved(variable, value, keep):
-    if keep == 0:
-        return variable.assign(value)
-    if keep is not None:
-        return variable.assign_add((1 - keep) * (value - variable.read_value()))
-    if variable.dtype.is_integer:
-        value = tf.round(value)
-    return variable.assign_add(tf.cast(value, variable.dtype.base_dtype))
+    value = tf.cast(value, variable.dtype.base_dtype)
+    if keep is None:
+        return variable.assign_add(value)
+    return variable.assign(value) if keep == 0 else variable.assign_add((1 - keep) * (value - variable.read_value()))
