@@ -34,14 +34,15 @@ def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
         yield graph
 
 
-def with_inputs(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns operations and all that they need."""
+def with_inputs(operations: Iterable[tf.Operation], controls: bool = True) -> set[tf.Operation]:
+    """Returns operations and all that they need; without `controls`, those whose values they are computed from."""
     found, pending = set(), list(operations)
     while pending:
         operation = pending.pop()
         if operation not in found:
             found.add(operation)
-            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+            pending += [tensor.op for tensor in operation.inputs]
+            pending += operation.control_inputs if controls else []
     return found
 
 

@@ -170,9 +170,8 @@ def _without_sessions(graph):
 
     def refuse(session, *args, **kwargs):
         if session.graph is graph:
-            frames = [(frame.filename, frame.lineno) for frame in traceback.extract_stack()]
             raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
-                             f'{place(frames)}; give variables their values as initializer=')
+                             f'{place_now()}; give variables their values as initializer=')
         return run(session, *args, **kwargs)
     tf.Session.run = tf.InteractiveSession.run = refuse
     try:
@@ -258,6 +257,11 @@ def place(frames: Iterable[tuple[str, int]]) -> str:
     own = {*map(os.path.abspath, _paths), *_imported}
     places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in own]
     return places[-1] if places else ''
+
+
+def place_now() -> str:
+    """Returns the line of the user's that is being executed, as `place` does."""
+    return place((frame.filename, frame.lineno) for frame in traceback.extract_stack())
 
 
 def place_of(name: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
+_SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b")
 _CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
@@ -22,7 +22,7 @@ _PAGE = 'docs/tf1-networks.md'
 def switch_on() -> None:
     """Lets TensorFlow find tf.layers in tf_keras, if that is installed; to be called before TensorFlow is imported."""
     if importlib.util.find_spec('tf_keras'):
-        os.environ.setdefault(SWITCH, '1')
+        os.environ.setdefault(_SWITCH, '1')
         # One for each layer of each tower.
         warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|layer\.apply)` is deprecated')
 
@@ -54,5 +54,5 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
             return f'; contrib.{name} is {there} now ({_INSTALL}); {_PAGE} has contrib by name'
         return f'; {_PAGE} says by name what takes the place of contrib'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
-        return f'; set {SWITCH}=1 before TensorFlow is imported'
+        return f'; set {_SWITCH}=1 before TensorFlow is imported'
     return f'; {_INSTALL} brings it; {_PAGE} says what it is without'

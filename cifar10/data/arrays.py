@@ -151,8 +151,9 @@ def _parts(path, test_fraction):
         order = np.random.default_rng(0).permutation(len(images))
         parts[part] = [(int(label), image) for label, image in zip(labels.ravel()[order], images[order])]
     parts = folders.divided(parts, test_fraction)
+    classes = set(map(int, _classes(parts)))
     for part, pairs in parts.items():
-        if missing := set(map(int, _classes(parts))) - {label for label, _ in pairs}:
+        if missing := classes - {label for label, _ in pairs}:
             kind = 'training' if part == TRAIN else 'test'
             raise UsageError(f'--dataset={path} has no {kind} image of label {min(missing)}; give each label from 0 to '
                              'the largest some, of which at least one is held out for testing where there are no test '

@@ -5,18 +5,18 @@ that follow a step in another, and makes variables by `tf.Variable`. Here penalt
 assignments become moving statistics, which the update averages over the towers, and each variable comes from
 `tf.get_variable`, by which towers share it.
 """
+import collections
 import contextlib
 import contextvars
 import functools
 import re
-import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import with_inputs
-from cifar10.base.own_code import BrokenRule, place, place_of
+from cifar10.base.own_code import BrokenRule, place_now, place_of
 from cifar10.model.layers import add_assignment
 
 _ASSIGNMENTS = 'assign', 'assign_add', 'assign_sub'
@@ -27,8 +27,8 @@ WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
 _WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
 _REMEDY = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
 _TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
-
-
+_COND = tf.cond
+_building = []  # has an entry for each function that is running, in whatever thread
 _current = contextvars.ContextVar('_current', default=None)  # the OneDevice whose function is running in this thread
 
 
@@ -60,9 +60,6 @@ def _cond(pred, true_fn=None, false_fn=None, *args, **options):
     return call.choose(chosen, true_fn, false_fn)
 
 
-_COND, _building = tf.cond, []
-
-
 @contextlib.contextmanager
 def _static_conds():
     """Context in which `_cond` stands in for `tf.cond`; the replicas of a strategy are in it together."""
@@ -76,6 +73,14 @@ def _static_conds():
             tf.cond = _COND
 
 
+class _Assignment(NamedTuple):
+    """An assignment of the function: a value that becomes the variable's, or is added to it; what it is `after` it."""
+    variable: tf.Variable
+    value: tf.Tensor
+    is_change: bool
+    after: tf.Tensor
+
+
 class OneDevice:
     """A call of a network function that was written for one device.
 
@@ -85,15 +90,16 @@ class OneDevice:
 
     def __init__(self):
         self.graph = tf.get_default_graph()
-        self._scope = self.graph.get_name_scope()
         self._outer = tf.get_variable_scope()
-        self._outer_prefix = f'{self._outer.name}/' if self._outer.name else ''
-        self._before = {variable.op.name.removeprefix(self._outer_prefix) for variable in tf.global_variables()}
+        # What the names of operations and of variables begin with here.
+        self._scope, self._outer_scope = (
+            f'{name}/' if name else '' for name in (self.graph.get_name_scope(), self._outer.name))
+        self._before = {variable.op.name.removeprefix(self._outer_scope) for variable in tf.global_variables()}
         self._variables = {}  # by their names in the network; those that this call has got
-        self._unshared = set()  # names of those that `tf.Variable` has made
+        self._by_tf_variable = set()  # names of those that `tf.Variable` has made
         self._is_getting = False
         self._own_reads = set()  # operations by which assignments have read what they change
-        self._assigned = []  # (variable, value, whether it is a change, the variable's value after it)
+        self._assigned = []  # an _Assignment each
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -118,13 +124,13 @@ class OneDevice:
         """Returns what `tf.get_variable` does; in each tower its regularizer counts, not only where it is made."""
         # Other variables, and layers that are given the name of a scope, are named after what begins with the tower's
         # scopes.
-        outer = self._outer_prefix
+        outer = self._outer_scope
         name = name.removeprefix(outer)
         name = (name.replace(outer, '') if outer else name).lstrip('/')  # in the scope ''
-        before, scope, of_tensor = name.partition(f'{self._scope}/') if self._scope else (name, '', '')
+        before, scope, of_tensor = name.partition(self._scope) if self._scope else (name, '', '')
         if scope and self._has_operation(scope + of_tensor.rstrip('/').rpartition('/')[0]):
             name = before + of_tensor
-        if name in self._unshared:
+        if name in self._by_tf_variable:
             raise BrokenRule(f'it makes the variable {name} by tf.Variable and by tf.get_variable; give it another '
                              'name in one of them')
         # A strategy of tf.distribute reduces no variable by itself: the update does.
@@ -141,7 +147,7 @@ class OneDevice:
             for method in _ASSIGNMENTS:
                 setattr(variable, method, functools.partial(_assign, variable, method))
             if regularizer:
-                with tf.name_scope(f"{'/'.join(filter(None, [self._scope, name]))}/Regularizer/"):  # not the scope here
+                with tf.name_scope(f'{self._scope}{name}/Regularizer/'):  # whatever the scope is here
                     penalty = regularizer(variable)
                 if penalty is not None:
                     tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
@@ -156,8 +162,8 @@ class OneDevice:
         if self._is_getting:
             return next_creator(initial_value=initial_value, trainable=trainable, collections=collections, dtype=dtype,
                                 name=name, constraint=constraint, **options)
-        scope = self.graph.get_name_scope().removeprefix(self._scope).strip('/')
-        name = first = '/'.join(filter(None, [scope, name or 'Variable']))
+        scope = f'{self.graph.get_name_scope()}/'.removeprefix(self._scope).lstrip('/')
+        name = first = scope + (name or 'Variable')
         number = 0
         while name in self._variables or name in self._before:
             number += 1
@@ -166,12 +172,12 @@ class OneDevice:
         with tf.variable_scope(self._root, auxiliary_name_scope=False):
             variable = tf.get_variable(name, dtype=value.dtype, initializer=value, constraint=constraint,
                                        trainable=trainable is not False, collections=collections)
-        self._unshared.add(name)
+        self._by_tf_variable.add(name)
         return variable
 
     def is_within(self, name: str, scope: str) -> bool:
         """Returns whether a name begins with a scope, as collections compare them, with or without the tower's own."""
-        prefixes = '', self._outer_prefix, f'{self._scope}/' if self._scope else ''
+        prefixes = '', self._outer_scope, self._scope
         return any(re.match(scope, name.removeprefix(prefix)) for prefix in prefixes if name.startswith(prefix))
 
     def _has_operation(self, name):
@@ -203,9 +209,8 @@ class OneDevice:
         """
         value = delta if value is None else value
         if variable.trainable or variable.dtype.base_dtype == tf.bool:
-            frames = [(frame.filename, frame.lineno) for frame in traceback.extract_stack()]
             raise BrokenRule(f'it assigns to the variable {variable.op.name}, which is '
-                             f"{'trained' if variable.trainable else 'no number'}{place(frames)}; leave the "
+                             f"{'trained' if variable.trainable else 'no number'}{place_now()}; leave the "
                              'assignment out, or make the variable a number with trainable=False')
         with tf.name_scope(name or method):
             value = tf.convert_to_tensor(value, variable.dtype.base_dtype)
@@ -215,7 +220,7 @@ class OneDevice:
             self._own_reads.update(read.op for read in before)
             # No gradient flows through a variable.
             after = tf.stop_gradient(sum(before, value), name='assigned')
-        self._assigned.append((variable, value, method != 'assign', after))
+        self._assigned.append(_Assignment(variable, value, method != 'assign', after))
         return after if read_value else after.op
 
     def collect(self, logits: tf.Tensor, training: bool) -> None:
@@ -231,32 +236,28 @@ class OneDevice:
         updates, penalties = (_taken(key) for key in (tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.REGULARIZATION_LOSSES))
         if not training:
             return
-        losses = [loss for loss in tf.get_collection_ref(tf.GraphKeys.LOSSES) if isinstance(loss, tf.Tensor)]
-        # `tf.losses.get_total_loss` is the sum of the others.
-        added = {tensor.op for loss in losses if _TOTAL.search(loss.op.name) for tensor in loss.op.inputs}
-        _take_out(tf.GraphKeys.LOSSES, [loss for loss in losses if loss.op in added])
-        losses = [loss.op for loss in losses if loss.op not in added]
-        used, counted = with_inputs([logits.op, *losses]), _with_addends(losses)
-        unused = [penalty for penalty in penalties if penalty.op not in counted]
-        if unused:
-            tf.add_to_collection(tf.GraphKeys.LOSSES, tf.add_n(unused, name='regularization_loss'))
+        losses = _losses_with(penalties)
+        self._add_assignments(updates, with_inputs([logits.op, *losses]))
+
+    def _add_assignments(self, updates, used):
+        """Adds those assignments to the moving statistics that `updates`, or operations that are `used`, wait for."""
         of_updates = [with_inputs([_op(update)]) for update in updates]
         self._refuse_writes(used.union(*of_updates))
-        assigned = {after.op for *_, after in self._assigned}
+        assigned = {each.after.op for each in self._assigned}
         for update, needed in zip(updates, of_updates):
             if not needed & assigned:
                 raise BrokenRule(f'it adds {self._relative(update)} to the collection UPDATE_OPS'
                                  f'{place_of(_op(update).name)}, which is not {_WAYS}; {_REMEDY}')
-        used.update(*of_updates)
+        used = used.union(*of_updates)
+        self._refuse_reads(used)
         for variable, value, is_change, after in self._assigned:
             if after.op in used:
-                self._refuse_reads(variable, after, used)
                 add_assignment(variable, value, is_change)
             else:
                 tf.add_to_collection(IN_VAIN, after)
 
     def _relative(self, operation):
-        return operation.name.split(':')[0].removeprefix(f'{self._scope}/')
+        return operation.name.split(':')[0].removeprefix(self._scope)
 
     def _refuse_writes(self, operations):
         """Raises a BrokenRule if an operation of the function changes a variable by itself."""
@@ -268,15 +269,18 @@ class OneDevice:
                                  f'{place_of(operation.name)}, but not by {_WAYS}, so each update mode would run it a '
                                  f'different number of times; {remedy}')
 
-    def _refuse_reads(self, variable, after, used):
+    def _refuse_reads(self, used):
         """Raises a BrokenRule if a variable is read once it is assigned: it has another value only after the step."""
+        readers = collections.defaultdict(list)  # also loops and branches, which take the handle of a variable
         for operation in used - self._own_reads:
-            # It may also be read within a loop or branch, which takes its handle.
-            if any(tensor.op.name == variable.op.name for tensor in operation.inputs) and (
-                    after.op in with_inputs([operation])):
-                raise BrokenRule(f'it reads the variable {variable.op.name} after it has assigned to it'
-                                 f'{place_of(operation.name)}, but the update assigns, after all towers; use what the '
-                                 'assignment returns')
+            for tensor in operation.inputs:
+                readers[tensor.op.name].append(operation)
+        for variable, _, _, after in self._assigned:
+            for operation in readers[variable.op.name] if after.op in used else ():
+                if after.op in with_inputs([operation]):
+                    raise BrokenRule(f'it reads the variable {variable.op.name} after it has assigned to it'
+                                     f'{place_of(operation.name)}, but the update assigns, after all towers; use what '
+                                     'the assignment returns')
 
 
 def _as_tensors(result):
@@ -287,15 +291,21 @@ def _as_tensors(result):
         lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
 
 
-def _with_addends(operations):
-    """Returns operations and all whose values they are computed from; what they only wait for is left out."""
-    found, pending = set(), list(operations)
-    while pending:
-        operation = pending.pop()
-        if operation not in found:
-            found.add(operation)
-            pending += [tensor.op for tensor in operation.inputs]
-    return found
+def _losses_with(penalties):
+    """Adds penalties to the collection LOSSES; returns the operations of the losses that the function has added.
+
+    A penalty from which one of these is computed counts in it.
+    """
+    losses = [loss for loss in tf.get_collection(tf.GraphKeys.LOSSES) if isinstance(loss, tf.Tensor)]
+    # `tf.losses.get_total_loss` is the sum of the others.
+    summed = {tensor.op for loss in losses if _TOTAL.search(loss.op.name) for tensor in loss.op.inputs}
+    _take_out(tf.GraphKeys.LOSSES, [loss for loss in losses if loss.op in summed])
+    losses = [loss.op for loss in losses if loss.op not in summed]
+    added = with_inputs(losses, controls=False)
+    others = [penalty for penalty in penalties if penalty.op not in added]
+    if others:
+        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.add_n(others, name='regularization_loss'))
+    return losses
 
 
 def _op(update):

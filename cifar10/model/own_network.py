@@ -118,7 +118,6 @@ def _rehearse_towers(rehearsal, has_copies):
         check_variables()
         check_collections(scope)
         check_operations(logits)
-        _check_counters()
         warnings[:] = _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
@@ -189,10 +188,14 @@ def _others(rehearsal, before, execute_again):
 
 def _described(logits):
     """Describes the operations that compute the logits and losses of the current graph, and its initial values."""
-    statistics = [statistic.value for statistic in tf.get_collection(MOVING_STATISTICS)]
-    needed = [tensor.op for tensor in [logits, *tf.get_collection(tf.GraphKeys.LOSSES), *statistics]]
     return [rehearsed_steps.described(operations) for operations in (
-        needed, [variable.initializer for variable in tf.global_variables()])]
+        _results(logits), [variable.initializer for variable in tf.global_variables()])]
+
+
+def _results(logits):
+    """Returns the operations of the logits, losses and moving statistics of the current graph."""
+    statistics = [statistic.value for statistic in tf.get_collection(MOVING_STATISTICS)]
+    return [tensor.op for tensor in [logits, *tf.get_collection(tf.GraphKeys.LOSSES), *statistics]]
 
 
 def _variables():
@@ -239,6 +242,11 @@ def check_collections(scope: str) -> None:
     for loss in tf.get_collection(tf.GraphKeys.LOSSES):
         if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
             raise BrokenRule(f'it adds {_phrase(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars')
+    for statistic in tf.get_collection(MOVING_STATISTICS):
+        if not statistic.value.dtype.is_floating and any(
+                relative(operation.name).startswith(FED) for operation in with_inputs([statistic.value.op])):
+            raise BrokenRule(f'the integer variable {statistic.variable.op.name} is assigned what depends on images, '
+                             'on which towers do not agree; make it float32')
     for collection in (tf.GraphKeys.LOSSES, tf.GraphKeys.ACTIVATIONS, MOVING_STATISTICS):
         for entry in tf.get_collection(collection):
             if not entry.name.startswith(scope):
@@ -247,24 +255,13 @@ def check_collections(scope: str) -> None:
                                  'tf.name_scope(None) and scopes that end with /')
 
 
-def _check_counters():
-    """Integers are not averaged, so the towers must agree on them."""
-    for statistic in tf.get_collection(MOVING_STATISTICS):
-        if not statistic.value.dtype.is_floating and any(
-                relative(operation.name).startswith(FED) for operation in with_inputs([statistic.value.op])):
-            raise BrokenRule(f'the integer variable {statistic.variable.op.name} is assigned what depends on images, '
-                             'on which towers do not agree; make it float32')
-
-
 def check_operations(logits: tf.Tensor) -> None:
     """What the logits, losses and statistics need waits for nothing that no tower feeds; no operation writes."""
-    tensors = [logits, *tf.get_collection(tf.GraphKeys.LOSSES),
-               *(statistic.value for statistic in tf.get_collection(MOVING_STATISTICS))]
-    needed = {operation.name for operation in with_inputs([
-        *(tensor.op for tensor in tensors), *(variable.initializer for variable in tf.global_variables())])}
-    in_graph = {operation.name for operation in tf.get_default_graph().get_operations()}
+    needed = with_inputs([*_results(logits), *(variable.initializer for variable in tf.global_variables())])
+    unneeded = {operation.name for operation in tf.get_default_graph().get_operations()} - {
+        operation.name for operation in needed}
     for operation in _operations(initialisers=True):
-        if operation.name in in_graph - needed:
+        if operation.name in unneeded:
             continue
         name = relative(operation.name)
         if operation.op in ('Placeholder', 'PlaceholderWithDefault') and not name.startswith(FED):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cifar10.base.console import Line, say_all
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import OWN
+from cifar10.base.registry import CODE, OWN
 
 if TYPE_CHECKING:
     from cifar10.run.record import RunRecord
@@ -37,7 +37,7 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
         registry = OWN[flag]
         if name not in (None, stored[flag]) and not (registry.is_own(name) and registry.is_own(stored[flag])):
             raise UsageError(f'--{flag}={name}, but the run in {path} has {flag}={stored[flag]}; leave --{flag} out')
-        if name is None and flag != 'dataset' and registry.is_own(stored[flag]):
+        if name is None and flag in CODE and registry.is_own(stored[flag]):
             say_all([check(flag, stored[flag], path)])
     return record._replace(settings=record.settings.replace(
         **{flag: name for flag, name in given.items() if name is not None}))
