@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 2, all-reduce: every device has its own copy of the parameters, and gets the sum of all gradients.
+"""Lesson 3, all-reduce: every device has its own copy of the parameters, and gets the sum of all gradients.
 
     python lessons/all_reduce.py --devices=4
 

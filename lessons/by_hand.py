@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 12, by hand: a model of your own on several towers, with two functions of the package.
+"""Lesson 2, by hand: a model of your own on several towers, with two functions of the package.
 
     python lessons/by_hand.py --towers=4
     python lessons/by_hand.py --order

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Says whether the exercises of the lessons are right, with a counterexample in numbers where one is not.
 
-    python lessons/check.py 3                # the exercises of lesson 3, in lessons/exercises/split_batch.py
+    python lessons/check.py 4                # the exercises of lesson 4, in lessons/exercises/split_batch.py
     python lessons/check.py                  # all
-    python lessons/check.py 3 --seed=7       # with the cases that this seed draws
+    python lessons/check.py 4 --seed=7       # with the cases that this seed draws
     python lessons/check.py --solutions      # the solutions, in lessons/solutions
 
 The exit status is 0 if all that were checked are right, else 1.
@@ -30,17 +30,17 @@ from lessons.checkers import child, counted  # noqa: E402
 
 # Lesson -> the name of its files, and the functions that the reader writes.
 LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
-           2: ('all_reduce', ('all_gather', 'replicated_step')),
-           3: ('split_batch', ('weighted_mean', 'weighted_step')),
-           4: ('processes', ('split_points',)),
-           5: ('stale', ('staleness_aware_rate', 'step_with_losses')),
-           6: ('parts', ('order_of_1f1b',)),
-           7: ('sharding', ('shards', 'zero_step', 'tensor_parallel')),
-           8: ('how_fast', ('serial_fraction', 'overlapped', 'read_row')),
-           9: ('larger_batch', ('noise_scale', 'scaled_rate', 'updates_and_epochs')),
-           10: ('diagnosis', ('diagnose', 'is_right')),
-           11: ('other_words', ('divide', 'after_update', 'examples_computed')),
-           12: ('by_hand', ('clip_mean_gradients', 'training_step'))}
+           2: ('by_hand', ('clip_mean_gradients', 'training_step')),
+           3: ('all_reduce', ('all_gather', 'replicated_step')),
+           4: ('split_batch', ('weighted_mean', 'weighted_step')),
+           5: ('processes', ('split_points',)),
+           6: ('stale', ('staleness_aware_rate', 'step_with_losses')),
+           7: ('parts', ('order_of_1f1b',)),
+           8: ('sharding', ('shards', 'zero_step', 'tensor_parallel')),
+           9: ('how_fast', ('serial_fraction', 'overlapped', 'read_row')),
+           10: ('larger_batch', ('noise_scale', 'scaled_rate', 'updates_and_epochs')),
+           11: ('diagnosis', ('diagnose', 'is_right')),
+           12: ('other_words', ('divide', 'after_update', 'examples_computed'))}
 
 # The section of the lesson's page that helps with a function most; for all others it is Predict.
 SECTIONS = dict.fromkeys(

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Lesson 10, stuck, slow or wrong: a training with a planted fault, and what can be seen of it from outside.
+"""Lesson 11, stuck, slow or wrong: a training with a planted fault, and what can be seen of it from outside.
 
     python lessons/diagnosis.py --fault=slow_tower
     python lessons/diagnosis.py --seed=3              # which fault is it? --answer tells
 
-Four towers train with a copy of the variables each, as in lesson 2. One of eight faults is planted, or none. The lesson
+Four towers train with a copy of the variables each, as in lesson 3. One of eight faults is planted, or none. The lesson
 prints what a training can measure of itself, in the same way whatever the fault: the seconds of each tower, which
 examples it got, how far the variables moved beside how far they should have, and where the copies differ. A tower that
 stops would make the others wait for ever, so each update has a limit of time.
@@ -190,7 +190,7 @@ def main():
 
 def written_diagnosis():
     """Returns the reader's function `diagnose`; raises a UsageError if it is not right."""
-    verdict = check.verdict(10, 'diagnose', EXERCISE).text
+    verdict = check.verdict(11, 'diagnose', EXERCISE).text
     if verdict != 'right':
         raise UsageError(f'--exercise: {verdict}')
     return child.load(EXERCISE, 'diagnose')

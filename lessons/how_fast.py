@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 8, how fast? What a step takes with K towers, what sending adds, and which clock is right.
+"""Lesson 9, how fast? What a step takes with K towers, what sending adds, and which clock is right.
 
     python lessons/how_fast.py
     python lessons/how_fast.py --delay=0 --plot=/tmp/how_fast.png
@@ -167,7 +167,7 @@ def show_clocks():
 
 def show_table():
     """Prints what the reader's function says about the tutorial's table; raises a UsageError if it is not right."""
-    verdict = check.verdict(8, 'read_row', EXERCISE).text
+    verdict = check.verdict(9, 'read_row', EXERCISE).text
     if verdict != 'right':
         raise UsageError(f'--exercise: {verdict}')
     read_row = child.load(EXERCISE, 'read_row')

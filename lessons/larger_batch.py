@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 9, a larger batch: what it does to the gradient, to the learning rate and to the number of updates.
+"""Lesson 10, a larger batch: what it does to the gradient, to the learning rate and to the number of updates.
 
     python lessons/larger_batch.py --plot=/tmp/larger_batch.png
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 9 on the classic network: its gradient noise scale, from the gradients of eight towers.
+"""Lesson 10 on the classic network: its gradient noise scale, from the gradients of eight towers.
 
     python lessons/noise_scale.py --data_dir=/tmp/cifar10_data
     python lessons/noise_scale.py --dataset=shapes --data_dir=/tmp/shapes_data --after=20,40

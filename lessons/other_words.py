@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 11, the same in other words: one step of four devices in TensorFlow's graphs, in tf.distribute and in Keras.
+"""Lesson 12, the same in other words: one step of four devices in TensorFlow's graphs, in tf.distribute and in Keras.
 
     python lessons/other_words.py
     python lessons/other_words.py --rate=0.3 --plot=/tmp/other_words.png

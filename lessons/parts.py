@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 6, parts: one model divided over two devices, and micro-batches, with which the devices wait less.
+"""Lesson 7, parts: one model divided over two devices, and micro-batches, with which the devices wait less.
 
     python lessons/parts.py
     python lessons/parts.py --parts=4 --micro_batches=8
@@ -211,7 +211,7 @@ def main():
 
 def written_order():
     """Returns the reader's function `order_of_1f1b`; raises a UsageError if it is not right."""
-    verdict = check.verdict(6, 'order_of_1f1b', EXERCISE).text
+    verdict = check.verdict(7, 'order_of_1f1b', EXERCISE).text
     if verdict != 'right':
         raise UsageError(f'--exercise: {verdict}')
     return child.load(EXERCISE, 'order_of_1f1b')

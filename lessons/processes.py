@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 4, processes: a master splits a batch over P processes, collects and averages their gradients, and updates.
+"""Lesson 5, processes: a master splits a batch over P processes, collects and averages their gradients, and updates.
 
     python lessons/processes.py
     python lessons/processes.py --processes=5
@@ -11,7 +11,7 @@ the gradient of the whole batch, so the master takes the same steps whatever P i
 
 It prints the number of each process in the system. Then, after 0 updates and after every 50th, it prints each process's
 partial gradient, their mean, and the gradient that the master computes from all 50 points by itself; and at the end the
-losses with 1 to P processes, which are equal. The points are split as in lesson 3.
+losses with 1 to P processes, which are equal. The points are split as in lesson 4.
 
 In the package: examples/parabola.py is the same fit in a cluster (`python -m cifar10 local_cluster`). There TensorFlow
 carries the tensors between the processes, and `average_gradients` in cifar10/parallel/towers.py takes the mean.

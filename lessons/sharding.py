@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 7, sharding: each device keeps a part of the optimizer's state, of the gradients, and of the weights.
+"""Lesson 8, sharding: each device keeps a part of the optimizer's state, of the gradients, and of the weights.
 
     python lessons/sharding.py --devices=4
 

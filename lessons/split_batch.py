@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 3, splitting a batch: every device gets a share, and gradients are weighted by the sizes of the shares.
+"""Lesson 4, splitting a batch: every device gets a share, and gradients are weighted by the sizes of the shares.
 
     python lessons/split_batch.py --epochs=3
 

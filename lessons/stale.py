@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lesson 5, stale gradients: asynchronous updates, for which no tower waits for another.
+"""Lesson 6, stale gradients: asynchronous updates, for which no tower waits for another.
 
     python lessons/stale.py
     python lessons/stale.py --slow=10 --plot=/tmp/stale.png
 
 The towers share one copy of the variables. Each tower reads them, computes the gradient of a batch and applies it.
 The number of updates that the other towers have made meanwhile is the staleness of the gradient. The network is that
-of lesson 4, and the last tower is slow. Synchronous towers all wait for it before each update; asynchronous ones do
+of lesson 5, and the last tower is slow. Synchronous towers all wait for it before each update; asynchronous ones do
 not.
 
 For the first updates it prints at which update each gradient was started and at which it is applied, with the numbers

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 7, second part, tensor parallelism: a layer cut by columns and the next one by rows; and which way to choose.
+"""Lesson 8, second part, tensor parallelism: a layer cut by columns and the next one by rows; and which way to choose.
 
     python lessons/tensor_parallel.py --devices=4
 

@@ -124,7 +124,7 @@ def test_the_hint_fits_the_mistake(name, answer, said, tmp_path):
 @pytest.mark.stress
 def test_the_checker_is_quiet_where_an_exercise_has_tensorflow(tmp_path):
     write_stubs(tmp_path)
-    done = python('lessons/check.py', '7', f'--folder={tmp_path}')
+    done = python('lessons/check.py', '8', f'--folder={tmp_path}')
     assert (len(done.stdout.splitlines()), done.stderr) == (4, '')
 
 
@@ -137,7 +137,7 @@ def test_verdicts_do_not_depend_on_the_seed(name, seed, tmp_path):
     assert not {answer: text for answer, text in refused.items() if not text.startswith('wrong: ')}
 
 
-@pytest.mark.parametrize('number', mostly_stress(check.LESSONS, 3, 4))
+@pytest.mark.parametrize('number', mostly_stress(check.LESSONS, 4, 5))
 def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
     lesson, names = check.LESSONS[number]
     exercises, solutions = (ROOT / 'lessons' / kind / f'{lesson}.py' for kind in ('exercises', 'solutions'))
@@ -159,8 +159,8 @@ def test_a_stub_is_not_written_yet(tmp_path, call_lesson):
 
 
 def test_check_ends_with_status_0_where_all_is_right(call_lesson):
-    status, text, error = call_lesson('check.py', '4', '--solutions', '--seed=7')
-    assert (status, text, error) == (0, 'cases drawn with --seed=7\nlesson 4 split_points right\n', '')
+    status, text, error = call_lesson('check.py', '5', '--solutions', '--seed=7')
+    assert (status, text, error) == (0, 'cases drawn with --seed=7\nlesson 5 split_points right\n', '')
 
 
 @pytest.mark.parametrize('text, said', [
@@ -177,12 +177,12 @@ def test_a_file_that_cannot_be_loaded_is_wrong_in_one_line(text, said, tmp_path)
     path = tmp_path / 'split_batch.py'
     if text is not None:
         path.write_text(text)
-    verdict = check.verdict(3, 'weighted_mean', str(path), seconds=1 if text and 'while' in text else patient(10)).text
+    verdict = check.verdict(4, 'weighted_mean', str(path), seconds=1 if text and 'while' in text else patient(10)).text
     assert verdict.startswith('wrong: ') and said in verdict and '\n' not in verdict
 
 
 def write_plain_mean(folder):
-    """Writes a wrong answer to exercise 3, which prints what it is given."""
+    """Writes a wrong answer to the exercise of lesson 4, which prints what it is given."""
     (folder / 'split_batch.py').write_text(
         'import numpy as np\n\n\ndef weighted_mean(gradients, sizes):\n    print("sizes", sizes)\n'
         '    return np.mean(gradients, 0)\n')
@@ -192,16 +192,16 @@ def test_hints_follow_wrong_answers_until_one_is_right(tmp_path, call_lesson, mo
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
     hints = [hint for hint in hints_of('weighted_mean') if isinstance(hint, str)]
     write_plain_mean(tmp_path)
-    texts = [call_lesson('check.py', '3', f'--folder={tmp_path}')[1] for _ in range(3)]
+    texts = [call_lesson('check.py', '4', f'--folder={tmp_path}')[1] for _ in range(3)]
     assert [re.findall('hint: (.*)', text)[0] for text in texts] == [*hints, hints[-1]]
     pages = [re.findall('read again: (.*), the section Look', text) for text in texts]
     assert pages[:2] == [[], []]
     for page in pages[2]:
         assert '\n## Look\n' in (ROOT / page).read_text()
     shutil.copy(ROOT / 'lessons' / 'solutions' / 'split_batch.py', tmp_path)
-    assert 'hint' not in call_lesson('check.py', '3', f'--folder={tmp_path}')[1]
+    assert 'hint' not in call_lesson('check.py', '4', f'--folder={tmp_path}')[1]
     write_plain_mean(tmp_path)
-    assert hints[0] in call_lesson('check.py', '3', f'--folder={tmp_path}')[1]
+    assert hints[0] in call_lesson('check.py', '4', f'--folder={tmp_path}')[1]
 
 
 def test_wrong_answers_are_counted_from_1_where_the_file_of_counts_is_damaged(tmp_path, monkeypatch):
@@ -217,10 +217,10 @@ def test_wrong_answers_are_counted_from_1_where_the_file_of_counts_is_damaged(tm
 
 def test_what_a_function_prints_stands_apart_from_the_verdict(tmp_path, call_lesson):
     write_plain_mean(tmp_path)
-    status, text, error = call_lesson('check.py', '3', f'--folder={tmp_path}', '--seed=1')
+    status, text, error = call_lesson('check.py', '4', f'--folder={tmp_path}', '--seed=1')
     lines = text.splitlines()
     assert (status, error) == (1, '')
-    assert lines[1] == ('lesson 3 weighted_mean wrong: for shares 3 and 1 with gradients 2 and 6 it returns 4; 3 is '
+    assert lines[1] == ('lesson 4 weighted_mean wrong: for shares 3 and 1 with gradients 2 and 6 it returns 4; 3 is '
                         'right')
     assert lines[3:8] == ['  it printed 4 lines:', *['    sizes [2, 2]'] * 2, *['    sizes [3, 1]'] * 2]
 
@@ -229,7 +229,7 @@ def test_the_same_seed_draws_the_same_cases(tmp_path):
     path = tmp_path / 'stale.py'
     path.write_text('def staleness_aware_rate(*arguments):\n    print(arguments)\n    return arguments[0] / max(1, '
                     'arguments[2] - arguments[1])\n')
-    printed = [check.verdict(5, 'staleness_aware_rate', str(path), seed).printed for seed in (3, 3, 4)]
+    printed = [check.verdict(6, 'staleness_aware_rate', str(path), seed).printed for seed in (3, 3, 4)]
     assert printed[0] == printed[1] != printed[2]
     assert len(set(printed[0].splitlines())) > 24
 

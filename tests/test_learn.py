@@ -87,9 +87,9 @@ def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypa
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
     (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n'
                                              '    return sum(gradients) / len(gradients)\n')
-    _, text, error = call_lesson('check.py', '3', f'--folder={tmp_path}')
+    _, text, error = call_lesson('check.py', '4', f'--folder={tmp_path}')
     assert error == ''
-    assert_on_page('python lessons/check.py 3', text, r'--seed=\d+')
+    assert_on_page('python lessons/check.py 4', text, r'--seed=\d+')
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Lesson 10: each planted fault shows in what the lesson measures, and the solution finds it there."""
+"""Lesson 11: each planted fault shows in what the lesson measures, and the solution finds it there."""
 import re
 import time
 

@@ -1,4 +1,4 @@
-"""Lesson 8: what it predicts is what a simulation finds, and what it measures is not faster than that."""
+"""Lesson 9: what it predicts is what a simulation finds, and what it measures is not faster than that."""
 import re
 
 import numpy as np
@@ -12,7 +12,7 @@ from tests.stubs import write_stubs
 from tests.test_learn import VARYING
 
 SOLUTIONS = ROOT / 'lessons' / 'solutions' / 'how_fast.py'
-PAGE = ROOT / 'docs' / 'learn' / '08-how-fast.md'
+PAGE = ROOT / 'docs' / 'learn' / '09-how-fast.md'
 
 
 def simulated(layers, backward, bucket, message, during):

@@ -1,4 +1,4 @@
-"""Lesson 9: what it predicts is what it measures, and the noise scale is right for gradients whose noise is known."""
+"""Lesson 10: what it predicts is what it measures, and the noise scale is right for gradients whose noise is known."""
 import os
 import re
 import subprocess
@@ -12,7 +12,7 @@ from tests.helpers import ROOT, patient, python
 from tests.learn_pages import assert_on_page, blocks_of, shown_outputs
 
 REAL = os.environ.get('CIFAR10_DATA_DIR')
-PAGE = ROOT / 'docs' / 'learn' / '09-larger-batch.md'
+PAGE = ROOT / 'docs' / 'learn' / '10-larger-batch.md'
 
 
 def part(text, number):

@@ -1,4 +1,4 @@
-"""Lesson 11: four devices take the step of one in each framework that is installed, and the page shows what is printed.
+"""Lesson 12: four devices take the step of one in each framework that is installed, and the page shows what is printed.
 
 The programs for PyTorch and JAX are tested where Python finds these frameworks.
 """

@@ -1,4 +1,4 @@
-"""Lesson 7, sharding: all stages train to the weights of NumPy, and hold and send what the formulas say."""
+"""Lesson 8, sharding: all stages train to the weights of NumPy, and hold and send what the formulas say."""
 import re
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Lessons 1 to 6 and 12: what they print is what their pages show, with NumPy's numbers; mistakes in any lesson."""
+"""Lessons 1 to 7: what they print is what their pages show, with NumPy's numbers; mistakes in any lesson."""
 import heapq
 import multiprocessing
 import re
@@ -112,7 +112,7 @@ def test_a_split_batch_is_complete_and_trains_alike_on_one_device_and_two(call_l
     assert list(differences) == [1, 16, 32, 48] and 0 <= differences[1] < 1e-6
 
 
-# The fit of lessons 4 and 5 in NumPy.
+# The fit of lessons 5 and 6 in NumPy.
 X = np.linspace(-2, 2, 50)[:, None]
 
 
@@ -182,13 +182,13 @@ def test_the_master_sends_and_receives_as_many_bytes_as_the_page_says():
     lesson = runpy.run_path(str(LESSONS / 'processes.py'))
     lesson['collect']([Process(), Process(), Process()], initial_parameters(), X, X ** 2)
     assert [sum(np.asarray(each).nbytes for each in message) for message in messages] == [128] * 6
-    page = ' '.join((ROOT / 'docs' / 'learn' / '04-processes.md').read_text().split())
+    page = ' '.join((ROOT / 'docs' / 'learn' / '05-processes.md').read_text().split())
     assert 'takes 2 P messages' in page and 'n is 128' in page
     assert 'sends 384 bytes of parameters and receives 384 of gradients' in page
 
 
 def test_the_page_has_the_partial_gradients_that_the_example_multiplies():
-    page = (ROOT / 'docs' / 'learn' / '04-processes.md').read_text().replace('−', '-')
+    page = (ROOT / 'docs' / 'learn' / '05-processes.md').read_text().replace('−', '-')
     rows = {name: re.search(rf'^\| {name} \| (.*) \|$', page, re.M)[1].split(' | ') for name in ('lesson', 'example')}
     partial = [gradients_of(initial_parameters(), x)[3].item() for x in (X[:16], X[16:33], X[33:])]
     mean = np.dot(partial, [0.32, 0.34, 0.34])
@@ -205,7 +205,7 @@ def test_a_process_that_has_ended_is_reported():
 
 
 def synchronous(rate, durations):
-    """Returns the (milliseconds, loss) after each update, as lesson 5 simulates it."""
+    """Returns the (milliseconds, loss) after each update, as lesson 6 simulates it."""
     parameters, found = initial_parameters(), []
     for ms in range(max(durations), 1001, max(durations)):
         batches = range(4 * len(found), 4 * len(found) + 4)
@@ -272,11 +272,11 @@ def test_the_pictures_are_drawn(script, call_lesson, tmp_path):
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
-TIMES = (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%')  # of lesson 6
+TIMES = (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%')  # of lesson 7
 
 
 def gradients_of_parts(count):
-    """Returns the gradients of the weights of lesson 6 with a number of parts, in NumPy."""
+    """Returns the gradients of the weights of lesson 7 with a number of parts, in NumPy."""
     x = np.arange(48.0).reshape(24, 2) % 7 - 3
     weights = np.array([[1, 0.5], [-0.5, 1]])
     inputs = [x]

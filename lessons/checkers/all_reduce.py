@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 2: the all-gather, by sending the chunks, and a step with a copy on each device."""
+"""Checks the exercises of lesson 3: the all-gather, by sending the chunks, and a step with a copy on each device."""
 from collections.abc import Callable
 
 import numpy as np

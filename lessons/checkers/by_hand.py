@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 12: the clipped mean gradient, and a step of towers for any model and optimizer."""
+"""Checks the exercises of lesson 2: the clipped mean gradient, and a step of towers for any model and optimizer."""
 from collections.abc import Callable
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 10: a diagnosis of drawn trainings, and a test of right and wrong training steps."""
+"""Checks the exercises of lesson 11: a diagnosis of drawn trainings, and a test of right and wrong training steps."""
 from collections.abc import Callable
 
 import numpy as np

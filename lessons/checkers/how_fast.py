@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 8: the serial fraction, the overlap, and a row of the tutorial's table."""
+"""Checks the exercises of lesson 9: the serial fraction, the overlap, and a row of the tutorial's table."""
 from collections.abc import Callable
 
 import numpy as np

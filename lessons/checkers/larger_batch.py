@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 9: the noise scale, the scaled rate, and the length of a training."""
+"""Checks the exercises of lesson 10: the noise scale, the scaled rate, and the length of a training."""
 from collections.abc import Callable
 
 import numpy as np

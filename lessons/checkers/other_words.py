@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 11: who divides, and what three mistakes change."""
+"""Checks the exercises of lesson 12: who divides, and what three mistakes change."""
 import itertools
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Checks the exercise of lesson 6: the order of 1F1B."""
+"""Checks the exercise of lesson 7: the order of 1F1B."""
 from collections.abc import Callable
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Checks the exercise of lesson 4: the split of points over processes."""
+"""Checks the exercise of lesson 5: the split of points over processes."""
 from collections.abc import Callable
 
 import numpy as np

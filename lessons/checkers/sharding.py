@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 7: shards, an update with shards, and a layer cut by columns and rows."""
+"""Checks the exercises of lesson 8: shards, an update with shards, and a layer cut by columns and rows."""
 from collections.abc import Callable
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 3: the mean of shares of different sizes, with NumPy and in a graph."""
+"""Checks the exercises of lesson 4: the mean of shares of different sizes, with NumPy and in a graph."""
 from collections.abc import Callable
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 5: a learning rate that accounts for staleness, and a step with a late tower."""
+"""Checks the exercises of lesson 6: a learning rate that accounts for staleness, and a step with a late tower."""
 import time
 from collections.abc import Callable
 

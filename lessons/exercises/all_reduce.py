@@ -1,4 +1,4 @@
-"""Exercises of lesson 2: the second half of a ring, and a step with copies. `python lessons/check.py 2` checks them."""
+"""Exercises of lesson 3: the second half of a ring, and a step with copies. `python lessons/check.py 3` checks them."""
 import tensorflow.compat.v1 as tf  # noqa: F401
 
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 12: the clipped mean, and a step of any model. `python lessons/check.py 12` checks them."""
+"""Exercises of lesson 2: the clipped mean, and a step of any model. `python lessons/check.py 2` checks them."""
 import tensorflow.compat.v1 as tf  # noqa: F401
 
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: a diagnosis, and a test of a training step. `python lessons/check.py 10` checks them."""
+"""Exercises of lesson 11: a diagnosis, and a test of a training step. `python lessons/check.py 11` checks them."""
 
 
 def diagnose(run: dict) -> tuple:

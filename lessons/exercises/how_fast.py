@@ -1,4 +1,4 @@
-"""Exercises of lesson 8: how fast? `python lessons/check.py 8` says whether they are right."""
+"""Exercises of lesson 9: how fast? `python lessons/check.py 9` says whether they are right."""
 from collections.abc import Sequence
 
 

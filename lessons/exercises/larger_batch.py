@@ -1,4 +1,4 @@
-"""Exercises of lesson 9: a larger batch. `python lessons/check.py 9` says whether they are right."""
+"""Exercises of lesson 10: a larger batch. `python lessons/check.py 10` says whether they are right."""
 
 
 def noise_scale(small: int, large: int, of_small: float, of_large: float) -> float:

@@ -1,4 +1,4 @@
-"""Exercises of lesson 11: who divides, and what three mistakes change. `python lessons/check.py 11` checks them."""
+"""Exercises of lesson 12: who divides, and what three mistakes change. `python lessons/check.py 12` checks them."""
 import numpy as np  # noqa: F401
 
 FRAMEWORKS = ('graph towers', 'tf.distribute', 'Keras', 'PyTorch', 'JAX', 'Horovod', 'MXNet')

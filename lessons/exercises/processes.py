@@ -1,4 +1,4 @@
-"""Exercise of lesson 4: shares for any number of processes. `python lessons/check.py 4` says whether it is right."""
+"""Exercise of lesson 5: shares for any number of processes. `python lessons/check.py 5` says whether it is right."""
 
 
 def split_points(points, processes):

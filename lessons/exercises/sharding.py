@@ -1,4 +1,4 @@
-"""Exercises of lesson 7: shards, an update with shards, and a cut layer. `python lessons/check.py 7` checks them."""
+"""Exercises of lesson 8: shards, an update with shards, and a cut layer. `python lessons/check.py 8` checks them."""
 import numpy as np  # noqa: F401
 import tensorflow.compat.v1 as tf  # noqa: F401
 

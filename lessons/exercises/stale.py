@@ -1,4 +1,4 @@
-"""Exercises of lesson 5: a rate for stale gradients, and a late tower. `python lessons/check.py 5` checks them."""
+"""Exercises of lesson 6: a rate for stale gradients, and a late tower. `python lessons/check.py 6` checks them."""
 import tensorflow.compat.v1 as tf  # noqa: F401
 
 

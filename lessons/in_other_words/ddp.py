@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 11 in PyTorch: the step of four processes with DistributedDataParallel (DDP), over gloo on the CPU.
+"""Lesson 12 in PyTorch: the step of four processes with DistributedDataParallel (DDP), over gloo on the CPU.
 
     python lessons/in_other_words/ddp.py
     python lessons/in_other_words/ddp.py --lose

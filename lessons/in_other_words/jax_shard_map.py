@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 11 in JAX: the step of four CPU devices with `jax.shard_map`.
+"""Lesson 12 in JAX: the step of four CPU devices with `jax.shard_map`.
 
     python lessons/in_other_words/jax_shard_map.py
 

@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 2."""
+"""Solutions of the exercises of lesson 3."""
 import tensorflow.compat.v1 as tf
 
 

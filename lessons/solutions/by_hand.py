@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 12."""
+"""Solutions of the exercises of lesson 2."""
 import numpy as np
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 10."""
+"""Solutions of the exercises of lesson 11."""
 import numpy as np
 import tensorflow.compat.v1 as tf
 

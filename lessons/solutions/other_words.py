@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 11."""
+"""Solutions of the exercises of lesson 12."""
 import numpy as np
 
 FRAMEWORKS = ('graph towers', 'tf.distribute', 'Keras', 'PyTorch', 'JAX', 'Horovod', 'MXNet')

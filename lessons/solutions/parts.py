@@ -1,4 +1,4 @@
-"""Solution of the exercise of lesson 6."""
+"""Solution of the exercise of lesson 7."""
 
 
 def order_of_1f1b(part, parts, micro_batches):

@@ -1,4 +1,4 @@
-"""Solution of the exercise of lesson 4."""
+"""Solution of the exercise of lesson 5."""
 
 
 def split_points(points, processes):

@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 7."""
+"""Solutions of the exercises of lesson 8."""
 import numpy as np
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 3."""
+"""Solutions of the exercises of lesson 4."""
 import tensorflow.compat.v1 as tf
 
 

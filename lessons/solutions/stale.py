@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 5."""
+"""Solutions of the exercises of lesson 6."""
 import tensorflow.compat.v1 as tf
 
 
