@@ -273,7 +273,8 @@ def test_an_import_that_hangs_is_said(tmp_path):
     assert f'error: nothing has moved for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
 
 
-@pytest.mark.parametrize('mode', [MODES[0], *(pytest.param(mode, marks=pytest.mark.stress) for mode in MODES[1:])])
+@pytest.mark.stress  # that it ends: below; that a run that was killed resumes to the same bits: test_processes.py
+@pytest.mark.parametrize('mode', MODES)
 def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, data_dir, tmp_path):
     (tmp_path / 'net.py').write_text(HANGING)
     flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
