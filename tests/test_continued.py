@@ -218,8 +218,8 @@ def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):
 
 def test_the_page_names_all_flags_that_are_given_again():
     page = (ROOT / 'docs' / 'train.md').read_text()
-    machine, start = re.search(r'Give again at each\s+start, if you need them,\n\n- flags of the machine: (.*?);\n'
-                               r'- flags of one start: (.*?), and those of a cluster\.\n', page, re.S).groups()
+    machine, start = re.search(r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
+                               r'- flags of a single command: (.*?), and those of a cluster\.\n', page, re.S).groups()
     of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['of'] is kind} for kind in Of}
     assert set(re.findall(r'`(--\w+)`', machine)) == of[Of.MACHINE] - {'--data_dir'}  # which is taken where it exists
     cluster = set(map(flag_of, fields(ClusterSettings)))
