@@ -155,7 +155,7 @@ def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(da
 
 
 def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
-    page = (ROOT / 'docs' / 'outputs.md').read_text().split('## Go back')[1]
+    page = (ROOT / 'docs' / 'train.md').read_text().split('## Go back')[1]
     block = re.search(r'```\n(.*?)```', page, re.S).group(1).replace('/tmp', str(tmp_path)).replace('5000', '2')
     make, copy, start = block.splitlines()
     whole, again = tmp_path / 'cifar10_train', tmp_path / 'again'
@@ -216,10 +216,10 @@ def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):
     assert 'resumed at step 1 of 2' in result.stdout
 
 
-def test_the_page_names_all_flags_that_are_not_taken():
-    page = (ROOT / 'docs' / 'flags.md').read_text()
-    machine, start = re.search(r'Not taken are\n\n- flags of the machine: (.*?);\n'
-                               r'- flags of one start: (.*?), and those of a cluster\.\n', page, re.S).groups()
+def test_the_page_names_all_flags_that_are_given_again():
+    page = (ROOT / 'docs' / 'train.md').read_text()
+    machine, start = re.search(r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
+                               r'- flags of a single command: (.*?), and those of a cluster\.\n', page, re.S).groups()
     of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['of'] is kind} for kind in Of}
     assert set(re.findall(r'`(--\w+)`', machine)) == of[Of.MACHINE] - {'--data_dir'}  # which is taken where it exists
     cluster = set(map(flag_of, fields(ClusterSettings)))

@@ -57,8 +57,7 @@ FIGURES = [
     ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
     ('scaling.md', r'of 128 images has ([\d.]+) MB', lambda: f'{128 * (24 * 24 * 3 + 1) * 4e-6:.2f}'),
     ('scaling.md', r'and so on: (\d+) more than with a fixed interval', more_averages),
-    ('outputs.md', r'the ([\d.]+) MB of the classic\s+preset', lambda: f'{megabytes(copies=2):.1f}'),
-    ('outputs.md', r'a checkpoint of ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
+    ('install.md', r'A checkpoint of the classic network takes ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
     ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
         membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000))),

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import cifar10
+from cifar10.programs.show_inputs import PlotSettings
 from cifar10.programs.train import OutputSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
@@ -18,7 +19,7 @@ PACKAGE = ROOT / 'cifar10'
 FILES = sorted(PACKAGE.rglob('*.py'))
 SOURCES = FILES + [*sorted(ROOT.glob('*.py')), *sorted((ROOT / 'tests').glob('*.py')),
                    *sorted((ROOT / 'lessons').rglob('*.py'))]
-DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').rglob('*.md'))
+DOCUMENTS = [*sorted(ROOT.glob('*.md')), *sorted((ROOT / 'docs').rglob('*.md')), ROOT / 'examples' / 'README.md']
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
 ROOMS = [room for layer in LAYERS for room in layer]
@@ -173,7 +174,7 @@ def table(section):
 
 @pytest.mark.parametrize('script, groups', [
     ('multi_gpu_train.py', [*training.GROUPS, OutputSettings]), ('cifar10_eval.py', evaluation.GROUPS),
-    ('python -m cifar10 replay', [ReplaySettings])])
+    ('python -m cifar10 replay', [ReplaySettings]), ('python -m cifar10 show_inputs', [PlotSettings])])
 def test_the_documentation_has_every_flag_with_its_default(script, groups):
     rows = table(script)
     by_name = {field.name.rstrip('_'): field for field in fields(*groups)}
@@ -189,9 +190,28 @@ def test_the_documentation_has_every_flag_with_its_default(script, groups):
 
 
 def test_the_documentation_has_the_flags_that_belong_to_the_run():
-    text = (ROOT / 'docs' / 'flags.md').read_text().split('### Flags that belong to the run')[1].split(' make a run')[0]
+    text = (ROOT / 'docs' / 'flags.md').read_text().split('## Belongs to the run')[1].split(' make a run')[0]
     never = {field.name for field in fields(*training.GROUPS) if field.metadata['change'] is Change.NEVER}
     assert set(re.findall(r'`--(\w+)`', text)) == never
+
+
+def first_words():
+    """Returns the first words of the lines that the programs say, but for those of --explain and replay."""
+    found = set()
+    for path in FILES:
+        if path.name in ('explain.py', 'show_inputs.py', 'console.py') or path.parent.name == 'replay':
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, 'id', getattr(node.func, 'attr', None)) in (
+                    'say', '_say', 'Line') and len(node.args) >= 2:
+                found |= {each.value.strip() for each in list(ast.walk(node.args[0]))[:2]
+                          if isinstance(each, ast.Constant)}
+    return found - {''}
+
+
+def test_the_documentation_has_the_first_words_of_all_lines():
+    rows = (ROOT / 'docs' / 'train.md').read_text().split('| first words |')[1].split('\n\n')[0].splitlines()[2:]
+    assert {word for row in rows for word in re.findall(r'`([a-z ]+)`', row.split('|')[1])} == first_words()
 
 
 @pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

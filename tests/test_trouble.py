@@ -53,21 +53,25 @@ def test_it_does_not_start(flags, free_addresses, tmp_path):
 
 
 @pytest.mark.stress
-def test_it_stands_still(data_dir, tmp_path):
+def test_stuck(data_dir, tmp_path):
     (tmp_path / 'net.py').write_text(HANGING)
     stuck = run(dict(HANG_AT='26'), **dict(
         flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
         num_gpus=2, max_steps=40, tower_device='cpu', train_dir=tmp_path / 'run', stuck_secs=4))
-    assert_shown('It stands still', stuck.stdout + stuck.stderr)
+    assert_shown('Stuck', stuck.stdout + stuck.stderr)
 
 
 def test_slower_than_yesterday():
     costs = cost.Cost(time.perf_counter(), 0, 128, 1, on_gpus=False)
     costs._seconds.update({cost.STEPS: 1012.0, cost.INPUT: 55.0, cost.EVALUATION: 31.4, cost.STARTING: 9.2})
     costs.at_end(9999)
-    printed = f'cost       {costs.summary()}'
-    (_, slow), = test_tower_seconds.lines([[0.1, 0.1, 0.124, 0.09]] * 375, ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3'])
-    assert_shown('Slower than yesterday', f'{printed}\n{slow}')
+    assert_shown('Slower than yesterday', f'cost       {costs.summary()}')
+
+
+def test_slow_towers():
+    slow, alike = [0.1, 0.1, 0.124, 0.09], [0.1, 0.1, 0.1, 0.1]
+    said = test_tower_seconds.lines([slow] * 375 + [alike] * 375, ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3'])
+    assert_shown('Slow towers', '\n'.join(line for _, line in said))
 
 
 def test_nan(flags, tmp_path):
@@ -98,7 +102,7 @@ def test_the_disk(flags, tmp_path):
     assert_shown('The disk', failed.stderr)
 
 
-def test_a_device_computes_wrongly(opened):  # noqa: F811
+def test_computed_wrongly(opened):  # noqa: F811
     one, soundness, spoil = opened('replicated')
     for _ in range(8):
         one.take()
@@ -106,7 +110,7 @@ def test_a_device_computes_wrongly(opened):  # noqa: F811
     spoil(copy[0].name)
     with pytest.raises(RunError) as error:
         soundness.check()
-    shown, = lines_of('A device computes wrongly')
+    shown, = lines_of('Computed wrongly')
     shown = shown.replace('conv1/weights', primaries[0].op.name)
     assert form(shown) == form(f'multi_gpu_train.py: error: {error.value}')
 

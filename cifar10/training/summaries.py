@@ -1,6 +1,6 @@
 """What TensorBoard shows of a step, as summary operations on the CPU.
 
-Users rely on the tags (docs/outputs.md). The raw operations are used because they take a tag as it is;
+Users rely on the tags (docs/train.md). The raw operations are used because they take a tag as it is;
 `tf.summary` would put the name scope before it.
 """
 import re
