@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Fits y = x^2 with the towers and updates of the CIFAR-10 program: data parallelism in its smallest form.
 
+    python examples/parabola.py --alone
     python examples/parabola.py --towers=3
     python -m cifar10 local_cluster --workers=3 -- python examples/parabola.py
 
-50 points in [-2, 2] are split over the towers, and a network of 1-5-1 units fits them by gradient descent. The
-towers run on CPU devices, or in a cluster of processes, where the first process takes the mean. After 0 updates and
-after every 50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean.
-(In `async`, after the first update at or past each 50th that tower 0 makes.)
+A network of 1-5-1 units fits 50 points in [-2, 2] by gradient descent. `alone` is such a script for one device.
+`network` and `build` are the same fit in parallel, with the same losses, and say what had to change. The towers run
+on CPU devices, or in a cluster of processes, where the first process takes the mean. After 0 updates and after every
+50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean. (In
+`async`, after the first update at or past each 50th that tower 0 makes.)
 """
 import os
 import sys
@@ -49,11 +51,42 @@ def points():
     return x, x ** 2
 
 
+def normal(name, shape):
+    """Returns the initial values of a variable, which follow from its name."""
+    return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())])
+
+
+def alone(steps):
+    """Fits the parabola on one device, without towers, and returns the fitted values at the points, float32 [50, 1]."""
+    def add_layer(number, inputs, in_size, out_size, activation=None):
+        weights = tf.Variable(normal(f'w{number}', [in_size, out_size]))
+        biases = tf.Variable(normal(f'b{number}', [out_size]))
+        outputs = inputs @ weights + biases
+        return activation(outputs) if activation else outputs
+
+    x, y = points()
+    hidden = add_layer(1, x, 1, HIDDEN, tf.tanh)
+    fitted = add_layer(2, hidden, HIDDEN, 1)
+    loss = tf.reduce_mean(tf.square(fitted - y))
+    train_step = tf.train.GradientDescentOptimizer(RATE).minimize(loss)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for step in range(steps):
+            if step % EVERY == 0:
+                print(describe(step, session.run(loss)))
+            session.run(train_step)
+        print(describe(steps, session.run(loss)))
+        return session.run(fitted)
+
+
 def network(x):
-    """Builds the network: 1 input, 5 tanh units, 1 linear output; float32 [n, 1] -> float32 [n, 1]."""
+    """Builds the network: 1 input, 5 tanh units, 1 linear output; float32 [n, 1] -> float32 [n, 1].
+
+    In each tower `tf.Variable` would make variables of that tower's own; `tf.get_variable` shares them by their names.
+    """
     def weights(name, shape):
         def initial_value(shape, dtype, partition_info=None):
-            return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())], dtype=dtype)
+            return normal(name, shape)
         return tf.get_variable(name, shape, initializer=initial_value)
 
     hidden = tf.tanh(x @ weights('w1', [1, HIDDEN]) + weights('b1', [HIDDEN]))
@@ -62,6 +95,9 @@ def network(x):
 
 def build(update, count, steps):
     """Builds the towers and their updates in the current graph.
+
+    `tower_fn` is called once for each tower, with the loss of its share of the points. An update mode averages the
+    gradients and applies them, in place of `minimize`.
 
     Args:
       update: the update mode.
@@ -188,8 +224,10 @@ def plot(path, fitted):
 def main():
     """Reads the flags and fits."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
-                        help='towers of each process (default: 1)')
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument('--alone', action='store_true', help='fit on one device, without towers')
+    form.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
+                      help='towers of each process (default: 1)')
     parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='STEPS',
                         help='number of updates (default: 2000)')
     parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
@@ -200,12 +238,18 @@ def main():
     if arguments.plot:
         directories.check_plot(arguments.plot)
 
-    def run(devices, before_session=None):
-        fitted = fit(devices, arguments.steps, arguments.variable_update, before_session)
+    def show(fitted):
         if arguments.plot:
             plot(arguments.plot, fitted)
             print(f'written    {arguments.plot}')
 
+    def run(devices, before_session=None):
+        show(fit(devices, arguments.steps, arguments.variable_update, before_session))
+
+    if arguments.alone:
+        with tf.Graph().as_default():
+            show(alone(arguments.steps))
+        return
     local_devices = choose_devices(arguments.towers, 'cpu')
     cluster = membership.resolve(arguments)
     if cluster is None:

@@ -73,6 +73,13 @@ def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(c
             np.testing.assert_allclose(values, expected_gradients[step], rtol=1e-3, atol=1e-3)
 
 
+def test_the_script_for_one_device_has_the_losses_of_towers(call):
+    losses, gradients = fit(call, '--alone', '--steps=130')
+    expected, _ = numpy_fit(130)
+    assert list(losses) == [0, 50, 100, 130] and gradients == {}
+    np.testing.assert_allclose([losses[step] for step in expected], list(expected.values()), rtol=1e-3, atol=2e-6)
+
+
 @pytest.mark.stress
 def test_processes_whose_master_averages_print_the_same_losses():
     command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=3', '--', sys.executable]
@@ -113,6 +120,7 @@ def test_the_fit_is_plotted(call, tmp_path):
     ('parabola.py', '--towers=51', '1 to 50 towers'),
     ('parabola.py', '--job_name=worker', '--worker_hosts'),
     ('parabola.py', '--steps=0', 'the minimum is 1'),
+    ('parabola.py', '--alone --towers=2', '--towers'),
     ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
     ('lenet_fashion_mnist.py', '--epochs=0', 'the minimum is 1'),
     ('lenet_fashion_mnist.py', '--learning_rate=0', "'0' is not a number above 0"),
@@ -120,7 +128,7 @@ def test_the_fit_is_plotted(call, tmp_path):
 def test_invalid_arguments_are_rejected_before_it_starts(script, argument, said, call):
     if argument.startswith('--plot'):
         pytest.importorskip('matplotlib')
-    result = call(script, argument)
+    result = call(script, *argument.split())
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and said in line and result.stdout == ''
 

@@ -48,15 +48,15 @@ def more_averages():
 
 
 FIGURES = [
-    ('benchmarks.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
+    ('measured.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
     ('explain.md', r'rate +0.1, (x0.1 every .*)', lambda: decay(256)),
     ('explain.md', r'256 a step .*; ([\d.]+) steps an epoch', lambda: f'{IMAGES / 256:.1f}'),
-    ('scaling.md', r'The (\d+)st loss\s+between\s+two checkpoints ends the run', lambda: loop._MOST_ATTEMPTS + 1),
+    ('clusters.md', r'The (\d+)st loss\s+between\s+two checkpoints ends the run', lambda: loop._MOST_ATTEMPTS + 1),
     ('scaling.md', r'size of the variables in bytes \(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
-    ('scaling.md', r'Each tower reads ([\d.]+) MB', lambda: f'{megabytes():.1f}'),
+    ('scaling.md', r'Each tower\s+reads ([\d.]+) MB', lambda: f'{megabytes():.1f}'),
     ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
     ('scaling.md', r'of 128 images has ([\d.]+) MB', lambda: f'{128 * (24 * 24 * 3 + 1) * 4e-6:.2f}'),
-    ('scaling.md', r'and so on: (\d+) more than with a fixed interval', more_averages),
+    ('scaling.md', r'and so on: (\d+)\s+more than with a fixed interval', more_averages),
     ('install.md', r'A checkpoint of the classic network takes ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
     ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(

@@ -137,7 +137,7 @@ BATCH = 8 * 24 * 24 * 3 * 4 + LABELS  # images and labels
 SCALARS = 4 * 7  # losses and accuracy of a tower
 RATE = 4
 STEP = 8
-# (from, to) -> (copies, bytes) of a step between the host and the GPUs, as docs/scaling.md says.
+# (from, to) -> (copies, bytes) of a step between the host and the GPUs; docs/scaling.md has the sums.
 WITH_HOST = {
     # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
     'parameter_server': {**{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
@@ -181,7 +181,7 @@ RINGS = {'replicated': (3, 2, 16), 'mirrored': (2, 1, 2), 'fp16': (2, 1, 4)}
 
 
 def check_what_travels(name, ways):
-    """Asserts that in a step of a run nothing else is copied than docs/scaling.md says.
+    """Asserts that in a step of a run nothing else is copied than the tables above have.
 
     Args:
       name: of RUNS.

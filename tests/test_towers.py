@@ -21,6 +21,17 @@ def test_average_is_numpys_mean():
         np.testing.assert_allclose(mean, np.mean(gradients, 0), rtol=1e-6)
 
 
+def test_variables_that_towers_do_not_share_are_refused():
+    def tower(k, scope):
+        weight = tf.Variable(1.0)
+        return [(tf.gradients(tf.square(weight), weight)[0], weight)]
+
+    grads = build_towers(CPUS[:2], tower)
+    assert len(tf.trainable_variables()) == 2
+    with pytest.raises(ValueError, match='tower 1 does not have the variables of tower 0'):
+        average_gradients(grads)
+
+
 @pytest.mark.parametrize('average', [average_gradients, average_packed])
 def test_towers_and_pairs_may_be_iterators_as_in_the_tutorials_function(average):
     variables = [tf.get_variable('one', [3]), tf.get_variable('two', [])]
