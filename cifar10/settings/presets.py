@@ -32,7 +32,7 @@ PRESETS = {
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
         warmup_epochs=0.0, clip_norm=0.0, augmentation='shift', sizes='20:0.5,28', loss='cross_entropy',
         label_smoothing=0.2, precision='auto', moving_averages=False),
-    # For some hundred to some thousand photos; docs/photos.md has the figures.
+    # For some hundred to some thousand photos; docs/measured.md has the figures.
     'photos': dict(
         network='fast', widths='32,64,128,256', batch_size=32, max_steps=None, epochs=30.0,
         optimizer='adamw', learning_rate=0.001, auxiliary_learning_rate=None, schedule='cosine',
