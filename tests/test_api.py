@@ -1,5 +1,6 @@
 """Training and evaluation from Python: the bits of the scripts, nothing printed, nothing of the caller's changed."""
 import contextlib
+import inspect
 import json
 import os
 import pathlib
@@ -15,9 +16,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import cifar10
-from cifar10 import RunError, UsageError
+from cifar10 import RunError, UsageError, model
 from cifar10.base import console
 from cifar10.evaluation import confusion
+from cifar10.parallel import towers
 from cifar10.programs import program
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
@@ -324,6 +326,23 @@ def test_the_example_of_the_page_runs(tmp_path):
     assert [line.split('(')[0] for line in lines] == ['TrainResult', 'EvalResult', 'TrainResult']
     assert lines[0].endswith('}') and lines[1].endswith('}')
     assert 'step=41' in lines[2] and 'finished=True' in lines[2]
+
+
+def as_shown(function):
+    """Returns the arguments of a function as the page shows them."""
+    return ', '.join(each.name if each.default is each.empty else
+                     f"{each.name}={getattr(each.default, '__name__', each.default)}"
+                     for each in inspect.signature(function).parameters.values())
+
+
+@pytest.mark.parametrize('section, module', [('Towers', towers), ('Model', model)])
+def test_the_reference_of_the_page_has_every_function_with_its_arguments(section, module):
+    text = (ROOT / 'docs' / 'python.md').read_text().split(f'\n## {section}\n')[1].split('\n## ')[0]
+    names = model._FOR_NETWORKS if module is model else [
+        name for name, function in vars(towers).items()
+        if getattr(function, '__module__', '') == towers.__name__ and not name.startswith('_')]
+    assert dict(re.findall(r'^\| `(\w+)\((.*?)\)` \|', text, re.M)) == {
+        name: as_shown(getattr(module, name)) for name in names}
 
 
 def test_every_attribute_of_a_result_is_on_the_page():

@@ -99,7 +99,7 @@ def written(value):
         value if isinstance(value, str) else f'{value:,}')
 
 
-@pytest.mark.parametrize('page, presets', [('fast.md', ['classic', 'fast']), ('photos.md', ['photos'])])
+@pytest.mark.parametrize('page, presets', [('fast.md', ['classic', 'fast']), ('images.md', ['photos'])])
 def test_the_table_of_the_presets_has_their_settings(page, presets):
     rows = table(page, '| | ' + ' | '.join(f'`{preset}`' for preset in presets) + ' |')
     shown = {flag for names in rows for flag in re.findall(r'--(\w+)', names)}

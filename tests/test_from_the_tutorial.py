@@ -65,15 +65,6 @@ def test_the_constants_have_the_values_of_the_tutorial():
     assert float(values['INITIAL_LEARNING_RATE']) == RATES['sgd'].learning_rate
 
 
-def test_the_lines_of_the_loop_are_lines_of_the_program():
-    program = ''.join((ROOT / 'cifar10' / path).read_text() for path in (
-        'training/graph.py', 'parallel/towers.py', 'training/loop.py'))
-    rows = table('step')
-    assert len(rows) == 10
-    for _, _, line in rows:
-        assert line.strip('`') + '\n' in program, line
-
-
 @pytest.mark.classic
 def test_the_summaries_of_the_page_are_in_the_file_of_a_run(settings):
     config = settings(max_steps=2, summary_steps=1)

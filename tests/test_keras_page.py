@@ -1,4 +1,4 @@
-"""The code of docs/keras-to-tower.md: it trains, it prints what the page shows, and it is the Keras model."""
+"""The code of docs/networks.md: its networks train, its loss is one, and the function for Keras is the Keras model."""
 import re
 import subprocess
 import sys
@@ -6,26 +6,43 @@ import sys
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, patient, tf
+from cifar10.model import own_network
+from cifar10.training import trainer
+from tests.helpers import ROOT, last_variables, patient, tf
+
+PROGRAMS = re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
+MODEL, = [code for code in PROGRAMS if 'def build_model' in code]
+FIRST, NETWORK = [code for code in PROGRAMS if 'def network' in code]
+FOCAL, = [code for code in PROGRAMS if 'def focal' in code]
 
 
 @pytest.fixture
 def page(tmp_path):
-    """A folder with the Python programs of docs/keras-to-tower.md that are complete."""
-    text = (ROOT / 'docs' / 'keras-to-tower.md').read_text()
-    keras_model, network, _, step = re.findall(r'```python\n(.*?)```', text, re.S)
-    for name, code in (('keras_model', keras_model), ('my_network', network), ('step', step)):
+    """A folder with the Python programs of docs/networks.md that are complete."""
+    for name, code in (('keras_model', MODEL), ('first', FIRST), ('my_network', NETWORK), ('focal', FOCAL)):
         (tmp_path / f'{name}.py').write_text(code)
     return tmp_path
 
 
-def test_the_step_of_the_page_prints_its_losses(page, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(page))
-    exec(compile((page / 'step.py').read_text(), 'step.py', 'exec'), {})
-    del sys.modules['my_network']
-    shown = re.findall(r'loss = ([\d.]+)', (ROOT / 'docs' / 'keras-to-tower.md').read_text())
-    printed = re.findall(r'loss = ([\d.]+)', capsys.readouterr().out)
-    np.testing.assert_allclose(np.array(printed, float), np.array(shown, float), atol=0.01)
+@pytest.mark.parametrize('name', ['first', 'my_network'])
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+def test_a_network_of_the_page_keeps_the_rules(page, name, dtype):
+    name = f'{page}/{name}.py:network'
+    assert own_network.check(name, own_network.network(name).inference, 4, [24], dtype, 0, True) == []
+
+
+def test_the_network_and_the_loss_of_the_page_are_trained(page, settings):
+    config = settings(network=f'{page}/my_network.py:network', loss=f'{page}/focal.py:focal', num_gpus=2)
+    trainer.train(config)
+    names = {f'{scope}/{name}' for scope, names in (
+        ('conv1', ('kernel', 'beta', 'moving_mean', 'moving_variance')), ('conv2', ('kernel', 'bias')),
+        ('dense', ('kernel', 'bias'))) for name in names}
+    assert names <= last_variables(config.run.train_dir).keys()
+
+
+def test_the_numbers_of_the_two_models_are_the_same():
+    for numbers in (re.findall(r'# (\d+)$', code, re.M) for code in (MODEL, NETWORK)):
+        assert sorted(map(int, numbers)) == list(range(1, 11))
 
 
 COMPARE = '''
@@ -50,7 +67,7 @@ def test_the_network_of_the_page_is_the_keras_model(page, monkeypatch):
     monkeypatch.syspath_prepend(str(page))
     from my_network import network
     found = network(tf.constant(x), 10, training=False)
-    found_loss, = tf.get_collection(tf.GraphKeys.LOSSES)
+    found_loss, = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
     with tf.Session() as session:
         for variable, value in zip(tf.global_variables(), values, strict=True):
             variable.load(value, session)

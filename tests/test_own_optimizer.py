@@ -178,7 +178,7 @@ def test_gradients_that_are_changed_together_need_their_mean(mine):
 
 
 def test_the_documentation_has_the_example_without_its_docstrings():
-    shown = (ROOT / 'docs' / 'your-own.md').read_text().split('```python\nclass Lion')[1].split('```')[0]
+    shown = (ROOT / 'docs' / 'networks.md').read_text().split('```python\nclass Lion')[1].split('```')[0]
     lines = (ROOT / 'examples' / 'lion.py').read_text().split('class Lion')[1].splitlines()
     assert shown.split() == '\n'.join(line for line in lines if '"""' not in line).split()
 

@@ -1,4 +1,4 @@
-"""The code of docs/tf1-networks.md, row by row, and the functions for state of docs/your-own.md."""
+"""The code of docs/tf1-networks.md, row by row, and the functions for state of docs/networks.md."""
 import re
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tests import idioms, test_idioms
 from tests.helpers import ROOT, last_variables, patient, run_forked, tf
 
 PAGE = (ROOT / 'docs' / 'tf1-networks.md').read_text()
-STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'your-own.md').read_text(), re.S)
+STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
           if 'add_moving_statistic' in code]
 # The name in tf.layers -> what to write.
 TABLE = dict(re.findall(r'^\| `tf\.layers\.(\w+)\(.*?\)` \| `(.*?)`', PAGE, re.M))
