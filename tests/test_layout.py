@@ -166,6 +166,13 @@ def test_the_readme_sets_up_with_two_commands_which_are_its_first_blocks():
     assert len(folders) == 2 and len(set(folders)) == 1 and f' {folders[0]} ' in (ROOT / '.ci' / 'run').read_text()
 
 
+def test_the_readme_counts_the_lines_of_the_files_to_read():
+    text = (ROOT / 'README.md').read_text()
+    files = re.findall(r'\]\((cifar10/\S+\.py)\)', text.split('Read it in this order')[1].split('CONTRIBUTING')[0])
+    lines = sum(len((ROOT / name).read_text().splitlines()) for name in files)
+    assert len(files) == 7 and f'{lines:,} lines\nin seven files' in text
+
+
 def table(section):
     """Returns the (flag, default) rows of the table of a script's flags in docs/flags.md."""
     text = (ROOT / 'docs' / 'flags.md').read_text().split(f'## `{section}`')[1].split('\n## ')[0]
