@@ -42,7 +42,9 @@ def training_step(devices, loss_of, optimizer):
     For example, with two devices, tf.train.GradientDescentOptimizer(0.1) and one variable, of which the towers have the
     gradients -3 and -9, the variable is 0.6 greater after the step, and the global step is 1.
 
-    You may use `build_towers` and `average_gradients` of cifar10/parallel/towers.py, or write the loop yourself.
+    You may write the loop yourself, or use two functions of cifar10/parallel/towers.py: `build_towers(devices, tower)`
+    calls tower(k, scope) for each device, where scope is the name scope of the tower, and returns the K results;
+    `average_gradients` takes K lists as `optimizer.compute_gradients(loss)` returns them.
 
     Args:
       devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1'].
