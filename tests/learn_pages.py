@@ -7,8 +7,7 @@ from tests.helpers import ROOT
 FOLDER = ROOT / 'docs' / 'learn'
 PAGES = sorted(FOLDER.glob('*.md'))
 LESSON_PAGES = sorted(FOLDER.glob('[0-9][0-9]-*.md'))
-HEADINGS = ['Goals', 'You need', 'Predict', 'Run', 'Look', 'Try', 'Exercises', 'In other words', 'In the package',
-            'References']
+HEADINGS = ['Goals', 'Predict', 'Run', 'Look', 'Try', 'Exercises', 'In the package']
 
 
 def blocks_of(text):

@@ -48,7 +48,7 @@ def test_a_lesson_has_the_sections_of_all_lessons(page):
     assert re.findall(r'^## (.*)$', text, re.M) == HEADINGS
     sections = dict(re.findall(r'^## ([^\n]*)\n\n(.*?)(?=^## |\Z)', text, re.M | re.S))
     assert sections['Goals'].startswith('After this lesson you can predict')
-    minutes = re.search(r'^Minutes: read (\d+), run (\d+|\?), write (\d+|\?)\.$', sections['You need'], re.M)
+    minutes = re.search(r'^Minutes: read (\d+), run (\d+|\?), write (\d+|\?)\.$', sections['Goals'], re.M)
     assert int(minutes[1]) == pytest.approx(minutes_to_read(text), abs=1.5)
     assert f'python lessons/check.py {number}' in re.sub(r'\s+', ' ', page.read_text())
     assert re.search(r'!\[[^\]]+\]\(\w+\.png\)', text)
