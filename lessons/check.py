@@ -46,7 +46,7 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
 SECTIONS = dict.fromkeys(
     ('mean_of_sparse_gradients', 'all_gather', 'replicated_step', 'weighted_mean', 'weighted_step', 'tensor_parallel',
      'diagnose', 'is_right', 'divide', 'after_update', 'examples_computed', 'training_step'), 'Look') | dict.fromkeys(
-    ('step_with_losses', 'order_of_1f1b', 'shards', 'read_row', 'updates_and_epochs', 'clip_mean_gradients'),
+    ('step_with_losses', 'order_of_1f1b', 'read_row', 'updates_and_epochs', 'clip_mean_gradients'),
     'Exercises')
 
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded

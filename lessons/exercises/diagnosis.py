@@ -30,6 +30,9 @@ def diagnose(run: dict) -> tuple:
         'small_rate'   the rate was not multiplied by K: a step of a K-th
         'same_batch'   the towers get the same examples
         'none'         a sound training
+
+      For example, with computing times of 0.102, 0.103, 0.102 and 0.252 s it is ('slow_tower', 3), and with a first
+      `moved` of 2.8 where `right` has 0.7, K = 4 times as far, ('sum', None).
     """
     raise NotImplementedError
 
@@ -45,7 +48,9 @@ def is_right(build) -> bool:
         update. `update` is an operation, which subtracts from w once the rate times the gradient of the loss of all x.
 
     Returns:
-      True if it is right, else False. A sum in place of the mean, an update that is applied twice, a variable for each
-      tower, towers that are all on one device or have the same share: all that is wrong.
+      True if it is right, else False. A sum instead of the mean, an update that is applied twice, a variable for each
+      tower, towers that are all on one device or have the same share: all that is wrong. For example, with x = 1 2 3 6
+      on two devices and the rate 0.1, a right step has the losses 2.5 and 22.5 and takes w from 0 to 0.6; a sum takes
+      it to 1.2.
     """
     raise NotImplementedError

@@ -57,7 +57,7 @@ def tensor_parallel(x, w1_parts: list, b1_parts: list, w2_parts: list, b2, all_r
 
     For example, x = [[1]] on two devices, W1 = [[1, 2]], b1 = [0, -1], W2 = [[3], [4]] and b2 = [5]: the hidden units
     are 1 on device 0 and 2 - 1 = 1 on device 1, the parts of the sum are [[3]] and [[4]], and both devices have
-    [[3 + 4 + 5]] = [[12]] in the end.
+    [[3 + 4 + 5]] = [[12]] in the end ([[17]] if each device adds b2 to its part).
 
     Args:
       x: inputs, [B, inputs], which every device has.
