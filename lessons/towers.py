@@ -149,7 +149,7 @@ def show_own_variables(devices):
     with tf.Graph().as_default():
         _, tower_grads = build_towers(devices, lambda name, value: tf.Variable(value, name=name))
         variables = tf.trainable_variables()
-    print(f'\nWith tf.Variable in place of tf.get_variable, tf.trainable_variables() has {len(variables)} variables:')
+    print(f'\nWith tf.Variable instead of tf.get_variable, tf.trainable_variables() has {len(variables)} variables:')
     for variable in variables:
         print(f'  {variable.op.name}')
     trained = [variable.op.name for gradient, variable in zip(tower_grads[0], variables) if gradient is not None]

@@ -37,7 +37,7 @@ def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch(call_lesson
     assert (status, error) == (0, '')
     assert_on_page('python lessons/towers.py --towers=2', text)
     assert len(re.findall(r'^  linear/weights +on ', text, re.M)) == 1 and text.count('/product/MatMul') == 2
-    own = text.split('With tf.Variable in place of tf.get_variable')[1]
+    own = text.split('With tf.Variable instead of tf.get_variable')[1]
     assert re.findall(r'^  (\S+)$', own, re.M) == [f'tower_{k}/linear/{name}' for k in range(2)
                                                    for name in ('weights', 'bias')]
     x, y = np.array([[1, 2], [2, 1], [3, 0], [0, 3]]), np.array([1, 2, 3, -1])
