@@ -51,7 +51,6 @@ FIGURES = [
     ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
         membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000))),
-    ('fast.md', r'the default run has (\d+) steps', lambda: math.ceil(2.75 * IMAGES / 512)),
     ('fast.md', r'\| nothing else .* ([\d.]+) \|', lambda: run_of_fast()),
     ('fast.md', r'\| `--epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),
     ('fast.md', r'\| `--epochs=5.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=5.25)),
