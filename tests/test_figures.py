@@ -14,7 +14,7 @@ from cifar10.cluster import membership
 from cifar10.model import classic, schedule
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.training import loop
-from tests.helpers import ROOT, update_mode
+from tests.helpers import ROOT
 
 IMAGES = 50000  # CIFAR-10's for training
 
@@ -40,28 +40,17 @@ def steps_until_decay():
     return steps[factors == 1].max()
 
 
-def more_averages():
-    """Returns how many averages `local` has more with growing intervals of up to 64 steps than with fixed ones."""
-    mode = update_mode('local', ['/cpu:0', '/cpu:1'])
-    mode._local_steps = 64
-    return sum(mode.averages_after(step) for step in range(1, 2001)) - 2000 // 64
-
-
 FIGURES = [
     ('measured.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
     ('explain.md', r'rate +0.1, (x0.1 every .*)', lambda: decay(256)),
     ('explain.md', r'256 a step .*; ([\d.]+) steps an epoch', lambda: f'{IMAGES / 256:.1f}'),
     ('clusters.md', r'The (\d+)st loss\s+between\s+two checkpoints ends the run', lambda: loop._MOST_ATTEMPTS + 1),
     ('scaling.md', r'size of the variables in bytes \(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
-    ('scaling.md', r'Each tower\s+reads ([\d.]+) MB', lambda: f'{megabytes():.1f}'),
     ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
-    ('scaling.md', r'of 128 images has ([\d.]+) MB', lambda: f'{128 * (24 * 24 * 3 + 1) * 4e-6:.2f}'),
-    ('scaling.md', r'and so on: (\d+)\s+more than with a fixed interval', more_averages),
     ('install.md', r'A checkpoint of the classic network takes ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
     ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
         membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000))),
-    ('fast.md', r'the default run has (\d+) steps', lambda: math.ceil(2.75 * IMAGES / 512)),
     ('fast.md', r'\| nothing else .* ([\d.]+) \|', lambda: run_of_fast()),
     ('fast.md', r'\| `--epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),
     ('fast.md', r'\| `--epochs=5.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=5.25)),

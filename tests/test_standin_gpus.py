@@ -137,7 +137,7 @@ BATCH = 8 * 24 * 24 * 3 * 4 + LABELS  # images and labels
 SCALARS = 4 * 7  # losses and accuracy of a tower
 RATE = 4
 STEP = 8
-# (from, to) -> (copies, bytes) of a step between the host and the GPUs; docs/scaling.md has the sums.
+# (from, to) -> (copies, bytes) of a step between the host and the GPUs.
 WITH_HOST = {
     # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
     'parameter_server': {**{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
