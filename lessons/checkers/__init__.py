@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 # For all exercises, before their own HINTS.
-COMMON_HINTS = [('changes its argument', 'make new lists and arrays: `x = x - y` in place of `x -= y`, for example.')]
+COMMON_HINTS = [('changes its argument', 'make new lists and arrays: `x = x - y` instead of `x -= y`, for example.')]
 
 _MODULES = (builtins, math, np, np.linalg, np.random)  # in which a reader may replace functions
 _replaced = [{} for _ in _MODULES]  # by the reader, for each module: {function: what stands in its place}

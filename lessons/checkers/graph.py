@@ -142,7 +142,7 @@ def check_steps(function: Callable, random: np.random.Generator, replicated: boo
     Args:
       function: of the reader, (devices, x, rate) -> (losses, update); the loss of a tower is the mean of
         (weight - number)^2 over its share of x, and the weight starts at 0.
-      replicated: whether there is a copy of the weight on each device, in place of one on /cpu:0.
+      replicated: whether there is a copy of the weight on each device, instead of one on /cpu:0.
     """
     for count in (2, 1, 3, 4):
         batches = [[[1, 2, 3, 6]]] if count != 3 else [[[3, 1, 2]]]
