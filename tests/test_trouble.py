@@ -61,11 +61,11 @@ def test_stuck(data_dir, tmp_path):
     assert_shown('Stuck', stuck.stdout + stuck.stderr)
 
 
-def test_slower_than_yesterday():
+def test_slower():
     costs = cost.Cost(time.perf_counter(), 0, 128, 1, on_gpus=False)
     costs._seconds.update({cost.STEPS: 1012.0, cost.INPUT: 55.0, cost.EVALUATION: 31.4, cost.STARTING: 9.2})
     costs.at_end(9999)
-    assert_shown('Slower than yesterday', f'cost       {costs.summary()}')
+    assert_shown('Slower', f'cost       {costs.summary()}')
 
 
 def test_slow_towers():
@@ -81,16 +81,16 @@ def test_nan(flags, tmp_path):
 
 
 @pytest.mark.stress
-def test_two_runs_differ_and_one_is_less_accurate(flags, tmp_path):
+def test_two_runs_differ(flags, tmp_path):
     for name, rate in (('one', None), ('other', 0.05)):
         assert run_script('multi_gpu_train.py', train_dir=tmp_path / name, learning_rate=rate, **flags).returncode == 0
     compared = python('-m', 'cifar10', 'replay', f'--train_dir={tmp_path}/one', f'--against={tmp_path}/other')
     assert_shown('Two runs differ', compared.stdout)
-    resumed = run_script('multi_gpu_train.py', train_dir=tmp_path / 'one', **dict(flags, max_steps=21,
-                                                                                  learning_rate=0.01))
-    checked = run_script('multi_gpu_train.py', train_dir=tmp_path / 'third', check=True,
-                         **dict(flags, batch_size=200000))
-    assert_shown('Less accurate than it was', compared.stdout + resumed.stdout + checked.stdout)
+
+
+@pytest.mark.stress
+def test_out_of_memory(flags, tmp_path):
+    checked = run_script('multi_gpu_train.py', train_dir=tmp_path / 'run', check=True, **dict(flags, batch_size=200000))
     assert_shown('Out of memory', checked.stdout)
 
 
