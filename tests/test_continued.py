@@ -133,7 +133,7 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     file.write_text('')
     file.chmod(0o666)
     folder, _ = stored(network=f'{file}:network')
-    with pytest.raises(UsageError, match=f'{file} is writable for everybody; give --network={file}:network if you'):
+    with pytest.raises(UsageError, match=f'{file} is writable by everybody; give --network={file}:network if you'):
         settings_of(dict(train_dir=folder))
     assert settings_of(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 

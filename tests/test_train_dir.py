@@ -250,7 +250,7 @@ def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_pat
     finally:
         os.umask(before)
     os.chmod(path, 0o777)
-    with pytest.raises(UsageError, match=f"{path} is writable for everybody .for its owner, chmod o-w '{path}' mends"):
+    with pytest.raises(UsageError, match=f"{path} is writable by everybody .its owner can change that: chmod o-w '{path}'"):
         train(given.replace(max_steps=3))
 
 

@@ -78,9 +78,9 @@ def _of_others(status, is_above):
     if stat.S_ISLNK(status.st_mode) or is_above and status.st_mode & stat.S_ISVTX:
         return None
     if status.st_mode & stat.S_IWOTH:
-        return 'is writable for everybody'
+        return 'is writable by everybody'
     if status.st_mode & stat.S_IWGRP and not _is_private(status):
-        return 'is writable for its group'
+        return 'is writable by its group'
     return None
 
 
