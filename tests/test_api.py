@@ -118,7 +118,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     ('train', dict(batch_size=0), '--batch_size=0 is too small'),
     ('train', dict(check=True), '--check is for the command line; use python multi_gpu_train.py --check'),
     ('evaluate', dict(image='a.png'), '--image is for the command line'),
-    ('train', dict(network=print), "is not a string; a function is given by its name, network='FILE.py:FUNCTION'"),
+    ('train', dict(network=print), "is not valid; give a function by its name, network='FILE.py:FUNCTION'"),
     ('train', dict(on_record=3), 'on_record=3 is not a function'),
     ('evaluate', dict(checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere')])
 def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
@@ -139,7 +139,7 @@ def test_paths_and_numbers_may_be_those_of_other_libraries(small):
         path = pathlib.Path(folder)
         assert train_settings(dataset=path).data == train_settings(dataset=f'{path.absolute()}/').data
     json.dumps(settings.flat())  # as a run stores them
-    with pytest.raises(UsageError, match='is not a whole number'):
+    with pytest.raises(UsageError, match='is not valid; give a whole number'):
         train_settings(num_towers=np.float64(2))
 
 

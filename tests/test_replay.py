@@ -324,8 +324,8 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
     (['--step=4', '--against={run}'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
-    (['--against={run}', '--from={run}/model.ckpt-4'], '--from contradicts --against, which takes no steps; leave one'),
-    (['--against={run}', '--tower_device=cpu'], '--tower_device contradicts --against, which takes no steps; leave'),
+    (['--against={run}', '--from={run}/model.ckpt-4'], '--from contradicts --against, which replays no steps; leave'),
+    (['--against={run}', '--tower_device=cpu'], '--tower_device contradicts --against, which replays no steps; leave'),
     (['--step=4', '--steps=1:4'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
     (['--steps=4:1'], '--steps=4:1 ends before it begins'),
     (['--step=4', '--from='], '--from is empty')])

@@ -250,7 +250,8 @@ def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_pat
     finally:
         os.umask(before)
     os.chmod(path, 0o777)
-    with pytest.raises(UsageError, match=f"{path} is writable by everybody .its owner can change that: chmod o-w '{path}'"):
+    message = f"{path} is writable by everybody .its owner can change that: chmod o-w '{path}'"
+    with pytest.raises(UsageError, match=message):
         train(given.replace(max_steps=3))
 
 
