@@ -39,7 +39,7 @@ REFUSED = [
         ('--batch_size=1.5', '--batch_size', "'1.5' is not a whole number"),
         ('--max_steps=', '--max_steps', 'not a whole number'),
         ('--max_steps', '--max_steps'),
-        ('--restart=maybe', '--restart', "'maybe' is neither true nor false"),
+        ('--restart=maybe', '--restart', "'maybe' is not a boolean; use true or false"),
         *((flag, f'{flag.split()[0]} is too small; the minimum is {minimum}') for flag, minimum in (
             ('--num_gpus=0', 1), ('--batch_size=0', 1), ('--max_steps=-5', 1), ('--save_steps=0', 1),
             ('--log_frequency=-1', 1), ('--summary_steps=-1', 0), ('--image_size=15', 16),
