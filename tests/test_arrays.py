@@ -94,7 +94,7 @@ def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
     (tmp_path / 'moved').mkdir()
     os.rename(path, tmp_path / 'moved' / 'mine.npz')
     status, error = call('multi_gpu_train.py', '--max_steps=2', f'--dataset={path}', *flags)
-    assert status == 2 and f'were in {path}, which is not there now; if they were moved, give --dataset=' in error
+    assert status == 2 and f'were in {path}, which does not exist now; put them back or, if they were moved' in error
     status, error = call('multi_gpu_train.py', '--max_steps=2', f"--dataset={tmp_path / 'moved' / 'mine.npz'}", *flags)
     assert status == 0
 

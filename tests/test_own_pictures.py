@@ -217,7 +217,7 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
 def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path, capsys):
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
-    where = f'the images of the run in {folder} were in {tmp_path}/gone, which is not there now; if they were'
+    where = f'the images of the run in {folder} were in {tmp_path}/gone, which does not exist now; put them'
     for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
                  lambda: evaluate(eval_settings(train_dir=folder, run_once=True)),
                  lambda: Rerun(look(folder), 1)):
@@ -254,7 +254,8 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     (tmp_path / 'moved').rename(tmp_path / 'x' / 'mine')
     arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
     status, error = call('cifar10_eval.py', *arguments)
-    remedy = f'were in {path[:-1]}, which is not there now; if they were moved, give --dataset=NEW_PATH\n'
+    remedy = (f'were in {path[:-1]}, which does not exist now; put them back or, if they were moved, give '
+              '--dataset=NEW_PATH\n')
     assert status == 2 and error.endswith(remedy)
     status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and error.endswith(remedy)

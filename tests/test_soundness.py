@@ -188,7 +188,7 @@ def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpo
         return path
     monkeypatch.setattr(tf.train.Saver, 'save', spoiling)
     config = settings(**flags_of('linear', 'parameter_server', 12, **{'save_steps': 12, **flags}))
-    with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .what was read back is not what'):
+    with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .what was read back differs'):
         trainer.train(config)
     assert [step_of(prefix) for prefix in checkpoints(f'{config.run.train_dir}{folder}')] == [4]
 

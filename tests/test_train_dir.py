@@ -154,7 +154,7 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
             '    os.kill(os.getpid(), signal.SIGSTOP)')
     process = subprocess.Popen([sys.executable, '-c', code, str(tmp_path / 'lock')], cwd=ROOT)
     os.waitpid(process.pid, os.WUNTRACED)
-    with pytest.raises(TemporaryError, match=f'which is stopped: kill -CONT {process.pid} lets it go on'):
+    with pytest.raises(TemporaryError, match=f'which is stopped: kill -CONT {process.pid} continues it'):
         TrainDir(str(tmp_path)).refuse_another_process()
     process.send_signal(signal.SIGCONT)
     assert process.wait() == 0

@@ -93,7 +93,7 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
 
 def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
     folder = tutorials('classic')
-    warning = "warning: the tutorial's scripts train on cifar10, and this is --dataset=shapes\n"
+    warning = "warning: the tutorial's scripts train on cifar10, but this is --dataset=shapes\n"
     check(settings(train_dir=folder, network='classic', max_steps=2))
     assert warning in capsys.readouterr().out
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=data_dir, num_examples=100)
