@@ -116,7 +116,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
 @pytest.mark.parametrize('function, given, message', [
     ('train', dict(bach_size=8), r'unknown setting bach_size \(did you mean batch_size\?\)'),
     ('train', dict(batch_size=0), '--batch_size=0 is too small'),
-    ('train', dict(check=True), '--check is for the command line; use python multi_gpu_train.py --check'),
+    ('train', dict(check=True), '--check is for the command line only; use python multi_gpu_train.py --check'),
     ('evaluate', dict(image='a.png'), '--image is for the command line'),
     ('train', dict(network=print), "is not valid; give a function by its name, network='FILE.py:FUNCTION'"),
     ('train', dict(on_record=3), 'on_record=3 is not a function'),

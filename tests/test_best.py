@@ -191,7 +191,7 @@ def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(ti
         train(tiny(**KEEPING))
     figures, step, _ = best_of(folder)
     assert not checkpoints(folder)
-    with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes'):
+    with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes'):
         train(tiny(**KEEPING, warm_start=f'{folder}/best'))
     trained_on = shutil.copytree(folder, f'{folder}-trained-on')
     capsys.readouterr()

@@ -100,7 +100,7 @@ def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, cap
 def test_what_is_not_tried_is_named(settings, tmp_path, capsys, reachable):
     check(settings(profile_steps='2:9'))
     lines = dict(lines_of(capsys.readouterr().out))
-    assert lines['untraced'] == '--profile_steps=2:9: this start takes the steps 1 to 3, so only 2 to 3 are traced'
+    assert lines['untraced'] == '--profile_steps=2:9: the run now takes the steps 1 to 3, so only 2 to 3 are traced'
     assert lines['tried'].startswith('step 1, loss ') and 'not tried' not in lines
     check(settings(dataset='cifar10', data_dir=str(tmp_path)))
     assert 'not tried  the first step, because the images are not there yet\n' in capsys.readouterr().out

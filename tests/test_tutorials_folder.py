@@ -44,7 +44,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     lines = capsys.readouterr().out
     assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
     assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
-            'the rate is 0.1 now, and falls next after step 87500; if not, begin again with another copy') in lines
+            'the rate is 0.1 now, and falls next after step 87500; if not, start again from another copy') in lines
     rerun, = Rerun(look(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
     assert_same_bits(rerun.after, last)
     with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):

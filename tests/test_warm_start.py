@@ -169,7 +169,7 @@ def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, 
     train(tuned(max_steps=1, warm_start=str(tmp_path / 'other'), train_dir=str(tmp_path / 'warm')))
     output = capsys.readouterr().out
     assert 'warm start 6 of 6 variables' in output
-    assert ('is of a run with other classes (now ' in output) is warned
+    assert ('was trained with other classes (now ' in output) is warned
 
 
 @pytest.mark.stress
@@ -223,7 +223,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
         os.remove(os.path.join(folder, 'checkpoint'))
     before = sorted(os.listdir(folder))
     for path in given:
-        with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes; use another --tr'):
+        with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes; use another'):
             trainer.train(tuned(train_dir=folder, warm_start=path, restart=restart))
     assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
@@ -236,7 +236,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     train(tuned(warm_start=source[0], max_steps=2, **flags))
     capsys.readouterr()
     assert_same_bits(train(tuned(warm_start='/nowhere', max_steps=4, **flags)), whole)
-    assert 'ignored    --warm_start=/nowhere: the run goes on from its own checkpoint\n' in capsys.readouterr().out
+    assert 'ignored    --warm_start=/nowhere: the run continues from its own checkpoint\n' in capsys.readouterr().out
     first, second = look(tuned().run.train_dir).started
     assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
     assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None

@@ -33,7 +33,7 @@ class UsageError(Exception):
     `--check` collects all that it can find. A wrong call of this package's functions is a ValueError instead.
 
     The message is one line. It says what is wrong, starting with the flag as the user wrote it
-    (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, and the
+    (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, but the
     towers are on CPU devices; leave it out'.
     """
     status = 2

@@ -20,7 +20,7 @@ _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost de
 
 def take_steps(run: Run, reports: 'Reports', termination: Termination | None = None,
                before_session: Callable[[], None] | None = None) -> None:
-    """Takes all steps of a run. When a device is lost, it goes on in a new session, from the newest checkpoint.
+    """Takes all steps of a run. When a device is lost, it continues in a new session, from the newest checkpoint.
 
     TensorFlow may report the loss wherever it is used: when the session is made, variables are initialised or
     restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
