@@ -202,7 +202,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     monkeypatch.setattr(records, 'prepared', stop)
     with pytest.raises(KeyboardInterrupt):
         evaluation.evaluate(evaluated)
-    assert f"not here   the run's --data_dir={moved}, so the data set is made there again; " in capsys.readouterr().out
+    assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out
 
 
 def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, capsys):

@@ -236,7 +236,7 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
     (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train/run')])
 def test_a_run_is_not_put_among_the_folders_of_the_classes(folder, images, place):
     path = folder(*images)
-    with pytest.raises(UsageError, match='where each folder is a class; use one outside it .a run that is there can be'):
+    with pytest.raises(UsageError, match='where each folder is a class; use one outside it .a run that is there can'):
         trainer.train(train_settings(dataset=path, train_dir=path + place, tower_device='cpu'))
     assert not os.path.exists(path + 'cifar-bin-0.1')
     beside = path + 'run' if place == 'train/run' else path[:-1] + '-run'

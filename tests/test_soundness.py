@@ -95,7 +95,7 @@ def test_steps_that_count_other_examples_are_found(mode, opened):
         soundness.after_step(0, run.take())
     run.average()
     spoil('examples_seen:0')
-    with pytest.raises(RunError, match='step 8: 8 steps counted 6[35] examples instead of 64; a device has computed wrongly'):
+    with pytest.raises(RunError, match='step 8: 8 steps counted 6[35] examples instead of 64; a device has'):
         soundness.check()
 
 
@@ -106,7 +106,7 @@ def test_a_step_at_another_rate_is_found(opened):
         soundness.after_step(step, results)
     soundness.check()
     soundness.after_step(9, dict(run.take(), figures=dict(results['figures'])))  # that of the step before
-    with pytest.raises(RunError, match=r'step 9: the learning rate was 0\.0\d+, but the schedule says 0\.0\d+; nothing'):
+    with pytest.raises(RunError, match=r'step 9: the learning rate was 0\.0\d+, but the schedule says 0\.0\d+; no'):
         soundness.check()
 
 

@@ -33,7 +33,7 @@ OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What can be known of a run without reading a checkpoint.
+    """What is known of a run without reading a checkpoint.
 
     Attributes:
       record: the newest record of the run, with the new locations of the user's own files.
@@ -170,18 +170,18 @@ class Restorer:
         if saved.incompatibility(shapes, plain) is None:
             remedy = 'use --use_ema=false'
         else:
-            remedy = 'it belongs to another network'
+            remedy = 'it belongs to another network, so use another checkpoint'
         raise UsageError(f'{prefix} {incompatibility}; {remedy}')
 
 
 def no_checkpoint(folder: Folder) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if folder.checkpoints:
-        return RunError(saved.none_readable(folder))
+        return RunError(f'{saved.none_readable(folder)}; restore one from a copy, or name the train_dir of another run')
     if folder.incomplete:
         return UsageError(f'{folder.given} {folder.incomplete}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
     if folder.record:
         error = TemporaryError
-        remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
+        remedy = 'the run there has saved none yet; try again later, or evaluate without --run_once to wait for one'
     return error(f'no checkpoint in {folder.given}; {remedy}')
