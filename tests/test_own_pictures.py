@@ -59,9 +59,9 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
     output = capsys.readouterr().out
     assert output.count('converting') == 1 and 'are training images too' not in output
-    listed = f'{path}cifar-bin/left-out.txt lists'
-    assert f'warning: 1 left out, as {listed}; the first is {path}train/owl/notes.txt' in output
-    notice = f'files      1 left out, as {listed}\n'
+    listed = f'{path}cifar-bin/left-out.txt'
+    assert f'warning: 1 left out (listed in {listed}); the first is {path}train/owl/notes.txt' in output
+    notice = f'files      1 left out; they are listed in {listed}\n'
     assert notice not in output
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == notice
@@ -85,14 +85,14 @@ def test_files_beside_the_class_directories_are_left_out_and_counted(folder, cap
     reason = '(beside the class directories, not in one)'
     listed = f'{path}cifar-bin-0.3/left-out.txt lists'
     output = capsys.readouterr().out
-    assert f'1 left out, as {listed}; the first is {path}loose.png {reason}\n' in output
+    assert f'1 left out (listed in {listed}); the first is {path}loose.png {reason}\n' in output
 
 
 def test_a_folder_in_a_class_is_left_out(folder, capsys):
     path = folder(*numbered('ant', 'bee'), 'ant/more/1.png', 'ant/notes.txt')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     output = capsys.readouterr().out
-    assert 'converting 21 files of 2 classes' in output and 'warning: 2 left out, as ' in output
+    assert 'converting 21 files of 2 classes' in output and 'warning: 2 left out (listed ' in output
 
 
 @pytest.mark.parametrize('name', ['', 'bee'])
@@ -130,7 +130,7 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
         records.prepare(path, '/nowhere', part, 0.5)
     made = f'{path}cifar-bin-0.5'
     assert capsys.readouterr().out.count(
-        f'warning: images or classes were added, removed or changed after {made} was made; rm -r {made} makes') == 1
+        f'warning: images or classes were added, removed or changed after {made} was made; to convert') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -159,12 +159,12 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('photos/a', 'photos/b'), 'has one class directory, photos/; .* in this one, use --dataset=.*/photos/$'),
     (['1.png', '2.png'], 'has no class directories; put each image into a directory that has the name of'),
     (numbered('a', 'b/x'), r'class b has no .* image; .* \(images in directories below it are not read\)$'),
-    (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
+    (numbered('a', 'b', n=2), 'has 2 training images; give at least 5'),
     (numbered('a', 'b') + ['c/1.png'],
      'class c has no training image; give it more, as at least one is held out for testing, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
     ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
-     'has 257 class directories; up to --image_size=64 there may be 256, above'),
+     'has 257 class directories; use 256 or fewer, or an --image_size above 64'),
 ])
 def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path, capsys):
     path = folder(*paths)
@@ -182,7 +182,7 @@ def test_a_class_whose_files_are_no_images_is_refused_before_others_are_converte
         pathlib.Path(path, 'c', f'{i}.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
     # One of the three files is for testing.
     why = (rf'class c has no training image \([23] of its files cannot be read; the first is {path}c/1.heic, not a '
-           'picture in a format that is read .JPEG, PNG, GIF, WEBP, BMP, ')
+           'picture in a supported format .JPEG, PNG, GIF, WEBP, BMP, ')
     for size in (32, 72):
         config = train_settings(dataset=path, image_size=size, network='fast', data_dir='/nowhere').data
         for function in (records.expected, records.prepared):  # the first is that of --check

@@ -195,7 +195,7 @@ def test_without_a_route_the_error_names_what_is_there_in_place_of_the_archive(d
     with pytest.raises(UsageError) as refused:
         records.prepare(dataset, str(tmp_path))
     archive = f"{dataset.replace('cifar', 'cifar-')}-binary.tar.gz"
-    found = f', and {name} in {tmp_path} is the version for Python' if name else ''
+    found = f' ({name} in {tmp_path} is the version for Python, which is not used)' if name else ''
     assert f'{archive} cannot be reached ([Errno 101] Network is unreachable){found}; put {archive} (SHA-256 ' in str(
         refused.value)
 

@@ -1,4 +1,4 @@
-"""What is made of a picture before it is augmented or classified, as graph operations.
+"""How a picture is prepared before it is augmented or classified, as graph operations.
 
 A picture is prepared first: it is brought to the size in which the data set of a run stores it. Then a box of it
 becomes an image of the size that the network is fed. Conversion, evaluation, classification and exported models all use
