@@ -93,13 +93,13 @@ REFUSED = [
         ('--preset=quick', '--preset=quick is unknown; choose from: classic, fast, photos'),
         ('--image_size=513', '--image_size=513 is too large; the maximum is 512'),
         ('--image_size=64 --data_dir=%(none)s',
-         '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of --image_size=64; use '
+         '--network=classic needs images of 24 pixels, but --augmentation=classic with --image_size=64 gives 48; use '
          '--network=fast, or '),
         ('--augmentation=shift --data_dir=%(none)s',
-         '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of --image_size=32; use '
+         '--network=classic needs images of 24 pixels, but --augmentation=shift with --image_size=32 gives 32; use '
          '--network=fast, or ', 'or --sizes=24'),
         ('--network=fast --widths=8,8,8,8,8 --data_dir=%(none)s',
-         '--network=fast takes no images below 33 pixels, and --augmentation=classic makes 24 of --image_size=32; use '
+         '--network=fast needs images of 33 pixels or more, but --augmentation=classic with --image_size=32 gives 24; use '
          '--image_size=44'),
         ('--num_gpus=2 --num_towers=4 --variable_update=async --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each device, 2 in all; '

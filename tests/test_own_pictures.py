@@ -83,7 +83,7 @@ def test_files_beside_the_class_directories_are_left_out_and_counted(folder, cap
     path = folder(*numbered('ant', 'bee'), 'loose.png', '.hidden.png')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     reason = '(beside the class directories, not in one)'
-    listed = f'{path}cifar-bin-0.3/left-out.txt lists'
+    listed = f'{path}cifar-bin-0.3/left-out.txt'
     output = capsys.readouterr().out
     assert f'1 left out (listed in {listed}); the first is {path}loose.png {reason}\n' in output
 

@@ -195,8 +195,8 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
             (dict(warm_start=str(tmp_path / 'half')), 'copy what is missing, or give the train_dir'),
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
-            (dict(freeze='second$'), 'is found in no name of a variable of the network, which has first/weights'),
-            (dict(freeze='weights|beta'), 'is found in the names of all variables that are trained')):
+            (dict(freeze='second$'), 'matches no variable; the network has first/weights'),
+            (dict(freeze='weights|beta'), 'matches all variables that are trained')):
         with pytest.raises(UsageError, match=part) as refused:
             trainer.train(tuned(**flags))
         assert '\n' not in str(refused.value)
