@@ -99,8 +99,8 @@ REFUSED = [
          '--network=classic needs images of 24 pixels, but --augmentation=shift with --image_size=32 gives 32; use '
          '--network=fast, or ', 'or --sizes=24'),
         ('--network=fast --widths=8,8,8,8,8 --data_dir=%(none)s',
-         '--network=fast needs images of 33 pixels or more, but --augmentation=classic with --image_size=32 gives 24; use '
-         '--image_size=44'),
+         '--network=fast needs images of 33 pixels or more, but --augmentation=classic with --image_size=32 gives 24; '
+         'use --image_size=44'),
         ('--num_gpus=2 --num_towers=4 --variable_update=async --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each device, 2 in all; '
          'leave it out'),
@@ -124,20 +124,20 @@ REFUSED = [
         ('--worker_hosts=127.0.0.1:1', 'a cluster needs --job_name'),
         ('--task_index=1', 'a cluster needs --job_name'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222,10.0.0.2:2222', 'which no other machine can reach'),
-        ('--job_name=worker --worker_hosts=here', 'here is not an address of the form host:port'),
-        ('--job_name=worker --worker_hosts=::1:2222', 'not an address of the form host:port, or [IPv6 address]:port'),
+        ('--job_name=worker --worker_hosts=here', 'here is not an address; give host:port'),
+        ('--job_name=worker --worker_hosts=::1:2222', 'not an address; give host:port, or [IPv6 address]:port'),
         ('--job_name=worker --worker_hosts=a:1,a:1', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=a:1,a:01', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=10.0.0.2:1,[::ffff:10.0.0.2]:1', '10.0.0.2:1 is the address of two tasks'),
-        ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is the address of no single'),
-        ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is the address of no single machine'),
-        ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address of the form host:port'),
-        ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address of the form host:port'),
+        ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is not the address of a single'),
+        ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is not the address of a single machine'),
+        ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address; give host:port'),
+        ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address; give host:port'),
         ('--job_name=ps --worker_hosts=, --ps_hosts=a:1', 'the cluster has no worker; give --worker_hosts'),
         ('--job_name=worker --worker_hosts=a:1,b:2 --task_index=2', 'worker 2 is not in the cluster, '),
         ('--job_name=ps --worker_hosts=a:1', 'ps 0 is not in the cluster, whose job ps has 0 tasks; correct'),
         ('--job_name=worker --worker_hosts=192.0.2.77:2222', '2222: that is not an address of this machine'),
-        ('--job_name=worker --worker_hosts=%(taken)s', 'in use: does another task have this --task_index?'),
+        ('--job_name=worker --worker_hosts=%(taken)s', 'in use; use another, or correct --task_index'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222 --variable_update=mirrored', 'one machine only'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),

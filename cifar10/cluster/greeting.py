@@ -1,6 +1,6 @@
-"""What the tasks of a cluster say of themselves: to which cluster they belong, with which flags, on which devices.
+"""What each task of a cluster tells the others: its cluster, its flags and its devices.
 
-Each has it in a variable of its server, which the others read.
+A task stores its greeting in a variable of its server, which the others read.
 """
 import json
 import multiprocessing.pool
@@ -40,7 +40,7 @@ class Greetings:
         self._refused = set()  # processes that do not belong here
 
     def _read(self, name, seconds=ANSWER_SECS):
-        """Returns what a task says of itself; raises an OpError if it does not answer in time, or has said nothing."""
+        """Returns the greeting of a task; raises an OpError if it does not answer in time, or has none yet."""
         with tf.Graph().as_default():
             text = tf.raw_ops.ReadVariableOp(resource=_variable(name), dtype=tf.string)
             with self._server.session(name, seconds) as session:
@@ -52,8 +52,8 @@ class Greetings:
         Args:
           name: of the task: 'worker 1'.
           address: of the task.
-          is_strict: whether a UsageError is raised for one that does not fit. Otherwise a warning says so once, and
-            another may come in its place.
+          is_strict: whether a UsageError is raised for one that does not fit. Otherwise a warning is printed once, and
+            another may replace it.
         """
         try:
             greeting = self._read(name)
@@ -79,12 +79,12 @@ class Greetings:
             for flag, value in self._own['flags'].items():
                 other = greeting['flags'].get(flag, value)
                 if other != value:
-                    return (f'{name} at {address} has --{flag}={other}, and this task --{flag}={value}; start all '
+                    return (f'{name} at {address} has --{flag}={other}, but this task has --{flag}={value}; start all '
                             'tasks with the same flags')
         return ''
 
     def devices(self, name: str) -> Sequence[str]:
-        """Returns the full names of the devices of a task, as it has said last."""
+        """Returns the full names of the devices of a task, as it last reported them."""
         return self._accepted[name]['devices']
 
     def is_of_cluster(self, name: str, seconds: float) -> bool:

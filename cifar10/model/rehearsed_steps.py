@@ -172,8 +172,9 @@ def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[
     apart = [name for name in together if not _are_close((first[name] + second[name]) / 2, together[name], nearby[name],
                                                          rehearsal.dtype)]
     if apart and not (draws and towers[0].normalises):
-        return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another number of '
-                'towers trains another network; make losses means over the images, not sums, and treat each image alone']
+        return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another '
+                'number of towers trains another network; make losses means over the images, not sums, and treat each '
+                'image alone']
     return []
 
 
