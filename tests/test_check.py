@@ -107,7 +107,7 @@ def test_what_is_not_tried_is_named(settings, tmp_path, capsys, reachable):
     check(settings(profile_steps='8:9', job_name='worker', worker_hosts='127.0.0.1:1,127.0.0.1:2',
                    ps_hosts='127.0.0.1:3', variable_update='replicated'))
     output = capsys.readouterr().out
-    assert 'not tried  the first step, because it takes all tasks of the cluster\n' in output
+    assert 'not tried  the first step, because it needs all tasks of the cluster\n' in output
     assert 'so none of them is traced\n' in output
     assert 'idle       1 ps, because replicated keeps a copy of the variables on each device; leave out' in output
 

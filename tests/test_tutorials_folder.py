@@ -47,7 +47,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
             'the rate is 0.1 now, and falls next after step 87500; if not, start again from another copy') in lines
     rerun, = Rerun(look(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
     assert_same_bits(rerun.after, last)
-    with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
+    with pytest.raises(UsageError, match='begin after step 1; give a later step$'):
         Rerun(look(folder), 1)
     os.remove(os.path.join(folder, 'model.ckpt-0.index'))
     with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept in .*; give one with --from, or'):

@@ -263,7 +263,7 @@ def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there
     changes = verify._changes(rerun.Rerun(folder, 3, 3, tower_device='cpu').segments[0])
     assert len(changes) == 1 and changes[0].startswith('warm_start_sha256=')
     os.remove(tmp_path / 'copy.index')
-    with pytest.raises(UsageError, match='began with --warm_start=.*copy, which is not there any more; give'):
+    with pytest.raises(UsageError, match='began with --warm_start=.*copy, which no longer exists; give'):
         rerun.Rerun(folder, 3, 3, tower_device='cpu')
 
 
