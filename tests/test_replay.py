@@ -384,8 +384,8 @@ def test_a_checkpoint_that_is_not_the_one_of_the_run_is_reported(run, tmp_path):
     prefix = str(tmp_path / 'model.ckpt-4')
     helpers.rewrite(f'{run}/model.ckpt-4', prefix, biases=np.ones(10, np.float32))
     assert (Verification(Rerun(look(run), 5, start=prefix)).line() ==
-            f'differs    step 4: {prefix} does not have the variables that the run recorded; it belongs to another run, '
-            'or its file has changed')
+            f'differs    step 4: {prefix} does not have the variables that the run recorded; it belongs to another '
+            'run, or its file has changed')
     assert Verification(Rerun(look(run), 5)).line().startswith(
         'unverified there is no record of step 5 in metrics.jsonl')
 

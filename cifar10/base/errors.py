@@ -42,7 +42,7 @@ class UsageError(Exception):
 class RunError(Exception):
     """The settings are valid, but the run failed: a loss is NaN, a peer is lost, a disk is full. Exit status 1.
 
-    The message is one line. It names the step, task or file that failed and, where a run can go on, the
+    The message is one line. It names the step, task or file that failed and, where a run can be resumed, the
     checkpoint or the remedy: starting the same command again resumes from the newest checkpoint.
     """
     status = 1

@@ -14,7 +14,7 @@ from cifar10.base import activity, files
 from cifar10.base.console import Line, say_all, shows_bars
 from cifar10.base.errors import TemporaryError
 
-STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
+STACKS = 'stuck.txt'  # what the threads of a process that made no progress were doing
 _TICK_SECS = 1.0
 _WARN_AT, _WARN_SECS = 0.1, 3.0  # of the limit, and the least before a warning
 _ANSWER_SECS = 15.0  # in which other processes must answer

@@ -122,6 +122,6 @@ class _Peer:
 
 
 def _say(word, text):
-    """Says a line, whatever becomes of it: the watch goes on where nobody reads the lines any more."""
+    """Prints a line, and ignores errors: the watch continues where nobody reads the lines any more."""
     with contextlib.suppress(Exception):
         say(word, text)

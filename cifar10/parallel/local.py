@@ -50,7 +50,7 @@ class Local(CopiedVariables):
     variables, moving statistics and the optimizer's slots become their means over the towers. So all copies are equal
     afterwards, and a checkpoint that is saved then is complete.
 
-    After an average on schedule, the trained variables also go on in the direction of the last averages. With s the
+    After an average on schedule, the trained variables also move on in the direction of the last averages. With s the
     values from which the copies started after the last average and m their mean now, the velocity v becomes
     OUTER_MOMENTUM * v + (m - s), and the copies start from m + OUTER_MOMENTUM * v. They do so only when the next step
     is taken, so that what is saved and evaluated is the mean.

@@ -129,7 +129,7 @@ class Curves(Reporter):
             return
         self._written = step
         speed = self._rate.measure(step)
-        # In the file at once, so that no curve ends before the checkpoint that a killed run goes on from.
+        # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
         self._events.add(results['summary'], step)
         if speed:
             self._events.add_scalars({TRAIN + 'examples_per_sec': speed[0]}, step)

@@ -109,7 +109,7 @@ class TrainDir:
     def refuse_another_folder(self) -> None:
         """Raises a RunError if the folder of this name is no longer the one that this process has locked.
 
-        It may have been moved, removed or replaced by a copy while the run went on. Nothing is written to another one.
+        It may have been moved, removed or replaced by a copy during the run. Nothing is written to another one.
         """
         if self._lock and self._lock.is_lost():
             raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '

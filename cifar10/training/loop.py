@@ -44,7 +44,7 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
                 _loop(run, reports, termination)
             return
         except LOST as error:
-            # Each time a checkpoint was saved since the last loss, the run has come further.
+            # If a checkpoint was saved since the last loss, the run has made progress.
             attempts = attempts + 1 if reports.checkpoints.last == newest else 1
             newest = reports.checkpoints.last
             if attempts > _MOST_ATTEMPTS:

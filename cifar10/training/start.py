@@ -62,7 +62,7 @@ class Start:
 
 
 def check_network(start: Start) -> list[str]:
-    """Checks that the network exists; a built-in one must also take the images and be divisible as asked."""
+    """Checks that the network exists; a built-in one must also take the images and have enough parts."""
     settings = start.settings
     network = settings.recipe.network
     NETWORKS.load(network)
@@ -218,7 +218,7 @@ def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
 
 
 def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tuple[int, int, str]:
-    """Returns (bytes of a checkpoint of some variables, bytes of all that will be added, a phrase that says so)."""
+    """Returns (bytes of a checkpoint of some variables, bytes of all that will be added, a phrase about both)."""
     plan = start.plan
     reports = plan.settings.reports
     size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)

@@ -1,7 +1,7 @@
 """Replays steps of a run in memory, from a checkpoint or from step 0, with the settings that each step had.
 
 It builds the graph that training builds and fetches what training fetches, so the variables come out the same, to the
-bit. It writes nothing into the train_dir and takes no lock, so the run may go on meanwhile.
+bit. It writes nothing into the train_dir and takes no lock, so the run may continue meanwhile.
 """
 import os
 from collections.abc import Iterator
