@@ -68,8 +68,8 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
     assert str(refused.value) == (
-        f'this machine has an NVIDIA GPU and the driver 535.129.03, but TensorFlow cannot use it{with_it}; it needs '
-        "driver 525 or newer, and the CUDA libraries, which pip install 'tensorflow[and-cuda]' installs, or use "
+        f'this machine has an NVIDIA GPU and the driver 535.129.03, but TensorFlow cannot use it{with_it}; install '
+        "driver 525 or newer, and the CUDA libraries by pip install 'tensorflow[and-cuda]', or use "
         '--tower_device=cpu')
     assert devices.choose(1, 'cpu').tower_devices == ('/cpu:0',)
 

@@ -319,7 +319,7 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
 
 
 @pytest.mark.parametrize('arguments, part', [
-    (['--step=9'], 'the run in {run} got to step 8 at most; give a step up to 8, not 9'),
+    (['--step=9'], 'the run in {run} got to step 8 at most; give that step or an earlier one'),
     (['--step=4', '--from={run}/model.ckpt-4'], 'of step 4, and step 4 is replayed from a checkpoint of step 0 to 3'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
@@ -371,7 +371,7 @@ def test_other_directories_and_checkpoints_are_refused(run, call, tmp_path):
     assert f'the records of the run in {copied} begin after step 4; give a later step\n' in errors
     helpers.rewrite(f'{run}/model.ckpt-2', str(tmp_path / 'tutorial.ckpt-2'), without=(EXAMPLES_SEEN,))
     _, _, errors = call(f'--train_dir={copied}', '--step=6', f"--from={tmp_path / 'tutorial.ckpt-2'}")
-    assert 'is from step 2, but step 6 can be replayed only from a checkpoint of step 4 to 5; give' in errors
+    assert 'is from step 2, but step 6 can be replayed only from step 4 to 5; give' in errors
     (tmp_path / 'cut.ckpt-4.index').write_bytes(open(f'{run}/model.ckpt-4.index', 'rb').read()[:50])
     _, _, errors = call(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'cut.ckpt-4'}")
     assert 'cannot be read' in errors and errors.endswith('; give another checkpoint\n')

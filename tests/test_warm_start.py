@@ -269,8 +269,8 @@ def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there
 
 def test_frozen_initial_values_are_warned_of(tuned, capsys):
     train(tuned(freeze='first', max_steps=1))
-    assert ('warning: --freeze=first leaves first/weights, first/beta, first/moving_mean, first/moving_variance at '
-            'initial values, which nothing has trained; start from a model') in capsys.readouterr().out
+    assert ('warning: --freeze=first keeps first/weights, first/beta, first/moving_mean, first/moving_variance at '
+            'their initial values, which are not trained; start from a model') in capsys.readouterr().out
 
 
 def needed(settings, data_dir, freeze, mode='parameter_server'):

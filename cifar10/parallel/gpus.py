@@ -57,8 +57,8 @@ def _why_none():
         return (f'{visible}, but {absent}', 'check whether nvidia-smi lists them') if visible else (absent, '')
     driver = re.search(r'\d{3}\.[\d.]+', pathlib.Path(_NVIDIA_DRIVER).read_text())
     return (f"this machine has an NVIDIA GPU and the driver {driver[0] if driver else ''}, but TensorFlow cannot use it"
-            f"{visible and ' with '}{visible}", f"it needs driver {_FIRST_DRIVER} or newer, and the CUDA libraries, "
-            "which pip install 'tensorflow[and-cuda]' installs")
+            f"{visible and ' with '}{visible}", f"install driver {_FIRST_DRIVER} or newer, and the CUDA "
+            "libraries by pip install 'tensorflow[and-cuda]'")
 
 
 def selection() -> str:

@@ -160,11 +160,12 @@ class Checkpoints:
         """Raises a RunError if a variable is not finite in the step that the session is at."""
         wrong = [name for name, is_finite in session.run(self._finite).items() if not is_finite]
         if wrong:
-            found = listed(wrong)
+            found, remedy = listed(wrong), 'try a lower --learning_rate'
             if all(name.endswith(AVERAGE) for name in wrong):
                 found += ', although the averaged variables are finite: a device has computed wrongly'
+                remedy = ''
             what = f'a variable is not finite, so no checkpoint is written ({found})'
-            raise diverged(self._directory.path, step, what, self._repeatable)
+            raise diverged(self._directory.path, step, what, self._repeatable, remedy)
 
     @contextlib.contextmanager
     def _writing(self, step):
@@ -175,5 +176,5 @@ class Checkpoints:
         except LOST:
             raise  # from which training starts over
         except (tf.errors.OpError, OSError) as error:
-            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '
-                           f'{describe_latest(self._directory.path)}') from error
+            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); correct that, and '
+                           f'start again; {describe_latest(self._directory.path)}') from error

@@ -18,7 +18,7 @@ class _Checkpoints:
     TITLE = 'Checkpoints'
     checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', is_path=True)
     train_dir: str = setting(
-        None, 'the same as --checkpoint_dir, but eval_dir is the folder eval in it, so that one TensorBoard shows both',
+        None, 'the same as --checkpoint_dir, but eval_dir is its folder eval, so that one TensorBoard shows both',
         is_path=True)
     checkpoint: str = setting(
         None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in checkpoint_dir',
@@ -66,7 +66,7 @@ class _Device:
     """The device of the network."""
     TITLE = 'Device'
     batch_size: int = setting(
-        None, 'images in a batch; the result does not depend on it (default: 128, or fewer that have 2 million pixels)',
+        None, 'images in a batch; the result does not depend on it (default: 128, but at most 2 million pixels)',
         minimum=1)
     tower_device: str = setting('auto', 'device of the network; cpu leaves the GPUs to training', choices=TOWER_DEVICES)
 

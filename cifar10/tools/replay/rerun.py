@@ -174,7 +174,7 @@ def _refuse_unrecorded(folder, started, step):
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
     last = min((recorded // every + 1) * every, latest.last_step)
     if step > last:
-        raise UsageError(f'the run in {folder.path} got to step {last} at most; give a step up to {last}, not {step}')
+        raise UsageError(f'the run in {folder.path} got to step {last} at most; give that step or an earlier one')
 
 
 def _starting_point(folder, first, given, known_from):
@@ -192,8 +192,8 @@ def _starting_point(folder, first, given, known_from):
     if given:
         found = saved.named('from', given)
         if not known_from <= found.step < first:
-            raise UsageError(f'--from={given} is from step {found.step}, but step {first} can be replayed only from a '
-                             f'checkpoint of step {known_from} to {first - 1}; give such a one, or leave out --from')
+            raise UsageError(f'--from={given} is from step {found.step}, but step {first} can be replayed only from '
+                             f'step {known_from} to {first - 1}; give a checkpoint of these, or leave out --from')
         return found
     # The tutorial's are of the step after the one in their names.
     for prefix in (each for each in reversed(folder.checkpoints) if known_from - 1 <= step_of(each) < first):
