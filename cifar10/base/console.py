@@ -28,7 +28,7 @@ class _Raised(Exception):
 
 
 class Line(str):
-    """A line for people, as it is printed: a word that says what it is about, padded, and a text.
+    """A line for people, as it is printed: a padded word that names its subject, and a text.
 
     Args:
       word: such as 'saved'; '' for a text that stands alone.
@@ -172,7 +172,7 @@ def is_terminal() -> bool:
 
 
 def shows_bars() -> bool:
-    """Returns whether a progress bar shows: on a terminal, to which no pipe such as `| tee` takes the lines as well."""
+    """Returns whether a progress bar is shown: on a terminal, unless a pipe such as `| tee` takes the lines as well."""
     return Output.current.is_stdout and sys.stderr.isatty() and not stat.S_ISFIFO(os.fstat(1).st_mode)
 
 

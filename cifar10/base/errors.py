@@ -70,7 +70,7 @@ def difference(before: Sequence[str], now: Sequence[str]) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Returns an OSError as a phrase: the file and what happened to it."""
+    """Returns an OSError as a phrase: the file and what went wrong with it."""
     cause, file = error.strerror or str(error), error.filename
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         cause += '; free some space and start again'

@@ -94,7 +94,7 @@ def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
 
 
 def keep_order_of_sums(config: tf.ConfigProto) -> None:
-    """Configures a session so that equal runs round alike.
+    """Configures a session so that equal runs round equally.
 
     By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
     additions in the order in which they are ready (TemporaryVariable, AssignAdd). MANUAL leaves out only that; a graph

@@ -103,5 +103,5 @@ def _resolved(host, port, limit):
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine for itself, which no other machine can reach."""
+    """Returns whether a host is a loopback name or address, which no other machine can reach."""
     return host == 'localhost' or host.startswith('127.') or host == '::1'

@@ -47,7 +47,7 @@ class Greetings:
                 return json.loads(session.run(text))
 
     def accepts(self, name: str, address: str, is_strict: bool) -> bool:
-        """Returns whether a task answers as one to work with.
+        """Returns whether a task answers and fits this one.
 
         Args:
           name: of the task: 'worker 1'.
@@ -70,7 +70,7 @@ class Greetings:
         return not problem
 
     def _problem(self, name, address, greeting):
-        """Returns why a task is not one to work with; '' if it is."""
+        """Returns why a task does not fit this one; '' if it does."""
         if greeting['cluster'] != self._own['cluster']:
             workers, ps = (','.join(hosts) or 'none' for hosts in greeting['cluster'])
             return (f'{name} at {address} belongs to another cluster, with the workers {workers} and the ps {ps}; '
@@ -99,7 +99,7 @@ class Greetings:
             return False
 
     def answers(self, name: str) -> bool:
-        """Returns whether a task answers, which one that is stopped does not."""
+        """Returns whether a task answers; a stopped one does not."""
         try:
             return bool(self._read(name, _SILENT_SECS))
         except tf.errors.OpError:

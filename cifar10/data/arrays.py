@@ -69,7 +69,7 @@ def dataset(path: str) -> Dataset:
 
 
 def saved(given: Any, data_dir: str) -> str:
-    """Writes arrays of a caller to a file in data_dir, unless it is there; returns its path, which has their digest.
+    """Writes a caller's arrays to a file in data_dir, unless it exists; returns its path, which has their digest.
 
     Args:
       given: (images, labels), or ((images, labels), (test images, test labels)).
@@ -95,7 +95,7 @@ def saved(given: Any, data_dir: str) -> str:
 
 
 def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the (images, labels) of each part; raises a UsageError if arrays are no images and labels."""
+    """Returns the (images, labels) of each part; raises a UsageError if the arrays are not images and labels."""
     parts = {}
     for part, names in _NAMES.items():
         given = [name for name in names if name in arrays]

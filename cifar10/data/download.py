@@ -1,4 +1,4 @@
-"""Downloads, which get their names only once their size and checksum are right."""
+"""Downloads files, which get their names only once their size and checksum are verified."""
 import os
 from http.client import HTTPException
 

@@ -51,7 +51,7 @@ class Dataset:
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       size: height and width of the images in the files.
       archive: what `make` downloads unless it is in data_dir, with its `name`, its `size` in bytes, and
-        `check_source(data_dir)`, which raises a UsageError if the file there is damaged, or if there is none and it
+        `check_source(data_dir)`, which raises a UsageError if the file there is corrupt, or if there is none and it
         cannot be downloaded; None if it downloads nothing.
     """
     folder: str
@@ -128,7 +128,7 @@ class Records:
         return self.count * (1 + 3 * self.stored_size ** 2)
 
     def verified(self) -> 'Records':
-        """Returns the records with their count; raises a UsageError if the files are not as they should be."""
+        """Returns the records with their count; raises a UsageError if the files are not valid."""
         return dataclasses.replace(self, count=sum(map(self._verified_count, self.files)))
 
     def _verified_count(self, path):
@@ -168,7 +168,7 @@ class Records:
         return found
 
     def name_of(self, example: int) -> str:
-        """Returns how a person can find an example: its number, or its file if it is alone in one."""
+        """Returns how a person can find an example: its number, or the path of its file if it has one of its own."""
         return str(example)
 
     def load(self) -> Any:
@@ -331,7 +331,7 @@ class Expected(NamedTuple):
         return f'the data take {self.num_bytes / 1e6:.1f} MB'
 
     def check_source(self) -> None:
-        """Raises a UsageError if the archive is damaged, or cannot be downloaded."""
+        """Raises a UsageError if the archive is corrupt, or cannot be downloaded."""
         if self.archive:
             self.archive.check_source(self.parent)
 

@@ -148,7 +148,7 @@ class Restorer:
             self._loader = Loader(self._variables)
 
     def restore(self, session: tf.Session, found: saved.Saved) -> None:
-        """Restores a checkpoint; raises a UsageError if it is one of another network."""
+        """Restores a checkpoint; raises a UsageError if it belongs to another network."""
         self._check(found.prefix, found.shapes)
         self._loader.load(session, {name: found.values[name] for name in self._variables})
 

@@ -162,7 +162,7 @@ def _unlike(stored, settings):
 
 
 def chosen(settings: TrainSettings, *changes: Change) -> dict:
-    """Returns the settings of the run that may change as one of `changes` says, by their names; not its length."""
+    """Returns the settings of the run whose `Change` is one of `changes`, by their names; its length is left out."""
     values = settings.flat()
     return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN
             and field.metadata['change'] in changes and field.name not in ('max_steps', 'epochs')}

@@ -18,7 +18,7 @@ class Reporter:
         return {}
 
     def after_step(self, step: int, results: Mapping[str, Any]) -> None:
-        """Is called after each step.
+        """Called after each step.
 
         Args:
           step: its number; in asynchronous training, steps of other threads may lie between two calls.
@@ -26,7 +26,7 @@ class Reporter:
         """
 
     def at_end(self, step: int) -> None:
-        """Is called once after the last step, which a signal may have made the last."""
+        """Called once after the last step, which a signal may have made the last."""
 
 
 def due(every: int, before: int, step: int) -> bool:

@@ -44,7 +44,7 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
 
 
 def check(flag: str, name: str, path: str) -> str:
-    """Checks that only this user can have written the code which a run names.
+    """Checks that only this user can have written the code that a run names.
 
     Args:
       flag: the flag that would name it.

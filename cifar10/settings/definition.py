@@ -95,7 +95,7 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
 
 
 def path_of(flag: str, given: str) -> str:
-    """Returns a path that a user gives as all parts of the program take it; a `~` is a home, as in a shell.
+    """Returns a user's path in the form that all parts of the program take; `~` is expanded, as in a shell.
 
     Raises:
       UsageError: there is no such home, it is an address such as gs://bucket, the working directory was removed, or the

@@ -37,7 +37,7 @@ class ReplaySettings:
 
 
 def replay_settings(**given: object) -> ReplaySettings:
-    """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
+    """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings conflict."""
     settings = ReplaySettings(**checked([ReplaySettings], given))
     if [settings.step, settings.steps, settings.against].count(None) != 2:
         raise UsageError('give exactly one of --step=N (a step to look into), --steps=FROM:TO (a table of steps) and '

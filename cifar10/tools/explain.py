@@ -100,7 +100,7 @@ class _Training:
 
     @contextlib.contextmanager
     def opened(self, start: Saved | None) -> Iterator[None]:
-        """Context with a session that starts from a checkpoint; a UsageError if that is of another network."""
+        """Context with a session that starts from a checkpoint; a UsageError if that belongs to another network."""
         run = self._run
         if start and (found := checkpoint.misfit(start.shapes, run.saved)):
             raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')

@@ -26,7 +26,7 @@ _INTERVALS = ('save_steps', 'eval_steps')
 
 
 def decide(start: Start) -> list[str]:
-    """Makes the Plan; a stage, as those of `start` are."""
+    """Makes the Plan; a stage, like those of `start`."""
     record, found = start.record, start.restored
     settings = decided(start.settings, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)

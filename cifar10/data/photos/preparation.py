@@ -91,13 +91,13 @@ class Preparation(NamedTuple):
 
 
 def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
-    """Returns `augmentation.boxes`, or the largest squares in the centre if it takes these; shapes as there."""
+    """Returns `augmentation.boxes`, or the largest squares in the centre if that is None; shapes as there."""
     boxes = augmentation.boxes(shapes, positions)
     return centre_boxes(shapes, 1.0) if boxes is None else boxes
 
 
 def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns a box of a picture, int32 [4] as `Augmentation.boxes` returns several, as an image.
+    """Returns the part of a picture in a box, int32 [4] as `Augmentation.boxes` returns several, as an image.
 
     Args:
       picture: uint8 [height, width, 3].

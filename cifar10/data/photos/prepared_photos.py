@@ -123,7 +123,7 @@ def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> N
 
 
 def read_list(path: str) -> list[Photo]:
-    """Returns the photos whose rows are in a file of a list; raises a ValueError if these are no such rows."""
+    """Returns the photos whose rows are in a file of a list; raises a ValueError if it is not such a list."""
     with named(path), open(path, **_TEXT) as stream:
         header, *rows = [tuple(row.rstrip('\n').split('\t')) for row in stream] or [()]
     if header != _COLUMNS:

@@ -124,7 +124,7 @@ class Rerun:
         return next(segment for segment in self.segments if segment.first <= step <= segment.last)
 
     def steps(self) -> Iterator[Taken]:
-        """Takes the steps; those from the wanted first one on have their variables.
+        """Replays the steps; from the first wanted one on, each has its variables.
 
         Raises:
           UsageError: the checkpoint belongs to another network, or the run ended before the last step.
