@@ -46,7 +46,7 @@ class Turns:
         return [self.ended[previous]] if previous >= 0 else []
 
     def gate(self, k: int, tensor: tf.Tensor, source: int, target: int) -> tf.Operation:
-        """Returns the operation after which tower k uses a tensor in the next part or, on the way back, in the previous one.
+        """Returns the operation after which tower k uses a tensor in the next part or, going back, in the previous one.
 
         On a single device it waits for nothing but the tensor.
 
