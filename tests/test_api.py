@@ -145,7 +145,7 @@ def test_paths_and_numbers_may_be_those_of_other_libraries(small):
 
 def test_a_folder_that_exists_needs_no_slash(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r'=photos is unknown \(there is no folder .*\); choose from: .*, FOLDER/'):
+    with pytest.raises(UsageError, match=r'=photos is unknown \(no folder here .*\); choose from: .*, FOLDER/'):
         train_settings(dataset='photos')
     for name in ('photos', 'shapes'):
         os.mkdir(name)

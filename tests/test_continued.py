@@ -203,7 +203,7 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
 
 def test_an_evaluation_takes_the_same_flag():
     assert eval_settings(train_dir='a').checkpoint_dir == 'a'
-    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a both say what to evaluate'):
+    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a each say what to evaluate'):
         eval_settings(train_dir='a', checkpoint_dir='b')
 
 

@@ -348,8 +348,8 @@ def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
 
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path):
     older, newest = checkpoints(run)
-    for flags, part in ((dict(checkpoint_dir=run), 'both say what to evaluate; leave one of them out'),
-                        (dict(train_dir=run), 'both say what to evaluate; leave one of them out'),
+    for flags, part in ((dict(checkpoint_dir=run), 'each say what to evaluate; give one of them'),
+                        (dict(train_dir=run), 'each say what to evaluate; give one of them'),
                         (dict(run_once=False), 'is for the checkpoints of a run, but --checkpoint=')):
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)

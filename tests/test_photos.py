@@ -152,7 +152,7 @@ def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, chan
 def test_a_list_that_is_none_is_refused(copy, text):
     path = copy / LIST / 'train.tsv'
     path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(UsageError, match=f'the prepared photos of {path} cannot be used .*; rm -r {copy / LIST} makes'):
+    with pytest.raises(UsageError, match=f'the prepared photos of {path} cannot be used .*; to prepare them again: rm'):
         prepare(copy)
 
 

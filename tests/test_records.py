@@ -71,7 +71,7 @@ def damage_label(path):
     content = bytearray(path.read_bytes())
     content[RECORD_BYTES] = 10
     path.write_bytes(content)
-    return 'has label 10 in record 1'
+    return 'has label 10; labels must be 0 to 9'
 
 
 @pytest.mark.parametrize('damage', [damage_missing, damage_empty, damage_length, damage_label])
