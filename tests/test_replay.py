@@ -320,7 +320,7 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
 
 @pytest.mark.parametrize('arguments, part', [
     (['--step=9'], 'the run in {run} got to step 8 at most; give that step or an earlier one'),
-    (['--step=4', '--from={run}/model.ckpt-4'], 'is from step 4, but step 4 can be replayed only from step 0 to 3; give'),
+    (['--step=4', '--from={run}/model.ckpt-4'], 'is from step 4, but step 4 can be replayed only from step 0 to 3'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
     (['--step=4', '--against={run}'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
