@@ -28,7 +28,8 @@ from cifar10.settings.evaluation import EvalSettings
 from cifar10.settings.training import completed
 
 _BATCH_SIZE = 128
-OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
+OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedies in messages
+_OTHERWISE = '; restore one from a copy, or name the train_dir of another run'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +178,7 @@ class Restorer:
 def no_checkpoint(folder: Folder) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if folder.checkpoints:
-        return RunError(f'{saved.none_readable(folder)}; restore one from a copy, or name the train_dir of another run')
+        return RunError(saved.none_readable(folder) + _OTHERWISE)
     if folder.incomplete:
         return UsageError(f'{folder.given} {folder.incomplete}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
