@@ -154,7 +154,8 @@ def main():
                         help='a single run in this process; prints its curve as JSON')
     options = parser.parse_args()
     if options.images % (TOWERS * BATCH):
-        raise UsageError(f'--images={options.images} is not a multiple of {TOWERS * BATCH}, four batches')
+        raise UsageError(f'--images={options.images} is not a multiple of {TOWERS * BATCH} (four batches); use '
+                         'one')
     harness.check(options)
     if options.one:
         mode, pause, seed = options.one

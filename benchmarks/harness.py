@@ -59,7 +59,7 @@ def check(options):
     """Checks, before hours of measuring, that the data set exists and the result files can be written."""
     records.prepare(options.dataset, options.data_dir)
     if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
-        raise UsageError(f'the folder of {options.json} does not exist')
+        raise UsageError(f'the folder of {options.json} does not exist; create it, or name another file')
     if getattr(options, 'plot', None):
         directories.check_plot(options.plot)
 
@@ -150,7 +150,7 @@ def measure(cells, rounds, measure_cell):
                 results[cell].append(figure)
                 print(f'round {k + 1} of {rounds}, {label}: {outcome}', file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        print('interrupted: the following figures are those of the rounds so far', file=sys.stderr)
+        print('interrupted: the following figures are from the rounds so far', file=sys.stderr)
     return results
 
 

@@ -58,7 +58,8 @@ def _run(*command):
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        raise harness.Failed(f"no network namespaces here: {getattr(error, 'stderr', error)}") from error
+        raise harness.Failed(f"no network namespaces can be made here ({getattr(error, 'stderr', error)}); run it as "
+                             'root') from error
 
 
 def half_steps(mode, every, megabits, seconds):

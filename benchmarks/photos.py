@@ -6,7 +6,7 @@
 The sets `textures` and `scenes` are generated; `cifar10` and the other data sets are enlarged to photos of 128 to 200
 pixels. Both train on --count photos, and are tested on 500 others. The preset trains for its epochs. Keras gets as much
 processor time as the preset's process took, start included, so that other work on the machine favours neither of them.
-The preset's last checkpoint counts, not its best one, which the test photos chose.
+The preset's last checkpoint counts, not its best one, which was chosen by the test photos.
 """
 import os
 import resource

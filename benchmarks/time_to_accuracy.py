@@ -199,7 +199,7 @@ def main():
     if options.plot:
         draw(options.plot, results, curve, statistics.mean(speeds), CLASSIC_BATCH)
     if not all(results.values()):
-        raise RunError('nothing was measured')
+        raise RunError('a setting has no run that has ended; measure again')
 
 
 if __name__ == '__main__':

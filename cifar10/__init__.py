@@ -1,15 +1,15 @@
 """Data-parallel training of a CIFAR-10 network in TensorFlow's graph mode.
 
-From Python: `from cifar10 import train, evaluate` (docs/python.md). They are imported when they are used, so that
+From Python: `from cifar10 import train, evaluate` (docs/python.md). Names are imported when they are used, so that
 `import cifar10` costs nothing.
 
 Each line below is a layer; a file imports only from lower layers and from its own room:
 
     programs           flags, exit statuses, and the programs, which `python -m cifar10` lists
-    tools              what looks at a run: explain, replay, check, show_inputs
+    tools              programs that look at a run: explain, replay, check, show_inputs
     training           the plan of a run, the graph of a step, the loop, and both from Python
-    evaluation         a trained model: evaluated, classified with, exported
-    run                what a run writes: its directory, checkpoints, records, curves, progress
+    evaluation         uses of a trained model: evaluation, classification, export
+    run                the files of a run: its directory, checkpoints, records, curves, progress
     model cluster      what is trained and how; the processes of a cluster and their watch
     parallel data settings
                        towers and update modes; images and batches; what can be set

@@ -30,7 +30,7 @@ def missing(data_dir: str) -> list[str]:
 def read(data_dir: str) -> list[np.ndarray]:
     """Returns uint8 arrays: training images [n, 28, 28], their labels [n], test images, their labels.
 
-    Missing files are downloaded into the directory, which is created if need be.
+    Missing files are downloaded into the directory, which is created if necessary.
 
     Raises:
       DownloadError: a file is missing and cannot be downloaded, or is not the one that was published.
@@ -96,4 +96,4 @@ def _read_idx(path):
         shape = np.frombuffer(content, '>u4', content[3], 4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
-        raise UsageError(f'{path} is not an idx.gz file of bytes ({error}); delete it') from error
+        raise UsageError(f'{path} is not an idx.gz file of bytes ({error}); delete it, and start again') from error

@@ -127,7 +127,7 @@ def main():
     """Reads the flags and trains."""
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
-                        help='directory of the four idx.gz files, created if need be (default: %(default)s)')
+                        help='directory of the four idx.gz files, created if necessary (default: %(default)s)')
     parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
                         help='number of GPUs, or of CPU devices where there are none (default: %(default)s)')
     parser.add_argument('--tower_device', choices=TOWER_DEVICES, default='auto',
@@ -149,7 +149,7 @@ def main():
     data = read(arguments.data_dir)
     examples = len(data[0])
     if batch_size > examples:
-        raise UsageError(f'--batch_size={batch_size}, but there are {examples} images; use a smaller one')
+        raise UsageError(f'--batch_size={batch_size}, but there are {examples} images; use a smaller batch')
     print(f'towers     {devices.num_towers} on {devices}')
     if examples % batch_size:
         print(f'the last, smaller batch of an epoch, of {examples % batch_size} images, is dropped')

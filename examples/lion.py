@@ -1,4 +1,4 @@
-"""An optimizer of one's own: Lion (Chen et al. 2023, https://arxiv.org/abs/2302.06675).
+"""An optimizer of your own: Lion (Chen et al. 2023, https://arxiv.org/abs/2302.06675).
 
     python multi_gpu_train.py --optimizer=examples/lion.py:lion --learning_rate=0.0003
 """

@@ -105,7 +105,7 @@ def build(update, count, steps):
       steps: total number of updates.
 
     Returns:
-      (the `Step` of the update mode, each tower's gradient of b2, float32 [1], what starts the turns of the towers).
+      (the `Step` of the update mode, each tower's gradient of b2, float32 [1], what starts the towers' turns).
     """
     x, y = points()
     # Asynchronous towers take turns until none is left, as the trainer's towers take batches. Together they make

@@ -118,9 +118,9 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
 @pytest.mark.parametrize('function, given, message', [
     ('train', dict(bach_size=8), r'unknown setting bach_size \(did you mean batch_size\?\)'),
     ('train', dict(batch_size=0), '--batch_size=0 is too small'),
-    ('train', dict(check=True), '--check is for the command line; use python multi_gpu_train.py --check'),
+    ('train', dict(check=True), '--check is for the command line only; use python multi_gpu_train.py --check'),
     ('evaluate', dict(image='a.png'), '--image is for the command line'),
-    ('train', dict(network=print), "is not a string; a function is given by its name, network='FILE.py:FUNCTION'"),
+    ('train', dict(network=print), "is not valid; give a function by its name, network='FILE.py:FUNCTION'"),
     ('train', dict(on_record=3), 'on_record=3 is not a function'),
     ('evaluate', dict(checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere')])
 def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
@@ -141,13 +141,13 @@ def test_paths_and_numbers_may_be_those_of_other_libraries(small):
         path = pathlib.Path(folder)
         assert train_settings(dataset=path).data == train_settings(dataset=f'{path.absolute()}/').data
     json.dumps(settings.flat())  # as a run stores them
-    with pytest.raises(UsageError, match='is not a whole number'):
+    with pytest.raises(UsageError, match='is not valid; give a whole number'):
         train_settings(num_towers=np.float64(2))
 
 
 def test_a_folder_that_exists_needs_no_slash(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r'=photos is unknown \(there is no folder .*\); choose from: .*, FOLDER/'):
+    with pytest.raises(UsageError, match=r'=photos is unknown \(no folder here .*\); choose from: .*, FOLDER/'):
         train_settings(dataset='photos')
     for name in ('photos', 'shapes'):
         os.mkdir(name)
@@ -391,6 +391,6 @@ def test_in_a_fork_of_a_process_that_has_trained_a_line_says_so(small):
                 os._exit(0)
         os.close(writing)
         with open(reading) as stream:
-            assert stream.read().startswith('this process was made by a fork of one in which TensorFlow has started')
+            assert stream.read().startswith('this process was forked from one in which TensorFlow had started')
         os.wait()
     assert state_of(small['train_dir']) == before

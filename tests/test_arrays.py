@@ -94,7 +94,7 @@ def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
     (tmp_path / 'moved').mkdir()
     os.rename(path, tmp_path / 'moved' / 'mine.npz')
     status, error = call('multi_gpu_train.py', '--max_steps=2', f'--dataset={path}', *flags)
-    assert status == 2 and f'were in {path}, which is not there now; if they were moved, give --dataset=' in error
+    assert status == 2 and f'were in {path}, which does not exist now; put them back or, if they were moved' in error
     status, error = call('multi_gpu_train.py', '--max_steps=2', f"--dataset={tmp_path / 'moved' / 'mine.npz'}", *flags)
     assert status == 0
 
@@ -123,7 +123,7 @@ IMAGES, LABELS = made()
 
 
 @pytest.mark.parametrize('given, part', [
-    ((IMAGES / 255, LABELS), 'of type float64; multiply them by 255 if they are from 0 to 1; give images uint8'),
+    ((IMAGES / 255, LABELS), 'of type float64; give images uint8'),
     ((IMAGES.astype(np.int64), LABELS), 'x_train of type int64; give images uint8'),
     ((IMAGES[0, 0], LABELS[:32]), 'x_train of shape (32, 3); give images uint8'),
     ((IMAGES[..., :2], LABELS), 'x_train of shape (60, 32, 32, 2); give images uint8'),
@@ -135,12 +135,12 @@ IMAGES, LABELS = made()
     ((IMAGES, LABELS + 254), 'the label 256 in y_train; give labels from 0 to at most 255'),
     ((IMAGES, LABELS * 2), 'has no training image of label 1'),
     ((IMAGES[:3], LABELS[:3]), 'has no training image of label 0'),
-    ((IMAGES[:6], LABELS[:6]), 'has 3 training images; at least 5 are needed'),
+    ((IMAGES[:6], LABELS[:6]), 'has 3 training images; give at least 5'),
     (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'has no test image of label 2'),
     ((IMAGES, LABELS[0]), 'shapes (60, 32, 32, 3) and (1,)'),
-    ((), 'dataset is no pair of arrays, nor two'),
-    ((IMAGES,), 'dataset is no pair of arrays, nor two'),
-    ((IMAGES, LABELS, IMAGES), 'dataset is no pair of arrays, nor two')])
+    ((), 'dataset is neither a pair of arrays nor two'),
+    ((IMAGES,), 'dataset is neither a pair of arrays nor two'),
+    ((IMAGES, LABELS, IMAGES), 'dataset is neither a pair of arrays nor two')])
 def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_path):
     with pytest.raises(UsageError) as refused:
         train(dataset=given, **small(tmp_path))
@@ -154,7 +154,7 @@ def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path
     np.savez(path, images=IMAGES, labels=LABELS)
     contents['has images, labels; give a file with x_train and y_train'] = [path.read_bytes()]
     np.savez(path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES)
-    contents['has x_test alone; give x_test and y_test'] = [path.read_bytes()]
+    contents['has x_test only; give x_test and y_test'] = [path.read_bytes()]
     np.save(tmp_path / 'one.npy', IMAGES)
     contents['has a single array; give a file with x_train and y_train'] = [(tmp_path / 'one.npy').read_bytes()]
     for part, files in contents.items():

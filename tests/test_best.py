@@ -84,8 +84,8 @@ def test_a_folder_that_is_not_provably_the_best_checkpoint_of_this_run_stays(run
     best = of(tmp_path, run)
     assert offer(best, 30, 0.9) is None and offer(best, 40, 0.9) is None and state_of(tmp_path) == before
     assert capsys.readouterr().out == (
-        f"best       {tmp_path}/best holds something else than this run's best checkpoint, so it stays, and no better "
-        'one is kept; move it away\n')
+        f"best       {tmp_path}/best holds something other than this run's best checkpoint, so it is left alone "
+        'and no best checkpoint is kept; move it away\n')
 
 
 def test_a_best_checkpoint_of_the_first_release_is_replaced_as_one_of_this(tmp_path):
@@ -191,12 +191,12 @@ def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(ti
         train(tiny(**KEEPING))
     figures, step, _ = best_of(folder)
     assert not checkpoints(folder)
-    with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes'):
+    with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes'):
         train(tiny(**KEEPING, warm_start=f'{folder}/best'))
     trained_on = shutil.copytree(folder, f'{folder}-trained-on')
     capsys.readouterr()
     check(tiny(**KEEPING))
-    line = (f'replaced   the run in {folder} that ended before its first checkpoint, with its best one, '
+    line = (f'replaced   the run in {folder} that ended before its first checkpoint, with its best checkpoint, '
             f'{folder}/best/model.ckpt-{step}\n')
     assert line in capsys.readouterr().out and best_of(folder)[0] == figures
     train(tiny(**KEEPING))

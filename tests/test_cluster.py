@@ -233,7 +233,7 @@ def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
     name, _, value = flag.removeprefix('--').partition('=')
     address = tasks.commands['worker 0'][-1].split(',')[1]
     status, output = ends['worker 0']
-    assert status == 2 and f"error: worker 1 at {address} has --{name}={value or 'true'}, and this task" in output
+    assert status == 2 and f"error: worker 1 at {address} has --{name}={value or 'true'}, but this task has" in output
     assert ends['worker 1'][0] in (1, 2)
 
 

@@ -246,7 +246,7 @@ def test_a_task_that_does_not_reach_itself_is_refused(small, free_addresses):
     result = python('-c', CLOSED.format(command=command[1:]))
     assert result.returncode == 2
     assert re.fullmatch(r'multi_gpu_train.py: error: worker 0 does not reach itself at \S+, so others will not either; '
-                        r'does a firewall .*\n', result.stderr)
+                        r'check whether a firewall .*\n', result.stderr)
 
 
 @pytest.mark.stress  # one that is not stopped, by default: below

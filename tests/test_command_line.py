@@ -39,7 +39,7 @@ REFUSED = [
         ('--batch_size=1.5', '--batch_size', "'1.5' is not a whole number"),
         ('--max_steps=', '--max_steps', 'not a whole number'),
         ('--max_steps', '--max_steps'),
-        ('--restart=maybe', '--restart', "'maybe' is neither true nor false"),
+        ('--restart=maybe', '--restart', "'maybe' is not a boolean; use true or false"),
         *((flag, f'{flag.split()[0]} is too small; the minimum is {minimum}') for flag, minimum in (
             ('--num_gpus=0', 1), ('--batch_size=0', 1), ('--max_steps=-5', 1), ('--save_steps=0', 1),
             ('--log_frequency=-1', 1), ('--summary_steps=-1', 0), ('--image_size=15', 16),
@@ -68,7 +68,7 @@ REFUSED = [
         ('--schedule=cosine', '--schedule=cosine plans the learning rate over the whole run, ', ' give --epochs'),
         ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
         ('--preset=photos --epochs=1', '--preset=photos sets --warmup_epochs=1, which leaves nothing of --epochs=1'),
-        ('--preset=photos --dataset=photos', 'is unknown (there is no folder of this name here; give yours by its'),
+        ('--preset=photos --dataset=photos', 'is unknown (no folder here has this name; give your own by its'),
         ('--image=a.png', 'unknown flag --image, which is a flag of cifar10_eval.py; see --help'),
         ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients',
          'which takes the same steps, or --clip_norm=0'),
@@ -83,24 +83,24 @@ REFUSED = [
         ('--widths=64', '--widths is for --network=fast, but this run has --network=classic; leave it out'),
         ('--sizes=32', '--sizes is for --augmentation=shift, but'),
         ('--auxiliary_learning_rate=0.1', '--auxiliary_learning_rate is for --optimizer=muon, but'),
-        ('--preset=fast --widths=64,x', '--widths=64,x is not of the form 64,128,256'),
-        ('--preset=fast --sizes=20:0.5', '--sizes=20:0.5 is not of the form'),
-        ('--preset=fast --sizes=20:0.5,9', '--sizes=20:0.5,9 is not of the form'),
-        ('--preset=fast --sizes=20:0.5,11', '--sizes=20:0.5,11: 11 pixels; use 12 to 512'),
+        ('--preset=fast --widths=64,x', '--widths=64,x is not valid; give the channels of each group of layers'),
+        ('--preset=fast --sizes=20:0.5', '--sizes=20:0.5 is not valid; give sizes'),
+        ('--preset=fast --sizes=20:0.5,9', '--sizes=20:0.5,9 is not valid; give sizes'),
+        ('--preset=fast --sizes=20:0.5,11', '--sizes=20:0.5,11 has a size of 11 pixels; use 12 to 512'),
         ('--preset=fast --sizes=20:0.5,99',
          '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; use smaller --sizes, or --image_size='),
         ('--preset=fast --sizes=20:0.5,24:0.5,32', '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
         ('--preset=quick', '--preset=quick is unknown; choose from: classic, fast, photos'),
         ('--image_size=513', '--image_size=513 is too large; the maximum is 512'),
         ('--image_size=64 --data_dir=%(none)s',
-         '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of --image_size=64; use '
+         '--network=classic needs images of 24 pixels, but --augmentation=classic with --image_size=64 gives 48; use '
          '--network=fast, or '),
         ('--augmentation=shift --data_dir=%(none)s',
-         '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of --image_size=32; use '
+         '--network=classic needs images of 24 pixels, but --augmentation=shift with --image_size=32 gives 32; use '
          '--network=fast, or ', 'or --sizes=24'),
         ('--network=fast --widths=8,8,8,8,8 --data_dir=%(none)s',
-         '--network=fast takes no images below 33 pixels, and --augmentation=classic makes 24 of --image_size=32; use '
-         '--image_size=44'),
+         '--network=fast needs images of 33 pixels or more, but --augmentation=classic with --image_size=32 gives 24; '
+         'use --image_size=44'),
         ('--num_gpus=2 --num_towers=4 --variable_update=async --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each device, 2 in all; '
          'leave it out'),
@@ -117,27 +117,27 @@ REFUSED = [
         ('--check --train_dir=%(finished)s --seed=1', 'a finished run of --seed=0. For --seed=1 use another'),
         ('--check --network=%(mine.py)s:network', 'it returns a tensor float32'),
         ('--json', '--json is for --check'),
-        ('--keep_best', '--keep_best compares the evaluations of --eval_steps, and there are none'),
+        ('--keep_best', '--keep_best compares the evaluations of --eval_steps, but there are none'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('multi_gpu_train.py', f'--tower_device=cpu {line}', said) for line, said in (  # clusters
         ('--job_name=worker', 'a cluster needs --job_name'),
         ('--worker_hosts=127.0.0.1:1', 'a cluster needs --job_name'),
         ('--task_index=1', 'a cluster needs --job_name'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222,10.0.0.2:2222', 'which no other machine can reach'),
-        ('--job_name=worker --worker_hosts=here', 'here is not an address of the form host:port'),
-        ('--job_name=worker --worker_hosts=::1:2222', 'not an address of the form host:port, or [IPv6 address]:port'),
+        ('--job_name=worker --worker_hosts=here', 'here is not an address; give host:port'),
+        ('--job_name=worker --worker_hosts=::1:2222', 'not an address; give host:port, or [IPv6 address]:port'),
         ('--job_name=worker --worker_hosts=a:1,a:1', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=a:1,a:01', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=10.0.0.2:1,[::ffff:10.0.0.2]:1', '10.0.0.2:1 is the address of two tasks'),
-        ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is the address of no single'),
-        ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is the address of no single machine'),
-        ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address of the form host:port'),
-        ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address of the form host:port'),
+        ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is not the address of a single'),
+        ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is not the address of a single machine'),
+        ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address; give host:port'),
+        ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address; give host:port'),
         ('--job_name=ps --worker_hosts=, --ps_hosts=a:1', 'the cluster has no worker; give --worker_hosts'),
         ('--job_name=worker --worker_hosts=a:1,b:2 --task_index=2', 'worker 2 is not in the cluster, '),
         ('--job_name=ps --worker_hosts=a:1', 'ps 0 is not in the cluster, whose job ps has 0 tasks; correct'),
         ('--job_name=worker --worker_hosts=192.0.2.77:2222', '2222: that is not an address of this machine'),
-        ('--job_name=worker --worker_hosts=%(taken)s', 'in use: does another task have this --task_index?'),
+        ('--job_name=worker --worker_hosts=%(taken)s', 'in use; use another, or correct --task_index'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222 --variable_update=mirrored', 'one machine only'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
@@ -147,8 +147,8 @@ REFUSED = [
         ('--eval_dir=%(file)s', 'is not a directory'),
         ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
         ('--tower_device=gpu', '--tower_device=cpu'),
-        ('--image=a.png --export_dir=x', 'leave it out, or --image and --json'),
-        ('--json --export_dir=x', 'leave it out, or --image and --json'),
+        ('--image=a.png --export_dir=x', 'leave it out, or leave out --image and --json'),
+        ('--json --export_dir=x', 'leave it out, or leave out --image and --json'),
         ('--image', 'expected at least one argument'),
         ('--image=a.png --checkpoint_dir=/nowhere', 'no checkpoint in --checkpoint_dir=/nowhere')))]
 
@@ -314,7 +314,7 @@ def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(scrip
     ended = subprocess.run([sys.executable, tmp_path / script], capture_output=True, text=True)
     line, = ended.stderr.splitlines()
     assert ended.returncode == 2 and ended.stdout == ''
-    assert line.startswith(f'{script}: error: {tmp_path}/cifar10.py hides the package') and f'start {command}' in line
+    assert line.startswith(f'{script}: error: {tmp_path}/cifar10.py hides the package') and f'run {command} ' in line
 
 
 @pytest.mark.parametrize('line, offered', [

@@ -133,7 +133,7 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     file.write_text('')
     file.chmod(0o666)
     folder, _ = stored(network=f'{file}:network')
-    with pytest.raises(UsageError, match=f'{file} is writable for everybody; give --network={file}:network if you'):
+    with pytest.raises(UsageError, match=f'{file} is writable by everybody; give --network={file}:network if you'):
         settings_of(dict(train_dir=folder))
     assert settings_of(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 
@@ -203,7 +203,7 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
 
 def test_an_evaluation_takes_the_same_flag():
     assert eval_settings(train_dir='a').checkpoint_dir == 'a'
-    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a both say what to evaluate'):
+    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a each say what to evaluate'):
         eval_settings(train_dir='a', checkpoint_dir='b')
 
 

@@ -50,4 +50,4 @@ def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
     said = costs.summary()
     for part in (f'{stepped} s steps', f'{waited} s waiting for input', '50 s starting', '20 s evaluation'):
         assert f' {part}' in said
-    assert said.startswith('140 s: ') and said.endswith('; 0 images/s over all, 1 in steps')
+    assert said.startswith('140 s: ') and said.endswith('; 0 images/s overall, 1 in steps')

@@ -68,8 +68,8 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
     assert str(refused.value) == (
-        f'this machine has an NVIDIA GPU and the driver 535.129.03, but TensorFlow cannot use it{with_it}; it needs '
-        "driver 525 or newer, and the CUDA libraries, which pip install 'tensorflow[and-cuda]' brings, or use "
+        f'this machine has an NVIDIA GPU and the driver 535.129.03, but TensorFlow cannot use it{with_it}; install '
+        "driver 525 or newer, and the CUDA libraries by pip install 'tensorflow[and-cuda]', or use "
         '--tower_device=cpu')
     assert devices.choose(1, 'cpu').tower_devices == ('/cpu:0',)
 
@@ -97,7 +97,7 @@ def test_selected_gpus_that_are_not_there_are_an_error(machine, found, pretend):
         with pytest.raises(UsageError) as refused:
             devices.choose(2, kind)
         assert str(refused.value) == (
-            f'CUDA_VISIBLE_DEVICES=2,5, but {found}; see whether nvidia-smi lists them, or use --tower_device=cpu')
+            f'CUDA_VISIBLE_DEVICES=2,5, but {found}; check whether nvidia-smi lists them, or use --tower_device=cpu')
     assert devices.choose(2, 'cpu').reason == 'as requested'
 
 
@@ -267,5 +267,5 @@ def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
     monkeypatch.setattr(gpus, 'memory_limits', lambda: [[], []])
     gpus.claim(1)
     gpus.claim(0)
-    with pytest.raises(UsageError, match='start a new one'):
+    with pytest.raises(UsageError, match='start a new process'):
         gpus.claim(2)

@@ -202,7 +202,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     monkeypatch.setattr(records, 'prepared', stop)
     with pytest.raises(KeyboardInterrupt):
         evaluation.evaluate(evaluated)
-    assert f"not here   the run's --data_dir={moved}, so the data set is made there again; " in capsys.readouterr().out
+    assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out
 
 
 def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, capsys):
@@ -348,8 +348,8 @@ def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
 
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path):
     older, newest = checkpoints(run)
-    for flags, part in ((dict(checkpoint_dir=run), 'both say what to evaluate; leave one of them out'),
-                        (dict(train_dir=run), 'both say what to evaluate; leave one of them out'),
+    for flags, part in ((dict(checkpoint_dir=run), 'each say what to evaluate; give one of them'),
+                        (dict(train_dir=run), 'each say what to evaluate; give one of them'),
                         (dict(run_once=False), 'is for the checkpoints of a run, but --checkpoint=')):
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)

@@ -80,7 +80,7 @@ def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
                 NO_AVERAGE: [0.1, 0.09, 0.21], '/cpu:0': [0.05, 0.06, 0.05], '/gpu:0+/gpu:1': [0.09, 0.08, 0.1]}
     assert lines(measured, 256) == [
         'a step     0.100 s (0.090-0.200), 2,560 images/s',
-        'same batch 0.080 (-20%; 0.070-0.160)  one batch again and again, so without input',
+        'same batch 0.080 (-20%; 0.070-0.160)  the same batch in every step, so without input',
         'no update  0.101 (+1%; 0.091-0.202)  without the update',
         'no average 0.100 (+0%; 0.090-0.210)  without averaging and update',
         'one device 0.050 (-50%; 0.050-0.060)  /cpu:0 alone, without averaging and update',

@@ -36,10 +36,10 @@ TRAINED = [
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
-    'over_names_that_end': 'has other operations in one tower than in another',
+    'over_names_that_end': 'has different operations in different towers',
     'exponential_moving_average': 'outside of a tf.cond, so each update mode would run it a different number of times; '
                                   'use --variable_update=replicated',
-    'in_scopes_named_as_towers': 'has other operations in one tower than in another',
+    'in_scopes_named_as_towers': 'has different operations in different towers',
     'of_slim_normalised_in_place': 'use --variable_update=replicated'}
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
@@ -69,10 +69,10 @@ REFUSED = {
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
     'counted_names': 'variables need the same names at each call',
-    'counted_attribute': 'its second call builds another network than its first',
+    'counted_attribute': 'its second call builds a different network from its first',
     'begun_with_the_images': 'the initial value of the variable b depends on the images',
     'drawn_in_training_only': 'is another one each time that the file is run',
-    'counted_constant': 'its second call builds another network than its first',
+    'counted_constant': 'its second call builds a different network from its first',
     'template_of_the_file': 'tf.make_template between calls',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
     'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; ',

@@ -154,7 +154,7 @@ def test_a_model_of_nan_is_an_error_and_json_stays_json(run, pictures, tmp_path)
     shutil.copy(os.path.join(run, 'config.json'), folder)
     common = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--train_dir={folder}', '--tower_device=cpu', '--json']
     result = run_forked([*common, '--image', str(pictures[0] / '0.png')])
-    assert result.returncode == 1 and result.stdout == '' and 'computes NaN in place of probabilities' in result.stderr
+    assert result.returncode == 1 and result.stdout == '' and 'computes NaN instead of probabilities' in result.stderr
     result = run_forked([*common, '--run_once'])
     assert result.returncode == 0 and json.loads(result.stdout, parse_constant=pytest.fail)['cross_entropy'] is None
 
@@ -196,8 +196,8 @@ def test_images_are_classified_and_files_that_are_none_are_named(run, pictures):
     expected = probabilities_of(run, pixels[:2])
     for result in (table, as_json):
         assert result.returncode == 2
-        assert result.stderr == ('cifar10_eval.py: error: 2 of 4 files could not be classified; the lines above name '
-                                 'them\n')
+        assert result.stderr == ('cifar10_eval.py: error: 2 of 4 files could not be classified; see the lines '
+                                 'above\n')
     first, *rows = table.stdout.splitlines()
     assert first == f'model      {run}/model.ckpt-12, step 12'
     assert [row.split()[0] for row in rows] == [*names[:3], repr(names[3])]

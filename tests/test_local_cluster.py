@@ -129,7 +129,7 @@ def test_a_signal_to_the_local_cluster_ends_the_training_in_good_order(small):  
 
 
 @pytest.mark.parametrize('arguments, said', [
-    ([], 'there is no command'), (['--workers=1', 'python', 'train.py', '--max_steps=3'], 'put -- before it'),
+    ([], 'no command is given'), (['--workers=1', 'python', 'train.py', '--max_steps=3'], 'put it after --'),
     (['--worker=1', '--', 'true'], 'unknown flag --worker'), (['--workers=0', '--', 'true'], 'the minimum is 1'),
     (['--', '/nowhere/command'], '/nowhere/command cannot be run'), (['--', '/tmp'], '/tmp cannot be run'),
     (['--', 'multi_gpu_train.py', '--num_gpus=1'], '; give: -- python multi_gpu_train.py')])

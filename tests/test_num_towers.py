@@ -71,7 +71,7 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
     train(settings(num_gpus=2, num_towers=4, batch_size=4, max_steps=1))
     assert 'towers     4 on 2 CPU devices (as requested): /cpu:0 /cpu:1\n' in capsys.readouterr().out
     for changes, expected, line in [
-            (dict(), (4, 4), 'towers     4 on 1 CPU device (as requested): /cpu:0; before, the run used 2\n'),
+            (dict(), (4, 4), 'towers     4 on 1 CPU device (as requested): /cpu:0; the run used 2 before\n'),
             (dict(num_towers=3, batch_size=2), (3, 2),
              'changed    num_towers=4 (now 3), batch_size=4 (now 2)\n'),
             (dict(variable_update='async', num_gpus=2), (2, 2),

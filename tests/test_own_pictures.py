@@ -59,9 +59,9 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
     output = capsys.readouterr().out
     assert output.count('converting') == 1 and 'are training images too' not in output
-    listed = f'{path}cifar-bin/left-out.txt lists'
-    assert f'warning: 1 left out, as {listed}; the first is {path}train/owl/notes.txt' in output
-    notice = f'files      1 left out, as {listed}\n'
+    listed = f'{path}cifar-bin/left-out.txt'
+    assert f'warning: 1 left out (listed in {listed}); the first is {path}train/owl/notes.txt' in output
+    notice = f'files      1 left out; they are listed in {listed}\n'
     assert notice not in output
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == notice
@@ -83,16 +83,16 @@ def test_files_beside_the_class_directories_are_left_out_and_counted(folder, cap
     path = folder(*numbered('ant', 'bee'), 'loose.png', '.hidden.png')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     reason = '(beside the class directories, not in one)'
-    listed = f'{path}cifar-bin-0.3/left-out.txt lists'
+    listed = f'{path}cifar-bin-0.3/left-out.txt'
     output = capsys.readouterr().out
-    assert f'1 left out, as {listed}; the first is {path}loose.png {reason}\n' in output
+    assert f'1 left out (listed in {listed}); the first is {path}loose.png {reason}\n' in output
 
 
 def test_a_folder_in_a_class_is_left_out(folder, capsys):
     path = folder(*numbered('ant', 'bee'), 'ant/more/1.png', 'ant/notes.txt')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     output = capsys.readouterr().out
-    assert 'converting 21 files of 2 classes' in output and 'warning: 2 left out, as ' in output
+    assert 'converting 21 files of 2 classes' in output and 'warning: 2 left out (listed ' in output
 
 
 @pytest.mark.parametrize('name', ['', 'bee'])
@@ -130,7 +130,7 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
         records.prepare(path, '/nowhere', part, 0.5)
     made = f'{path}cifar-bin-0.5'
     assert capsys.readouterr().out.count(
-        f'warning: images or classes were added, removed or changed after {made} was made; rm -r {made} makes') == 1
+        f'warning: images or classes were added, removed or changed after {made} was made; to convert') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -159,12 +159,12 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('photos/a', 'photos/b'), 'has one class directory, photos/; .* in this one, use --dataset=.*/photos/$'),
     (['1.png', '2.png'], 'has no class directories; put each image into a directory that has the name of'),
     (numbered('a', 'b/x'), r'class b has no .* image; .* \(images in directories below it are not read\)$'),
-    (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
+    (numbered('a', 'b', n=2), 'has 2 training images; give at least 5'),
     (numbered('a', 'b') + ['c/1.png'],
      'class c has no training image; give it more, as at least one is held out for testing, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
     ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
-     'has 257 class directories; up to --image_size=64 there may be 256, above'),
+     'has 257 class directories; use 256 or fewer, or an --image_size above 64'),
 ])
 def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path, capsys):
     path = folder(*paths)
@@ -182,7 +182,7 @@ def test_a_class_whose_files_are_no_images_is_refused_before_others_are_converte
         pathlib.Path(path, 'c', f'{i}.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
     # One of the three files is for testing.
     why = (rf'class c has no training image \([23] of its files cannot be read; the first is {path}c/1.heic, not a '
-           'picture in a format that is read .JPEG, PNG, GIF, WEBP, BMP, ')
+           'picture in a supported format .JPEG, PNG, GIF, WEBP, BMP, ')
     for size in (32, 72):
         config = train_settings(dataset=path, image_size=size, network='fast', data_dir='/nowhere').data
         for function in (records.expected, records.prepared):  # the first is that of --check
@@ -217,7 +217,7 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
 def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path, capsys):
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
-    where = f'the images of the run in {folder} were in {tmp_path}/gone, which is not there now; if they were'
+    where = f'the images of the run in {folder} were in {tmp_path}/gone, which does not exist now; put them'
     for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
                  lambda: evaluate(eval_settings(train_dir=folder, run_once=True)),
                  lambda: Rerun(look(folder), 1)):
@@ -236,7 +236,7 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
     (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train/run')])
 def test_a_run_is_not_put_among_the_folders_of_the_classes(folder, images, place):
     path = folder(*images)
-    with pytest.raises(UsageError, match='where folders are classes; use one outside it .a run that is there can be'):
+    with pytest.raises(UsageError, match='where each folder is a class; use one outside it .a run that is there can'):
         trainer.train(train_settings(dataset=path, train_dir=path + place, tower_device='cpu'))
     assert not os.path.exists(path + 'cifar-bin-0.1')
     beside = path + 'run' if place == 'train/run' else path[:-1] + '-run'
@@ -254,7 +254,8 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     (tmp_path / 'moved').rename(tmp_path / 'x' / 'mine')
     arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
     status, error = call('cifar10_eval.py', *arguments)
-    remedy = f'were in {path[:-1]}, which is not there now; if they were moved, give --dataset=NEW_PATH\n'
+    remedy = (f'were in {path[:-1]}, which does not exist now; put them back or, if they were moved, give '
+              '--dataset=NEW_PATH\n')
     assert status == 2 and error.endswith(remedy)
     status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and error.endswith(remedy)
@@ -327,7 +328,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     assert last_variables(config.run.train_dir)['softmax_linear/weights'].shape == (192, classes)
     rows[7, label] = classes
     rows.tofile(folder / 'train.bin')
-    with pytest.raises(UsageError, match=f'label {classes} in record 7'):
+    with pytest.raises(UsageError, match=f'record 7 of .* has label {classes}; labels must'):
         records.prepare(dataset, str(tmp_path))
 
 

@@ -54,7 +54,7 @@ def test_what_is_no_path_of_this_machine_is_refused_with_a_remedy(program, name,
     with pytest.raises(UsageError, match=f'~no-such-user{end}: no home is known for ~no-such-user; give the whole pa'):
         value_of(program, name, f'~no-such-user{end}')
     for scheme in ('gs', 's3', 'hdfs', 'file', 'https'):
-        with pytest.raises(UsageError, match=f'={scheme}://bucket{end} is an address, and files must be on this mach'):
+        with pytest.raises(UsageError, match=f'={scheme}://bucket{end} is an address, but files must be on this mach'):
             value_of(program, name, f'{scheme}://bucket{end}')
     (tmp_path / 'gone').mkdir()
     monkeypatch.chdir(tmp_path / 'gone')

@@ -92,7 +92,7 @@ def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path
         trainer.train(settings, before_session=gone.unlink)
     line = str(raised.value)
     assert line.startswith(str(gone)) and 'No such file' in line and '\n' not in line and 'model.ckpt-' in line, line
-    with pytest.raises(UsageError, match=f'{gone.name} of .* is missing; rm -r {copy / LIST} makes the next start'):
+    with pytest.raises(UsageError, match=f'{gone.name} of .* is missing; to prepare them again: rm -r {copy / LIST}'):
         trainer.train(settings)
     shutil.rmtree(copy / LIST)
     trainer.train(settings)

@@ -123,7 +123,7 @@ def test_after_a_change_only_new_and_changed_photos_are_prepared(copy, capsys):
     (copy / 'cat' / 'new.jpg').write_bytes(encoded(ramps(130, 99, 0), 'JPEG'))
     os.utime(copy / 'cat', (2 ** 31, 2 ** 31))
     assert prepare(copy).count == 18
-    remedy = f'rm -r {copy / LIST} makes the next start read all images again'
+    remedy = f'to convert them again: rm -r {copy / LIST} '
     assert f'warning: images or classes were added, removed or changed after {copy / LIST} was made; {remedy}' in (
         capsys.readouterr().out)
     shutil.rmtree(copy / LIST)
@@ -141,7 +141,7 @@ def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, chan
     data = prepare(copy)
     before, photo = pixels_of(data), photos_of(data)[5]
     change(copy / PHOTOS / photo.name)
-    with pytest.raises(UsageError, match=f'{photo.name} of {photo.source} {what}; rm -r {copy / LIST} makes the next'):
+    with pytest.raises(UsageError, match=f'{photo.name} of {photo.source} {what}; to prepare them again: rm'):
         prepare(copy)
     shutil.rmtree(copy / LIST)
     for pixels, expected_pixels in zip(pixels_of(prepare(copy)), before, strict=True):
@@ -152,7 +152,7 @@ def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, chan
 def test_a_list_that_is_none_is_refused(copy, text):
     path = copy / LIST / 'train.tsv'
     path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(UsageError, match=f'the prepared photos of {path} cannot be used .*; rm -r {copy / LIST} makes'):
+    with pytest.raises(UsageError, match=f'the prepared photos of {path} cannot be used .*; to prepare them again: rm'):
         prepare(copy)
 
 
@@ -238,10 +238,10 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     assert prepare(copy).count + prepare(copy, records.TEST).count == 25
     output = capsys.readouterr().out
     listed = copy / LIST / 'left-out.txt'
-    assert f'warning: 3 left out, as {listed} lists; the first is ' in output
+    assert f'warning: 3 left out (listed in {listed}); the first is ' in output
     first, second, third = listed.read_text().splitlines()
     assert first in output and first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
-    assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (not a picture in a format that is read' in third
+    assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (not a picture in a supported format' in third
 
 
 @pytest.mark.stress

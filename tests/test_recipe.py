@@ -110,7 +110,7 @@ def refusal(directory, flags):
 def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     config = dict(fast, schedule='staircase')
     directory = begun(config)
-    message = r'of --epochs=0.064, which the image sizes divide into parts\. For --epochs=0.2 use .*; to continue it: '
+    message = r'of --epochs=0.064, over which its image sizes are planned\. For --epochs=0.2 use .*; to continue it: '
     assert re.search(message, refusal(directory, dict(config, epochs=0.2)))
     one_size = dict(config, sizes='20')
     directory.begin(RunRecord(train_settings(**one_size)))

@@ -71,7 +71,7 @@ def damage_label(path):
     content = bytearray(path.read_bytes())
     content[RECORD_BYTES] = 10
     path.write_bytes(content)
-    return 'has label 10 in record 1'
+    return 'has label 10; labels must be 0 to 9'
 
 
 @pytest.mark.parametrize('damage', [damage_missing, damage_empty, damage_length, damage_label])
@@ -195,7 +195,7 @@ def test_without_a_route_the_error_names_what_is_there_in_place_of_the_archive(d
     with pytest.raises(UsageError) as refused:
         records.prepare(dataset, str(tmp_path))
     archive = f"{dataset.replace('cifar', 'cifar-')}-binary.tar.gz"
-    found = f', and {name} in {tmp_path} is the version for Python' if name else ''
+    found = f' ({name} in {tmp_path} is the version for Python, which is not used)' if name else ''
     assert f'{archive} cannot be reached ([Errno 101] Network is unreachable){found}; put {archive} (SHA-256 ' in str(
         refused.value)
 

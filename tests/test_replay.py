@@ -195,7 +195,7 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
             false = record['loss']
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
     name = write_network(tmp_path / 'other', '# changed')
-    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; cifar10=0.9 (now '
+    assert (f'differs    step 6: the run recorded loss {false}, the replay gives {recorded}; cifar10=0.9 (now '
             f'{cifar10.__version__}); NumPy=1.0 (now '
             in (line := verified(altered, 6, network=name)) and '; network_sha256=mine.py:' in line)
 
@@ -319,13 +319,13 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
 
 
 @pytest.mark.parametrize('arguments, part', [
-    (['--step=9'], 'step 9 has not been taken: the run in {run} cannot have come further than step 8; give an earlier'),
-    (['--step=4', '--from={run}/model.ckpt-4'], 'of step 4, and step 4 is replayed from a checkpoint of step 0 to 3'),
+    (['--step=9'], 'the run in {run} got to step 8 at most; give that step or an earlier one'),
+    (['--step=4', '--from={run}/model.ckpt-4'], 'is from step 4, but step 4 can be replayed only from step 0 to 3'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
     (['--step=4', '--against={run}'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
-    (['--against={run}', '--from={run}/model.ckpt-4'], '--from contradicts --against, which takes no steps; leave one'),
-    (['--against={run}', '--tower_device=cpu'], '--tower_device contradicts --against, which takes no steps; leave'),
+    (['--against={run}', '--from={run}/model.ckpt-4'], '--from contradicts --against, which replays no steps; leave'),
+    (['--against={run}', '--tower_device=cpu'], '--tower_device contradicts --against, which replays no steps; leave'),
     (['--step=4', '--steps=1:4'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
     (['--steps=4:1'], '--steps=4:1 ends before it begins'),
     (['--step=4', '--from='], '--from is empty')])
@@ -342,13 +342,13 @@ def test_steps_that_the_run_did_not_take_are_not_shown_as_its_own(run, call, tmp
     (copied / metrics.NAME).write_text(''.join(
         line for line in open(copied / metrics.NAME) if '"kind": "start"' not in line))
     status, _, errors = call(f'--train_dir={copied}', '--step=7')
-    assert status == 2 and 'there is no record of a start in ' in errors
+    assert status == 2 and 'has no record of a start, so the steps cannot be repeated' in errors
     # A run that ends in step 3, of which only a start is recorded.
     arguments = diverged(tmp_path, data_dir, FROM_STEP_3 + LOG, log_frequency=10, num_gpus=1)
     _, output, _ = call(*arguments)
     assert cause(output).endswith('range from 0 to 0')
     status, _, errors = call(*arguments[:-1], '--step=5')
-    assert status == 2 and 'step 5 has not been taken: the loss of step 3 is not finite, which ends a run' in errors
+    assert status == 2 and 'the run never took step 5: the loss of step 3 is not finite, which ends a run' in errors
     # A run that was killed after step 4.
     killed = train(tmp_path / 'killed', data_dir, dict(max_steps=4), network=write_network(tmp_path))
     lines = (pathlib.Path(killed) / metrics.NAME).read_text().replace('"last_step": 4', '"last_step": 30')
@@ -356,7 +356,7 @@ def test_steps_that_the_run_did_not_take_are_not_shown_as_its_own(run, call, tmp
     status, output, _ = call(f'--train_dir={killed}', '--step=5')
     assert status == 0 and '\nunverified there is no record of step 5 in metrics.jsonl' in output
     status, _, errors = call(f'--train_dir={killed}', '--step=6')
-    assert status == 2 and 'cannot have come further than step 5' in errors
+    assert status == 2 and 'got to step 5 at most' in errors
 
 
 def test_other_directories_and_checkpoints_are_refused(run, call, tmp_path):
@@ -368,10 +368,10 @@ def test_other_directories_and_checkpoints_are_refused(run, call, tmp_path):
     records = [line for line in open(copied / metrics.NAME) if '"kind": "start", "step": 0' not in line]
     (copied / metrics.NAME).write_text(''.join(records))
     _, _, errors = call(f'--train_dir={copied}', '--step=4')
-    assert f'how the run in {copied} took its steps up to 4 is not known; give a step after 4\n' in errors
+    assert f'the records of the run in {copied} begin after step 4; give a later step\n' in errors
     helpers.rewrite(f'{run}/model.ckpt-2', str(tmp_path / 'tutorial.ckpt-2'), without=(EXAMPLES_SEEN,))
     _, _, errors = call(f'--train_dir={copied}', '--step=6', f"--from={tmp_path / 'tutorial.ckpt-2'}")
-    assert 'is of step 2, and step 6 is replayed from a checkpoint of step 4 to 5; give another one' in errors
+    assert 'is from step 2, but step 6 can be replayed only from step 4 to 5; give' in errors
     (tmp_path / 'cut.ckpt-4.index').write_bytes(open(f'{run}/model.ckpt-4.index', 'rb').read()[:50])
     _, _, errors = call(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'cut.ckpt-4'}")
     assert 'cannot be read' in errors and errors.endswith('; give another checkpoint\n')
@@ -384,8 +384,8 @@ def test_a_checkpoint_that_is_not_the_one_of_the_run_is_reported(run, tmp_path):
     prefix = str(tmp_path / 'model.ckpt-4')
     helpers.rewrite(f'{run}/model.ckpt-4', prefix, biases=np.ones(10, np.float32))
     assert (Verification(Rerun(look(run), 5, start=prefix)).line() ==
-            f'differs    step 4: {prefix} does not have the variables that the run recorded; it is of another run, or '
-            'its file has changed')
+            f'differs    step 4: {prefix} does not have the variables that the run recorded; it belongs to another '
+            'run, or its file has changed')
     assert Verification(Rerun(look(run), 5)).line().startswith(
         'unverified there is no record of step 5 in metrics.jsonl')
 

@@ -92,7 +92,7 @@ def test_a_run_that_recorded_no_clipping_as_none_goes_on(one_step, settings):
 def test_a_length_of_no_image_is_refused_before_anything_is_written(settings):
     config = settings(max_steps=None, epochs=1e-5)
     given = {name: value for name, value in config.flat().items() if value is not None and name != 'use_fp16'}
-    with pytest.raises(UsageError, match='--epochs=1e-05 of 10,000 images is less than one image; give more'):
+    with pytest.raises(UsageError, match='--epochs=1e-05 of 10,000 images is less than one image; give more epochs'):
         train(**given)
     assert not os.path.exists(config.run.train_dir)
     assert train(**{**given, 'epochs': 1e-4}).step == 1  # one image

@@ -66,7 +66,7 @@ def test_code_that_a_run_names_is_executed_if_nobody_else_can_write_it(evaluated
 
 def test_code_that_others_can_change_is_executed_if_the_user_names_it(evaluated, code):
     code.parent.chmod(0o1777)
-    message = f'names the Python file {code}, .* is writable for everybody; give --network={code}:linear if you trust'
+    message = f'names the Python file {code}, .* is writable by everybody; give --network={code}:linear if you trust'
     with pytest.raises(UsageError, match=message):
         evaluated(code)
     assert not os.path.exists(f'{code}.has-run')
@@ -97,7 +97,7 @@ def test_what_everybody_may_write_is_refused_but_for_a_sticky_folder_further_abo
         before = path.stat().st_mode
         path.chmod(before | mode)
         is_allowed = path == code.parent.parent and mode & 0o1000
-        assert refusal(code) == (None if is_allowed else f'{path} is writable for everybody')
+        assert refusal(code) == (None if is_allowed else f'{path} is writable by everybody')
         path.chmod(before)
         assert refusal(code) is None
 
@@ -109,7 +109,7 @@ def test_only_the_private_group_of_the_owner_may_write(code):
         path.chmod(path.stat().st_mode | 0o020)
         assert refusal(code) is None  # the group root of root
         os.chown(path, -1, shared)
-        assert refusal(code) == f'{path} is writable for its group'
+        assert refusal(code) == f'{path} is writable by its group'
         os.chown(path, -1, 0)
 
 
@@ -149,7 +149,7 @@ def of_others(request, tmp_path):
         directory.mkdir()
     if request.param == 'open to all':
         directory.chmod(0o777)
-        return str(directory), f'{directory} is writable for everybody'
+        return str(directory), f'{directory} is writable by everybody'
     os.lchown(directory, SOMEBODY, -1)
     why = f'{directory} belongs to user {SOMEBODY}'
     return str(directory / 'new' if request.param == 'below one of somebody else' else directory), why
@@ -226,9 +226,9 @@ def test_only_regular_files_are_opened(settings, one_step, tmp_path, capsys, nam
     if os.path.exists(path):
         os.remove(path)
     os.symlink(victim, path) if kind == 'link' else os.mkfifo(path)
-    with pytest.raises(UsageError, match=f'{path} is a link, or no regular file'):
+    with pytest.raises(UsageError, match=f'{path} is a link or not a regular file'):
         trainer.train(settings(max_steps=3))
     with pytest.raises(UsageError, match='the run cannot start'):
         check(settings(max_steps=3))
-    assert f'problem    {path} is a link, or no regular file' in capsys.readouterr().out
+    assert f'problem    {path} is a link or not a regular file' in capsys.readouterr().out
     assert victim.read_bytes() == before

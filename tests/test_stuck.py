@@ -134,11 +134,11 @@ with doing('in a call', silent=lambda: 1 / 0), doing('in another call', silent=l
     with doing('in another part', folder={str(tmp_path)!r}, silent=lambda: 'worker 1 does not answer'): hang()
 """, limit=5))
     assert status == 75
-    assert re.fullmatch(r'waiting    3 s in a part; without a move, the process ends after 5 s\n'
+    assert re.fullmatch(r'waiting    3 s in a part; without progress, the process ends after 5 s\n'
                         r'moving     again after [34] s\n'
-                        r'waiting    3 s in another part; without a move, the process ends after 5 s\n'
+                        r'waiting    3 s in another part; without progress, the process ends after 5 s\n'
                         r'stuck      5 s in another part; worker 1 does not answer\n', output)
-    assert re.fullmatch(rf'-c: error: nothing has moved for 5 s \(stacks of all threads: {tmp_path}/stuck.txt\); '
+    assert re.fullmatch(rf'-c: error: no progress for 5 s \(stacks of all threads: {tmp_path}/stuck.txt\); '
                         'start again to continue from the newest checkpoint\n', errors)
     stacks = (tmp_path / 'stuck.txt').read_text()
     assert stacks.startswith('stuck      5 s in another part; worker 1') and 'in hang\n' in stacks
@@ -180,7 +180,7 @@ def test_on_a_terminal_the_last_line_is_below_the_bar():
     assert process.wait(timeout=SECONDS) == 75
     shown = os.read(reading, 65536).decode()
     os.close(reading)
-    assert '0it [' in shown and re.search('^-c: error: nothing has moved for 1 s', shown, re.M), shown
+    assert '0it [' in shown and re.search('^-c: error: no progress for 1 s', shown, re.M), shown
 
 
 def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypatch):
@@ -195,7 +195,7 @@ def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypat
 @pytest.mark.stress
 def test_where_the_stacks_cannot_be_written_they_are_shown():
     status, _, errors = ended(watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)'))
-    assert status == 75 and 'nothing has moved for 1 s; start again' in errors
+    assert status == 75 and 'no progress for 1 s; start again' in errors
     assert 'File "<string>", line 8 in <module>' in errors and 'Exception in thread' not in errors
 
 
@@ -270,7 +270,7 @@ def test_an_import_that_hangs_is_said(tmp_path):
     assert stuck.returncode == 75 and re.search('stuck +5 s at the start\n', stuck.stdout), stuck
     stacks, = tmp_path.glob('stuck-*.txt')
     assert f'File "{tmp_path}/tensorflow.py", line 2' in stacks.read_text()
-    assert f'error: nothing has moved for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
+    assert f'error: no progress for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
 
 
 @pytest.mark.stress  # that it ends: below; that a run that was killed resumes to the same bits: test_processes.py

@@ -154,7 +154,7 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
             '    os.kill(os.getpid(), signal.SIGSTOP)')
     process = subprocess.Popen([sys.executable, '-c', code, str(tmp_path / 'lock')], cwd=ROOT)
     os.waitpid(process.pid, os.WUNTRACED)
-    with pytest.raises(TemporaryError, match=f'which is stopped: kill -CONT {process.pid} lets it go on'):
+    with pytest.raises(TemporaryError, match=f'which is stopped: kill -CONT {process.pid} continues it'):
         TrainDir(str(tmp_path)).refuse_another_process()
     process.send_signal(signal.SIGCONT)
     assert process.wait() == 0
@@ -250,7 +250,8 @@ def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_pat
     finally:
         os.umask(before)
     os.chmod(path, 0o777)
-    with pytest.raises(UsageError, match=f"{path} is writable for everybody .for its owner, chmod o-w '{path}' mends"):
+    message = f"{path} is writable by everybody .its owner can change that: chmod o-w '{path}'"
+    with pytest.raises(UsageError, match=message):
         train(given.replace(max_steps=3))
 
 

@@ -44,10 +44,10 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     lines = capsys.readouterr().out
     assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
     assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
-            'the rate is 0.1 now, and falls next after step 87500; if not, begin again with another copy') in lines
+            'the rate is 0.1 now, and falls next after step 87500; if not, start again from another copy') in lines
     rerun, = Rerun(look(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
     assert_same_bits(rerun.after, last)
-    with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
+    with pytest.raises(UsageError, match='begin after step 1; give a later step$'):
         Rerun(look(folder), 1)
     os.remove(os.path.join(folder, 'model.ckpt-0.index'))
     with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept in .*; give one with --from, or'):
@@ -93,7 +93,7 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
 
 def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
     folder = tutorials('classic')
-    warning = "warning: the tutorial's scripts train on cifar10, and this is --dataset=shapes\n"
+    warning = "warning: the tutorial's scripts train on cifar10, but this is --dataset=shapes\n"
     check(settings(train_dir=folder, network='classic', max_steps=2))
     assert warning in capsys.readouterr().out
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=data_dir, num_examples=100)

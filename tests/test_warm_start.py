@@ -169,7 +169,7 @@ def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, 
     train(tuned(max_steps=1, warm_start=str(tmp_path / 'other'), train_dir=str(tmp_path / 'warm')))
     output = capsys.readouterr().out
     assert 'warm start 6 of 6 variables' in output
-    assert ('is of a run with other classes (now ' in output) is warned
+    assert ('was trained with other classes (now ' in output) is warned
 
 
 @pytest.mark.stress
@@ -195,8 +195,8 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
             (dict(warm_start=str(tmp_path / 'half')), 'copy what is missing, or give the train_dir'),
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
-            (dict(freeze='second$'), 'is found in no name of a variable of the network, which has first/weights'),
-            (dict(freeze='weights|beta'), 'is found in the names of all variables that are trained')):
+            (dict(freeze='second$'), 'matches no variable; the network has first/weights'),
+            (dict(freeze='weights|beta'), 'matches all variables that are trained')):
         with pytest.raises(UsageError, match=part) as refused:
             trainer.train(tuned(**flags))
         assert '\n' not in str(refused.value)
@@ -223,7 +223,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
         os.remove(os.path.join(folder, 'checkpoint'))
     before = sorted(os.listdir(folder))
     for path in given:
-        with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes; use another --tr'):
+        with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes; use another'):
             trainer.train(tuned(train_dir=folder, warm_start=path, restart=restart))
     assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
@@ -236,7 +236,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     train(tuned(warm_start=source[0], max_steps=2, **flags))
     capsys.readouterr()
     assert_same_bits(train(tuned(warm_start='/nowhere', max_steps=4, **flags)), whole)
-    assert 'ignored    --warm_start=/nowhere: the run goes on from its own checkpoint\n' in capsys.readouterr().out
+    assert 'ignored    --warm_start=/nowhere: the run continues from its own checkpoint\n' in capsys.readouterr().out
     first, second = look(tuned().run.train_dir).started
     assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
     assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None
@@ -263,14 +263,14 @@ def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there
     changes = verify._changes(rerun.Rerun(folder, 3, 3, tower_device='cpu').segments[0])
     assert len(changes) == 1 and changes[0].startswith('warm_start_sha256=')
     os.remove(tmp_path / 'copy.index')
-    with pytest.raises(UsageError, match='began with --warm_start=.*copy, which is not there any more; give'):
+    with pytest.raises(UsageError, match='began with --warm_start=.*copy, which no longer exists; give'):
         rerun.Rerun(folder, 3, 3, tower_device='cpu')
 
 
 def test_frozen_initial_values_are_warned_of(tuned, capsys):
     train(tuned(freeze='first', max_steps=1))
-    assert ('warning: --freeze=first leaves first/weights, first/beta, first/moving_mean, first/moving_variance at '
-            'initial values, which nothing has trained; start from a model') in capsys.readouterr().out
+    assert ('warning: --freeze=first keeps first/weights, first/beta, first/moving_mean, first/moving_variance at '
+            'their initial values, which are not trained; start from a model') in capsys.readouterr().out
 
 
 def needed(settings, data_dir, freeze, mode='parameter_server'):

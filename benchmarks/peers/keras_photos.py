@@ -49,7 +49,7 @@ class Stop(tf.keras.callbacks.Callback):
         self.batches = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        """Counts the batch, and asks for the end once the time is over."""
+        """Counts the batch, and stops the training once the time is over."""
         self.batches += 1
         if time.process_time() >= self._seconds:
             self.model.stop_training = True

@@ -1,4 +1,4 @@
-"""What the threads of this process are doing, as they say themselves, and since when, for a watch that notices a hang.
+"""What each thread of this process reports that it is doing, and since when, so that a watch can notice a hang.
 
     with doing('in step 1,204'):
         take_the_step()
@@ -24,11 +24,11 @@ _threads = {}  # by their identifiers
 
 
 class Thread:
-    """A thread that says what it is doing.
+    """A thread that reports what it is doing.
 
     Attributes:
       doing: a list of `Doing`s, each within the one before. Read it before `since`.
-      since: what `seconds_run` was when the thread last came further.
+      since: the value of `seconds_run` when the thread last made progress.
     """
 
     def __init__(self):
@@ -42,7 +42,7 @@ def threads() -> Sequence[Thread]:
 
 
 def moved() -> None:
-    """Notes that something has come further: this thread; or, if it says of itself nothing, those that wait for it."""
+    """Notes progress: of this thread or, if it does not report what it is doing, of all threads that do."""
     own = _threads.get(threading.get_ident())
     for thread in [own] if own else threads():
         thread.since = seconds_run

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from cifar10.base.activity import doing, moved
 from cifar10.base.errors import UsageError
 
-STDOUT = 'standard output'  # in place of a file's name in an OSError
+STDOUT = 'standard output'  # stands for a file's name in an OSError
 # A context for whatever is written for people: a person may stop the output of a terminal.
 _WRITING = functools.partial(doing, 'while nobody reads its output', math.inf)
 
@@ -28,13 +28,13 @@ class _Raised(Exception):
 
 
 class Line(str):
-    """A line for people, as it is printed: a word that says what it is about, padded, and a text.
+    """A line for people, as it is printed: a padded word that names its subject, and a text.
 
     Args:
       word: such as 'saved'; '' for a text that stands alone.
-      text: may hold what somebody else has written: a file, a picture's name, another process. What could control a
-        terminal in it, or forge a line, becomes an escape sequence.
-      note: whether a person should know it of a result, as of each 'warning'.
+      text: may contain text from elsewhere: a file, a picture's name, another process. Characters in it that could
+        control a terminal, or forge a line, become escape sequences.
+      note: whether the line belongs to the notes of a result, as each 'warning' does.
     """
     word: str
     text: str
@@ -51,17 +51,17 @@ class Output:
     """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
 
     Args:
-      say: function that gets each `Line`. `print` stands for standard output, with progress bars on standard error;
-        None: nobody gets the lines, and those that a person should know of a result are warnings of Python.
+      say: function that gets each `Line`. `print` means standard output, with progress bars on standard error;
+        None: the lines are dropped, except for notes, which become Python warnings.
       on_record: function that gets each record once it is written, as a dict; or None.
 
     Attributes:
-      notes: the lines so far that a person should know of a result.
-      failure: why standard output of the process could not be written, such as a full disk; None if it could, or if its
-        reader has left. A class attribute.
+      notes: the lines so far that are notes.
+      failure: the error in writing to standard output, such as a full disk; None if there was none, or if the reader
+        has left. A class attribute.
 
     Raises:
-      UsageError: one of them is no function.
+      UsageError: an argument is not a function.
     """
     _lock = threading.RLock()  # held while an output is used: TensorFlow's settings belong to the process as well
     current: 'Output'
@@ -70,20 +70,21 @@ class Output:
     def __init__(self, say: Callable[[str], Any] | None = print, on_record: Callable[[dict], Any] | None = None):
         for name, function in (('say', say), ('on_record', on_record)):
             if not (function is None or callable(function)):
-                raise UsageError(f'{name}={function!r} is not a function')
+                raise UsageError(f'{name}={function!r} is not a function; give a function, or None')
         self.notes = []
         self._callback = say
         self._on_record = on_record
 
     @contextlib.contextmanager
     def used(self) -> Iterator['Output']:
-        """Context in which this is the output of the process. What a callback raises is raised at its end.
+        """Context in which this is the output of the process. At its end, it raises what a callback raised.
 
         Raises:
-          UsageError: another thread uses one.
+          UsageError: another thread is using an output.
         """
         if not self._lock.acquire(blocking=False):
-            raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
+            raise UsageError('another thread of this process is training or evaluating; wait for it, or use another '
+                             'process')
         previous, Output.current = Output.current, self
         raised = None
         try:
@@ -102,7 +103,7 @@ class Output:
         return self._callback is print
 
     def say(self, line: Line) -> None:
-        """Says a line, above a progress bar if there is one."""
+        """Prints a line, above a progress bar if there is one, or passes it to the caller's function."""
         if line.is_note:
             self.notes.append(line)
         with _WRITING():
@@ -112,7 +113,7 @@ class Output:
                 _call(self._callback or _warn, line)
 
     def record(self, record: dict) -> None:
-        """Passes a record on. Call it without holding a lock: the receiver may raise anything, and take its time."""
+        """Passes a record on. Call it without holding a lock: the receiver may raise anything, and may take long."""
         with doing('while its caller takes a record', math.inf):
             _call(self._on_record, record)
 
@@ -143,7 +144,7 @@ def _call(callback, argument):
 
 
 def _warn(line):
-    """Gives a warning of Python for the line of the caller's that called this package, however deep this is in it."""
+    """Issues a Python warning for the line that called this package, however deep in the package this is."""
     modules = [frame.f_globals.get('__name__', '') for frame, _ in traceback.walk_stack(sys._getframe())]
     outermost = max(i for i, module in enumerate(modules) if module.startswith('cifar10.'))
     warnings.warn(line, stacklevel=outermost + 2)
@@ -155,12 +156,12 @@ def printable(text: str) -> str:
 
 
 def say(word: str, text: str, note: bool = False) -> None:
-    """Says a `Line` to whoever runs the program."""
+    """Outputs a `Line`."""
     Output.current.say(Line(word, text, note))
 
 
 def say_all(lines: Iterable[str]) -> None:
-    """Says lines, each as soon as it is known; one that is no `Line` is a text that stands alone."""
+    """Prints each line as soon as the iterable yields it; a string that is not a `Line` stands alone."""
     for line in lines:
         Output.current.say(line if isinstance(line, Line) else Line('', line))
 
@@ -171,12 +172,12 @@ def is_terminal() -> bool:
 
 
 def shows_bars() -> bool:
-    """Returns whether a progress bar shows: on a terminal, to which no pipe such as `| tee` takes the lines as well."""
+    """Returns whether a progress bar is shown: on a terminal, unless a pipe such as `| tee` takes the lines as well."""
     return Output.current.is_stdout and sys.stderr.isatty() and not stat.S_ISFIFO(os.fstat(1).st_mode)
 
 
 def progress_bar(*arguments: Any, **options: Any) -> Any:
-    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Whatever it counts has moved.
+    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Each of its updates counts as progress.
 
     Args:
       arguments, options: of `tqdm`.
@@ -207,7 +208,7 @@ def discard(stream: TextIO) -> None:
 def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
     """Context for writing to standard output, whose pipe or terminal may be closed; `left` is then called.
 
-    It is called as well where a file takes no more lines, because its disk is full; that is noted as `Output.failure`.
+    `left` is also called if a file cannot be written, because its disk is full; the error is kept as `Output.failure`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The directories that a user names: their defaults, and whether this user, and nobody else, can write them."""
+"""The directories that a user names: their defaults, and whether this user alone can write to them."""
 import contextlib
 import functools
 import os
@@ -27,7 +27,7 @@ def refuse_of_others(path: str, given: str) -> None:
         raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own')
 
 
-@functools.cache  # so that it is said once
+@functools.cache  # so that the warning appears once
 def warn_of_others(path: str, given: str) -> None:
     """Warns if other users may change a directory that is only read. The arguments are as for `refuse_of_others`."""
     if why := _of_others(path):
@@ -52,7 +52,7 @@ def _of_others(path):
             if is_shared and status.st_uid not in (0, os.geteuid()):
                 return f'{place} belongs to user {status.st_uid}'
             if is_open and place == route:
-                return f'{place} is writable for everybody (for its owner, chmod o-w {place!r} mends that)'
+                return f'{place} is writable by everybody (its owner can change that: chmod o-w {place!r})'
             is_shared = is_shared or is_open
     return None
 
@@ -93,7 +93,7 @@ def check_plot(path: str) -> None:
     matplotlib.use('Agg')
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise UsageError(f'the folder of {path} does not exist')
+        raise UsageError(f'the folder of {path} does not exist; create it, or name another file')
     if os.path.isdir(path) or not path.lower().endswith('.png'):
         raise UsageError(f'{path} is not the name of a PNG file; give one that ends in .png')
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):

@@ -33,7 +33,7 @@ class UsageError(Exception):
     `--check` collects all that it can find. A wrong call of this package's functions is a ValueError instead.
 
     The message is one line. It says what is wrong, starting with the flag as the user wrote it
-    (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, and the
+    (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, but the
     towers are on CPU devices; leave it out'.
     """
     status = 2
@@ -42,7 +42,7 @@ class UsageError(Exception):
 class RunError(Exception):
     """The settings are valid, but the run failed: a loss is NaN, a peer is lost, a disk is full. Exit status 1.
 
-    The message is one line. It names the step, task or file that failed and, where a run can go on, the
+    The message is one line. It names the step, task or file that failed and, where a run can be resumed, the
     checkpoint or the remedy: starting the same command again resumes from the newest checkpoint.
     """
     status = 1
@@ -70,7 +70,7 @@ def difference(before: Sequence[str], now: Sequence[str]) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Returns an OSError as a phrase: the file and what happened to it."""
+    """Returns an OSError as a phrase: the file and what went wrong with it."""
     cause, file = error.strerror or str(error), error.filename
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         cause += '; free some space and start again'

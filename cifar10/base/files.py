@@ -123,7 +123,7 @@ def replace(path: str, text: str) -> None:
 
 
 def private(path: str, make: Callable[[str], Any]) -> str:
-    """Makes a file or folder with a private name of what will be called `path`, and returns its path.
+    """Makes a file or folder under a private name, for what will be called `path`; returns its path.
 
     Args:
       path: of the finished file or folder.
@@ -157,11 +157,11 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
-    raise UsageError(f'{path} is a link, or no regular file, so it is not opened; remove it')
+    raise UsageError(f'{path} is a link or not a regular file, so it is not opened; remove it')
 
 
 def private_names(names: str) -> str:
-    """Returns a regular expression for the private names of what will be called by names that match another one."""
+    """Returns a regular expression for the private names of files whose final names match `names`."""
     return rf'\.(?:{names})\.[a-z0-9_]{{8}}'
 
 
@@ -206,10 +206,10 @@ def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> 
     Args:
       path: the path of the file.
       seconds: how long to wait while another process holds the lock.
-      waiting: what it waits for, which a line says before it waits: 'another evaluation'; None: it waits in silence.
+      waiting: what it waits for, such as 'another evaluation', for a line that it prints first; None: no line.
 
     Raises:
-      Held: another process still holds it; the message names that, if it is known.
+      Held: another process still holds it; the message names that process, if it is known.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     while True:

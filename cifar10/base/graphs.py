@@ -15,7 +15,7 @@ MOVING_STATISTICS = 'moving_statistics'
 START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
 
 # What TensorFlow raises when a device was lost, from whatever was running on it: another process that was killed, a
-# machine that was preempted. It does not say so of its own GPUs, whose errors are final.
+# machine that was preempted. Errors of this process's own GPUs have other types, and are final.
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
@@ -35,7 +35,7 @@ def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
 
 
 def with_inputs(operations: Iterable[tf.Operation], controls: bool = True) -> set[tf.Operation]:
-    """Returns operations and all that they need; without `controls`, those whose values they are computed from."""
+    """Returns operations and all that they need; without `controls`, only those whose values they are computed from."""
     found, pending = set(), list(operations)
     while pending:
         operation = pending.pop()
@@ -94,7 +94,7 @@ def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
 
 
 def keep_order_of_sums(config: tf.ConfigProto) -> None:
-    """Configures a session so that equal runs round alike.
+    """Configures a session so that equal runs round equally.
 
     By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
     additions in the order in which they are ready (TemporaryVariable, AssignAdd). MANUAL leaves out only that; a graph

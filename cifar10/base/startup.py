@@ -1,6 +1,6 @@
-"""TensorFlow's start, without its log lines and in graph mode.
+"""Starts TensorFlow without its log lines and in graph mode.
 
-Programs call it once it is needed, so that `--help` and a mistyped flag are answered at once.
+Programs start it only once they need it, so that `--help` and a mistyped flag are answered at once.
 """
 import atexit
 import contextlib
@@ -47,9 +47,9 @@ def start_tensorflow(verbose: bool = False) -> None:
 
 @contextlib.contextmanager
 def tensorflow_started(verbose: bool = False) -> Iterator[None]:
-    """Context in a graph of its own, with TensorFlow imported quietly, for callers that may use TensorFlow themselves.
+    """Imports TensorFlow quietly and enters a new default graph, for callers that may use TensorFlow themselves.
 
-    Afterwards eager execution and the level of TensorFlow's log lines are as they were.
+    On exit, the caller's eager mode and log level are restored.
 
     Args:
       verbose: as for `start_tensorflow`.
@@ -70,8 +70,8 @@ def _started(verbose):
     """Starts TensorFlow, quietly unless `verbose`; returns the module, and the level of its log lines before that."""
     global _process
     if _process not in (None, os.getpid()):
-        raise UsageError('this process was made by a fork of one in which TensorFlow has started, whose threads it '
-                         "lacks, so nothing would move; make it by multiprocessing.get_context('spawn')")
+        raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
+                         "so it would hang; start it with multiprocessing.get_context('spawn')")
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     tf1_libraries.switch_on()
     is_new = 'tensorflow' not in sys.modules

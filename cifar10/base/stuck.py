@@ -1,4 +1,4 @@
-"""Notices when nothing moves in this process, says what it was doing, and ends it so that it can be started again."""
+"""Notices when this process makes no progress, prints what it was doing, and ends it so that it can be restarted."""
 import contextlib
 import faulthandler
 import os
@@ -14,7 +14,7 @@ from cifar10.base import activity, files
 from cifar10.base.console import Line, say_all, shows_bars
 from cifar10.base.errors import TemporaryError
 
-STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
+STACKS = 'stuck.txt'  # what the threads of a process that made no progress were doing
 _TICK_SECS = 1.0
 _WARN_AT, _WARN_SECS = 0.1, 3.0  # of the limit, and the least before a warning
 _ANSWER_SECS = 15.0  # in which other processes must answer
@@ -23,18 +23,18 @@ _at_end = []  # what is still to be called
 
 
 class StuckWatch:
-    """A context with a thread that ends the process, with status 75, if one of its threads does not move for too long.
+    """A context whose thread ends the process, with status 75, if another thread makes no progress for too long.
 
     Time in which this process was stopped, suspended or in a debugger does not count.
 
     Args:
-      limit: seconds, for what has no more patience than usual; 0: the process is never ended.
+      limit: seconds without progress, for what has the usual patience; 0: the process is never ended.
     """
 
     def __init__(self, limit: float):
         self._limit = limit
         self._stop = threading.Event()
-        self._warned = {}  # since when each thread has not moved of which a line has said so
+        self._warned = {}  # since when each thread that a line has reported has made no progress
 
     def __enter__(self):
         if self._limit:
@@ -69,7 +69,7 @@ class StuckWatch:
             self._end(thread, since, f'{idle:.0f} s', levels[-1].what)
         elif idle > max(_WARN_AT * limit, _WARN_SECS) and thread not in self._warned:
             self._warned[thread] = since
-            _say(Line('waiting', f'{idle:.0f} s {levels[-1].what}; without a move, the process ends after '
+            _say(Line('waiting', f'{idle:.0f} s {levels[-1].what}; without progress, the process ends after '
                                  f'{limit:.0f} s'))
 
     def _end(self, thread, since, seconds, what):
@@ -85,7 +85,7 @@ class StuckWatch:
         _say(line)
         if not place:
             within(_WRITE_SECS, lambda: sys.stderr.write(stacks))
-        end_process(f"nothing has moved for {seconds}{f' (stacks of all threads: {place})' if place else ''}; start "
+        end_process(f"no progress for {seconds}{f' (stacks of all threads: {place})' if place else ''}; start "
                     'again to continue from the newest checkpoint')
 
 
@@ -111,7 +111,7 @@ def _write(folder, text):
 
 
 def _say(line):
-    """Says a line, unless nobody reads it."""
+    """Prints a line, unless nobody reads it."""
     within(_WRITE_SECS, lambda: say_all([line]))
 
 
@@ -130,7 +130,7 @@ def _is_debugged():
 
 @contextlib.contextmanager
 def calling_at_end(function: Callable[[], Any]) -> Iterator[None]:
-    """Context at whose end a function is called, also if `end_process` ends the process within it."""
+    """Context at whose end a function is called, even if `end_process` ends the process within it."""
     _at_end.append(function)
     try:
         yield

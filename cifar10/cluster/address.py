@@ -77,8 +77,9 @@ def own_addresses(task: str, address: str, limit: float) -> list[str]:
             # A name may resolve to addresses of other machines too. A port in use is the more useful message.
             failure = error if failure is None or error.errno == errno.EADDRINUSE else failure
     if failure and (not local or failure.errno == errno.EADDRINUSE):
-        why = {errno.EADDRINUSE: 'the port is in use: does another task have this --task_index?',
-               errno.EADDRNOTAVAIL: 'that is not an address of this machine'}.get(failure.errno, failure.strerror)
+        why = {errno.EADDRINUSE: 'the port is in use; use another, or correct --task_index if another task has it too',
+               errno.EADDRNOTAVAIL: 'that is not an address of this machine; correct it, or --task_index'}.get(
+                   failure.errno, f'{failure.strerror}; use another address')
         raise UsageError(f'{task} cannot listen at {address}: {why}') from failure
     return local
 
@@ -93,7 +94,8 @@ def _resolved(host, port, limit):
         except (socket.gaierror, UnicodeError) as error:
             if time.monotonic() - begin > limit or isinstance(error, UnicodeError):
                 cause = getattr(error, 'strerror', error)
-                raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause})') from error
+                raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause}); correct it '
+                                 'in --worker_hosts, --ps_hosts or TF_CONFIG') from error
             if not announced:
                 say('waiting', f"for this task's host name {host} to resolve, up to {limit} s")
                 announced = True
@@ -101,5 +103,5 @@ def _resolved(host, port, limit):
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine for itself, which no other machine can reach."""
+    """Returns whether a host is a loopback name or address, which no other machine can reach."""
     return host == 'localhost' or host.startswith('127.') or host == '::1'

@@ -1,6 +1,6 @@
-"""What the tasks of a cluster say of themselves: to which cluster they belong, with which flags, on which devices.
+"""What each task of a cluster tells the others: its cluster, its flags and its devices.
 
-Each has it in a variable of its server, which the others read.
+A task stores its greeting in a variable of its server, which the others read.
 """
 import json
 import multiprocessing.pool
@@ -40,20 +40,20 @@ class Greetings:
         self._refused = set()  # processes that do not belong here
 
     def _read(self, name, seconds=ANSWER_SECS):
-        """Returns what a task says of itself; raises an OpError if it does not answer in time, or has said nothing."""
+        """Returns the greeting of a task; raises an OpError if it does not answer in time, or has none yet."""
         with tf.Graph().as_default():
             text = tf.raw_ops.ReadVariableOp(resource=_variable(name), dtype=tf.string)
             with self._server.session(name, seconds) as session:
                 return json.loads(session.run(text))
 
     def accepts(self, name: str, address: str, is_strict: bool) -> bool:
-        """Returns whether a task answers as one to work with.
+        """Returns whether a task answers and fits this one.
 
         Args:
           name: of the task: 'worker 1'.
           address: of the task.
-          is_strict: whether a UsageError is raised for one that does not fit. Otherwise a warning says so once, and
-            another may come in its place.
+          is_strict: whether a UsageError is raised for one that does not fit. Otherwise a warning is printed once, and
+            another may replace it.
         """
         try:
             greeting = self._read(name)
@@ -70,7 +70,7 @@ class Greetings:
         return not problem
 
     def _problem(self, name, address, greeting):
-        """Returns why a task is not one to work with; '' if it is."""
+        """Returns why a task does not fit this one; '' if it does."""
         if greeting['cluster'] != self._own['cluster']:
             workers, ps = (','.join(hosts) or 'none' for hosts in greeting['cluster'])
             return (f'{name} at {address} belongs to another cluster, with the workers {workers} and the ps {ps}; '
@@ -79,12 +79,12 @@ class Greetings:
             for flag, value in self._own['flags'].items():
                 other = greeting['flags'].get(flag, value)
                 if other != value:
-                    return (f'{name} at {address} has --{flag}={other}, and this task --{flag}={value}; start all '
+                    return (f'{name} at {address} has --{flag}={other}, but this task has --{flag}={value}; start all '
                             'tasks with the same flags')
         return ''
 
     def devices(self, name: str) -> Sequence[str]:
-        """Returns the full names of the devices of a task, as it has said last."""
+        """Returns the full names of the devices of a task, as it last reported them."""
         return self._accepted[name]['devices']
 
     def is_of_cluster(self, name: str, seconds: float) -> bool:
@@ -99,7 +99,7 @@ class Greetings:
             return False
 
     def answers(self, name: str) -> bool:
-        """Returns whether a task answers, which one that is stopped does not."""
+        """Returns whether a task answers; a stopped one does not."""
         try:
             return bool(self._read(name, _SILENT_SECS))
         except tf.errors.OpError:

@@ -2,8 +2,8 @@
 
 The server listens on every address of the machine, whatever address it is given, and has no authentication. A
 filter on its listening socket makes Linux drop all other packets before a connection is made. TensorFlow opens the
-socket itself, so a connection made in the milliseconds before the filter is attached stays open. Who can send packets
-with another machine's address from the same network is not kept out.
+socket itself, so a connection made in the milliseconds before the filter is attached stays open. It does not
+keep out a machine of the same network that sends packets with another machine's address.
 """
 import array
 import contextlib

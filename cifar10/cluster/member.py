@@ -26,7 +26,7 @@ from cifar10.parallel.session_config import absent
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
-_END_SECS = 10  # in which a peer can be told the end, which is tried once
+_END_SECS = 10  # in which a peer can be told that the training has ended, which is tried once
 _LOOK_SECS = 1  # between two looks of a server whether the training has ended
 
 
@@ -64,7 +64,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
 
 
 def _lead(member, cluster, local_devices, train, files):
-    """Trains as the chief, and tells the other tasks the end; returns what `train` returns."""
+    """Trains as the chief, and tells the other tasks when it ends; returns what `train` returns."""
     status = RunError.status
     try:
         member.wait_for_peers()
@@ -125,10 +125,10 @@ class _Member:
             name, address = next(iter(missing.items()))
             if reachable(address):
                 raise RunError(f'something listens at {address}, but does not answer as {name} of this cluster '
-                               f'within {limit} s: is it another program, is it stopped, or was it started with '
-                               'other hosts?')
-            raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is '
-                                 'its address right?')
+                               f'within {limit} s; check whether it is another program, is stopped, or was started '
+                               'with other hosts')
+            raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; check whether it is '
+                                 'running and its address is right')
 
     def silent(self):
         """Returns which peers do not answer, as a phrase; '' if all do."""
@@ -137,7 +137,7 @@ class _Member:
     def check_devices(self, devices):
         """Checks that every worker has the devices of its towers: soft placement would silently use others.
 
-        It takes what they have said last. A worker that has been lost since then is waited for before a session.
+        It uses what they last reported. A worker that has been lost since is waited for before a session.
         """
         for i, address in enumerate(self._cluster.workers):
             reported = self._greetings.devices(f'worker {i}')
@@ -186,7 +186,8 @@ class _Member:
                 raise UsageError(f'{name} at {address} cannot read the data: {reason(error)}; '
                                  'give every worker the same --data_dir') from error
             except tf.errors.OpError as error:
-                raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}') from error
+                raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}; start all processes again '
+                                     'to continue from the newest checkpoint') from error
 
     def _fetched(self, name, operations):
         """Returns what operations of a task return, with its own server."""
@@ -199,7 +200,7 @@ class _Member:
                     raise
 
     def serve(self):
-        """Serves until the chief announces the end of the training; raises a RunError if it failed."""
+        """Serves until the chief announces the end of the training; raises a RunError if the training failed."""
         with doing('while the chief trains', silent=self.silent):
             while (status := self.server.end_status()) is None:
                 if self._greetings.answers('worker 0'):

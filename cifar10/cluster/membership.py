@@ -113,13 +113,14 @@ def _normalised(address):
     """Returns an address in its usual form; raises a UsageError if it is malformed, or that of no single machine."""
     form = _ADDRESS.fullmatch(address)
     if not form or not 0 < int(form['port']) < 65536:
-        raise UsageError(f'{address} is not an address of the form host:port, or [IPv6 address]:port')
+        raise UsageError(f'{address} is not an address; give host:port, or [IPv6 address]:port')
     host, port = split_address(address)
     ip = None
     with contextlib.suppress(ValueError):  # a name
         ip = ipaddress.ip_address(host.partition('%')[0])
     if ip and (ip.is_unspecified or ip.is_multicast):
-        raise UsageError(f'{address} is the address of no single machine; give the one at which others reach the task')
+        raise UsageError(f'{address} is not the address of a single machine; give the one at which others reach the '
+                         'task')
     host = getattr(ip, 'ipv4_mapped', None) or (f'[{host}]' if ':' in host else host)
     return f'{host}:{port}'
 

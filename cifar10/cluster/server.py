@@ -1,4 +1,4 @@
-"""The TensorFlow server of this task, sessions with it and with other tasks' servers, and how these learn the end.
+"""The TensorFlow server of this task, sessions with it and with other tasks' servers, and how these learn of the end.
 
 A session with a task's own server has a time limit for each call over the network. A session with this process's own
 server that uses another task's devices would wait for that task without a limit.
@@ -47,7 +47,8 @@ class Server:
         try:
             server = tf.train.Server(jobs, cluster.job, cluster.index, config=config, start=False)
         except tf.errors.OpError as error:
-            raise UsageError(f'the server cannot be started at {cluster.address}; is the port in use?') from error
+            raise UsageError(f'the server cannot be started at {cluster.address}; use another port if that one is '
+                             'in use') from error
         try:
             listener.restrict(port, addresses, hosts)
         except OSError as error:
@@ -57,8 +58,8 @@ class Server:
         self._server = server
         for ip in addresses:
             if not reachable(own := f'[{ip}]:{port}', ANSWER_SECS):
-                raise UsageError(f'{cluster.name} does not reach itself at {own}, so others will not either; does a '
-                                 'firewall of this machine close that port?')
+                raise UsageError(f'{cluster.name} does not reach itself at {own}, so others will not either; check '
+                                 'whether a firewall of this machine closes that port')
 
     def own_session(self) -> tf.Session:
         """Returns a session of the current graph on the devices of this task alone."""
@@ -85,7 +86,7 @@ class Server:
                 session.close()
 
     def end_status(self) -> int | None:
-        """Returns the status that the training ended with, if the chief has told it this task."""
+        """Returns the status that the training ended with, if the chief has told this task."""
         with tf.Graph().as_default(), self.own_session() as session:
             status = _end_variable(self._own)
             if not session.run(tf.raw_ops.VarIsInitializedOp(resource=status)):
@@ -93,7 +94,7 @@ class Server:
             return int(session.run(tf.raw_ops.ReadVariableOp(resource=status, dtype=tf.int32)))
 
     def tell_end(self, name: str, status: int, seconds: float) -> None:
-        """Tells another task the end of the training; raises an OpError if it does not answer in time."""
+        """Tells another task that the training has ended; raises an OpError if it does not answer in time."""
         with tf.Graph().as_default(), self.session(name, seconds) as session:
             session.run(tf.raw_ops.AssignVariableOp(resource=_end_variable(name), value=status))
 

@@ -52,7 +52,7 @@ class Watch:
     """A thread that reports lost peers, and ends this process if one does not come back.
 
     When one is back as another process, the connections with the earlier one are ended: if its machine lost power, what
-    waits for an answer there would wait for ever. A peer's name is resolved once, and again only when it is lost, so an
+    waits for an answer there would wait forever. A peer's name is resolved once, and again only when it is lost, so an
     outage of the name service costs nothing.
 
     Args:
@@ -122,6 +122,6 @@ class _Peer:
 
 
 def _say(word, text):
-    """Says a line, whatever becomes of it: the watch goes on where nobody reads the lines any more."""
+    """Prints a line, and ignores errors: the watch continues where nobody reads the lines any more."""
     with contextlib.suppress(Exception):
         say(word, text)

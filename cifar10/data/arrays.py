@@ -53,8 +53,8 @@ class ArrayFile(Dataset):
 
     def notices(self):
         if os.path.getmtime(self.path) > os.path.getmtime(self.folder):
-            yield Line('warning', f'{self.path} was changed after {self.folder} was made of it; rm -r {self.folder} '
-                                  'makes the next start read it again')
+            yield Line('warning', f'{self.path} was changed after {self.folder} was made from it; to convert it again: '
+                                  f'rm -r {self.folder}')
 
 
 def dataset(path: str) -> Dataset:
@@ -64,21 +64,21 @@ def dataset(path: str) -> Dataset:
     if not path.endswith(ARRAYS):
         return folders.dataset(path)
     if not os.path.isfile(path):
-        raise UsageError(f'--dataset={path} is no file; give one that numpy.savez has written')
+        raise UsageError(f'--dataset={path} is not a file; give one that numpy.savez has written')
     return ArrayFile(path, make=None, path=path)
 
 
 def saved(given: Any, data_dir: str) -> str:
-    """Writes arrays of a caller to a file in data_dir, unless it is there; returns its path, which has their digest.
+    """Writes a caller's arrays to a file in data_dir, unless it exists; returns its path, which has their digest.
 
     Args:
       given: (images, labels), or ((images, labels), (test images, test labels)).
-      data_dir: is made if need be.
+      data_dir: is made if it does not exist.
     """
     pairs = given if given and isinstance(given[0], (tuple, list)) else (given,)
     if len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
-        raise UsageError('dataset is no pair of arrays, nor two; give (images, labels), or ((images, labels), '
-                         '(test images, test labels))')
+        raise UsageError('dataset is neither a pair of arrays nor two pairs; give (images, labels), or ((images, '
+                         'labels), (test images, test labels))')
     arrays = {name: np.ascontiguousarray(array)
               for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
     checked(arrays, 'dataset')
@@ -95,19 +95,19 @@ def saved(given: Any, data_dir: str) -> str:
 
 
 def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the (images, labels) of each part; raises a UsageError if arrays are no images and labels."""
+    """Returns the (images, labels) of each part; raises a UsageError if the arrays are not images and labels."""
     parts = {}
     for part, names in _NAMES.items():
         given = [name for name in names if name in arrays]
         if len(given) == 1:
-            raise UsageError(f'{where} has {given[0]} alone; give {names[0]} and {names[1]}')
+            raise UsageError(f'{where} has {given[0]} only; give {names[0]} and {names[1]}')
         if given:
             parts[part] = tuple(arrays[name] for name in names)
     for part, (images, labels) in parts.items():
         names = ', '.join(_NAMES[part])
         if images.dtype != np.uint8:
-            scaled = '; multiply them by 255 if they are from 0 to 1' if images.dtype.kind == 'f' else ''
-            raise UsageError(f'{where} has {_NAMES[part][0]} of type {images.dtype}{scaled}; {_GIVE}')
+            scaled = ' (multiply them by 255 first if they are from 0 to 1)' if images.dtype.kind == 'f' else ''
+            raise UsageError(f'{where} has {_NAMES[part][0]} of type {images.dtype}; {_GIVE}{scaled}')
         if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape:
             raise UsageError(f'{where} has {_NAMES[part][0]} of shape {images.shape}; {_GIVE}')
         if labels.dtype.kind not in 'iu' or not labels.ndim or labels.size != len(labels) or len(labels) != len(images):
@@ -155,12 +155,11 @@ def _parts(path, test_fraction):
     for part, pairs in parts.items():
         if missing := classes - {label for label, _ in pairs}:
             kind = 'training' if part == TRAIN else 'test'
-            raise UsageError(f'--dataset={path} has no {kind} image of label {min(missing)}; give each label from 0 to '
-                             'the largest some, of which at least one is held out for testing where there are no test '
-                             'images')
+            raise UsageError(f'--dataset={path} has no {kind} image of label {min(missing)}; give images of every '
+                             'label from 0 to the largest (without test images, some of each are held out)')
     if len(parts[TRAIN]) < len(TRAIN_FILES):  # no file is empty
-        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; at least {len(TRAIN_FILES)} are '
-                         'needed')
+        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; give at least '
+                         f'{len(TRAIN_FILES)}')
     return parts
 
 

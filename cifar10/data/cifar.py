@@ -57,12 +57,12 @@ class _Archive:
 
     @contextlib.contextmanager
     def _remedy(self, data_dir):
-        """Context in which a DownloadError says what to do."""
+        """Context that adds the remedy to a DownloadError."""
         try:
             yield
         except download.DownloadError as error:
             seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
-            found = f', and {seen[0]} in {data_dir} is the version for Python' if seen else ''
+            found = f' ({seen[0]} in {data_dir} is the version for Python, which is not used)' if seen else ''
             raise download.DownloadError(
                 f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand') from error
 
@@ -76,7 +76,7 @@ class _Archive:
                 download.reach(_SITE + self.name)
 
     def check(self, path, take=lambda source, name: None):
-        """Reads an archive to its end and passes its files to `take`; raises a UsageError if it is damaged."""
+        """Reads an archive to its end and passes its files to `take`; raises a UsageError if it is corrupt."""
         missing = {f'{self.folder}/{name}' for name in self.files}
         try:
             with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode='r|') as tar:
@@ -90,8 +90,8 @@ class _Archive:
             if missing:
                 raise tarfile.ReadError(f'{min(missing)} is not in it')
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(f'{path} cannot be unpacked ({error}); delete it to have it downloaded, or put that of '
-                             f'{_SITE}{self.name} (SHA-256 {self.sha256}) in its place') from error
+            raise UsageError(f'{path} cannot be unpacked ({error}); delete it to download it again, or replace it '
+                             f'with {_SITE}{self.name} (SHA-256 {self.sha256})') from error
         if not download.is_published(path, self.size, self.sha256):
             say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 

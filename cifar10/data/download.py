@@ -1,4 +1,4 @@
-"""Downloads, which get their names only once their size and checksum are right."""
+"""Downloads files, which get their names only once their size and checksum are verified."""
 import os
 from http.client import HTTPException
 
@@ -21,7 +21,7 @@ def is_published(path: str, size: int, checksum: str) -> bool:
 
 
 def reach(url: str, timeout: float = 30) -> None:
-    """Asks for `url`, and reads nothing of it; raises a DownloadError if that fails."""
+    """Requests `url` without reading its content; raises a DownloadError if that fails."""
     _opened(url, timeout).close()
 
 

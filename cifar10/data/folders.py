@@ -88,11 +88,11 @@ class _ImageFolder(Dataset):
     def expected(self):
         classes, files, _ = _examples(self.path, self.test_fraction)
         if len(classes) > self._MOST_CLASSES:
-            raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; up to '
-                             f'--image_size={LARGEST} there may be {self._MOST_CLASSES}, above it any number')
+            raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; use '
+                             f'{self._MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
         if not os.access(self.path, os.W_OK):
-            raise UsageError(f'--dataset={self.path} is not writable, but what is made of its images is stored there; '
-                             'use a writable directory with symbolic links to its class directories')
+            raise UsageError(f'--dataset={self.path} is not writable, and converted images are stored in it; make a '
+                             'writable folder of symbolic links to its class directories, and give that')
         parts = divided(files, self.test_fraction)
         _check_counts(self.path, classes, parts, self.test_fraction)
         _refuse_unreadable(self.path, classes, files, self.test_fraction)
@@ -102,13 +102,13 @@ class _ImageFolder(Dataset):
         left_out = os.path.join(self.folder, _LEFT_OUT)
         if os.path.exists(left_out):
             with named(left_out), open(left_out, encoding='utf-8') as stream:
-                yield Line('files', f'{len(stream.readlines())} left out, as {left_out} lists')
+                yield Line('files', f'{len(stream.readlines())} left out; they are listed in {left_out}')
         class_folders = [os.path.join(folder, name) for folder in _folders(self.path, self.test_fraction).values()
                          for name in _class_names(folder)]
         if max(map(_last_change, class_folders), default=0) > os.path.getmtime(self.folder):
-            yield Line('warning', f'images or classes were added, removed or changed after {self.folder} was made; rm '
-                                  f'-r {self.folder} makes the next start read all images again (a run can go on only '
-                                  'with the same classes and number of training images)')
+            yield Line('warning', f'images or classes were added, removed or changed after {self.folder} was made; to '
+                                  f'convert them again: rm -r {self.folder} (a run can be resumed only with the same '
+                                  'classes and number of training images)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _examples(path, test_fraction):
 
 
 def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
-    """Returns {part: its examples}, pairs whose first is the label, given those of the parts of `_folders`.
+    """Returns {part: its examples}, pairs whose first element is the label, given those of the parts of `_folders`.
 
     Of every class a fraction is for testing, but at least one image.
     """
@@ -252,8 +252,8 @@ def _check_counts(path, classes, parts, test_fraction, left_out=()):
                              f'image{why}; give it more{held_out}, or remove its directory (images in directories '
                              'below it are not read)')
     if len(parts[TRAIN]) < _LEAST_IMAGES:
-        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; at least {_LEAST_IMAGES} are '
-                         'needed')
+        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; give at least '
+                         f'{_LEAST_IMAGES}')
 
 
 def _refuse_unreadable(path, classes, files, test_fraction):
@@ -290,7 +290,7 @@ def _prepare(path, test_fraction, size, photos, folder):
     def write(temporary, part, examples):
         prepared_photos.write_list(os.path.join(temporary, f'{part}.tsv'), path, examples)
     how = (f', about {prepared_photos.usual_bytes(size) / 1000:.0f} kB each, in {photos}; if this is interrupted, the '
-           'next start goes on')
+           'next start continues it')
     with prepared_photos.alone_in(photos):
         before = len(os.listdir(photos))
         _make(path, test_fraction, folder, 'preparing ', how, prepared_photos.Writer(photos, size), write)
@@ -320,7 +320,7 @@ def _make(path, test_fraction, folder, doing, how, read, write):
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                 stream.writelines(f'{line}\n' for line in left_out)
     if left_out:  # as the folder with the list has its name now
-        say('warning', f'{len(left_out)} left out, as {os.path.join(folder, _LEFT_OUT)} lists; the first is '
+        say('warning', f'{len(left_out)} left out (listed in {os.path.join(folder, _LEFT_OUT)}); the first is '
                        f'{left_out[0]}')
 
 

@@ -49,7 +49,7 @@ class Images:
                 first = end
         with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory
             self.read = tf.debugging.assert_equal(
-                first, records.count, message='the images have changed since the start')
+                first, records.count, message='the images have changed since they were checked; start again')
 
     def take(self, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns some examples, before augmentation.

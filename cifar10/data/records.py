@@ -1,4 +1,4 @@
-"""Data sets in CIFAR's binary layout: makes their files if need be, and verifies them.
+"""Data sets in CIFAR's binary layout: makes their files if necessary, and verifies them.
 
 A record is a byte or two of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
 (https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
@@ -51,7 +51,7 @@ class Dataset:
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       size: height and width of the images in the files.
       archive: what `make` downloads unless it is in data_dir, with its `name`, its `size` in bytes, and
-        `check_source(data_dir)`, which raises a UsageError if the file there is damaged, or if there is none and it
+        `check_source(data_dir)`, which raises a UsageError if the file there is corrupt, or if there is none and it
         cannot be downloaded; None if it downloads nothing.
     """
     folder: str
@@ -81,7 +81,7 @@ class Dataset:
         return 0
 
     def notices(self) -> Iterable[str]:
-        """Returns lines about the made files that each start prints but the one that makes them."""
+        """Returns lines about existing files, for each start except the one that makes them."""
         return ()
 
     def records(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'Records':
@@ -128,12 +128,12 @@ class Records:
         return self.count * (1 + 3 * self.stored_size ** 2)
 
     def verified(self) -> 'Records':
-        """Returns the records with their count; raises a UsageError if the files are not as they should be."""
+        """Returns the records with their count; raises a UsageError if the files are not valid."""
         return dataclasses.replace(self, count=sum(map(self._verified_count, self.files)))
 
     def _verified_count(self, path):
         """Returns how many records a file holds, after checking its length and its labels."""
-        remedy = f'rename {self.folder} to have it made again'
+        remedy = f'move {self.folder} away, and the next start makes it again'
         if not os.path.isfile(path):
             raise UsageError(f'{path} is missing; {remedy}')
         size = os.path.getsize(path)
@@ -149,7 +149,7 @@ class Records:
             raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
         wrong = np.flatnonzero(labels >= len(self.classes))
         if len(wrong):
-            raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '
+            raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
                              f'{len(self.classes) - 1}; {remedy}')
         return len(labels)
 
@@ -168,7 +168,7 @@ class Records:
         return found
 
     def name_of(self, example: int) -> str:
-        """Returns how a person can find an example: its number, or the file that it is in alone."""
+        """Returns how a person can find an example: its number, or the path of its file if it has one of its own."""
         return str(example)
 
     def load(self) -> Any:
@@ -243,7 +243,10 @@ def _make(dataset, name, folder, image_size, given):
                     warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
     except OSError as error:
         is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        remedy = f'; make {os.path.dirname(folder)} writable, or name another directory' if is_denied else ''
+        if is_denied:
+            remedy = f'; make {os.path.dirname(folder)} writable, or name another directory'
+        else:  # a full disk has its remedy already
+            remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; name another directory'
         raise UsageError(f'the data set cannot be put into {given}: {describe_os_error(error)}{remedy}') from error
 
 
@@ -294,7 +297,8 @@ def read_classes(folder: str) -> tuple[str, ...]:
         with open(path, **_TEXT) as stream:
             return tuple(line.strip() for line in stream if line.strip())
     except OSError as error:
-        raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
+        raise UsageError(f'{path} cannot be read ({error}); move {folder} away, and the next start makes it '
+                         'again') from error
 
 
 class Expected(NamedTuple):
@@ -327,7 +331,7 @@ class Expected(NamedTuple):
         return f'the data take {self.num_bytes / 1e6:.1f} MB'
 
     def check_source(self) -> None:
-        """Raises a UsageError if the archive is damaged, or cannot be downloaded."""
+        """Raises a UsageError if the archive is corrupt, or cannot be downloaded."""
         if self.archive:
             self.archive.check_source(self.parent)
 

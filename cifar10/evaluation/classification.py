@@ -85,7 +85,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
                 failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
     if failures:
         raise UsageError(
-            f'{failures} of {len(settings.image)} files could not be classified; the lines above name them')
+            f'{failures} of {len(settings.image)} files could not be classified; see the lines above')
 
 
 def _classify_batch(session, classifier, reader, paths, classes):
@@ -96,7 +96,7 @@ def _classify_batch(session, classifier, reader, paths, classes):
         return images
     found = session.run(classifier.probabilities, {classifier.images: np.array(valid)})
     if not np.isfinite(found).all():
-        raise RunError('the model computes NaN in place of probabilities; use another checkpoint')
+        raise RunError('the model computes NaN instead of probabilities; use another checkpoint')
     rows = iter(found)
     return [image if isinstance(image, NoPicture) else _top_classes(next(rows), classes) for image in images]
 

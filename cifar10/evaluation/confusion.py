@@ -14,7 +14,7 @@ AXES = 'row: the true class; column: the predicted class'
 def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
     """Returns a row for each class: name, correct, total, recall, precision, the classes that it is mistaken for.
 
-    The last is a string: the two classes that are most often predicted in its place, and how often.
+    The last is a string: the two classes that are most often predicted instead, and how often.
     """
     rows = []
     for i, name in enumerate(classes):
@@ -44,7 +44,7 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
 
 def _matrix_lines(confusion, classes):
     labels = heads = list(classes)
-    if (len(classes) + 1) * max(map(len, classes)) > _WIDTH:  # numbers in place of the names
+    if (len(classes) + 1) * max(map(len, classes)) > _WIDTH:  # numbers instead of names
         labels = [f'{i:2} {name}' for i, name in enumerate(classes)]
         heads = [str(i) for i in range(len(classes))]
     width = max(map(len, labels))

@@ -106,7 +106,8 @@ def _refuse_another_run(folder, run, eval_dir):
         # A restart has deleted the evaluations in the train_dir with their run.
         is_deleted = not os.path.exists(os.path.join(eval_dir, metrics.NAME))
         another = '' if is_deleted else ', with another --eval_dir'
-        raise RunError(f'the run in {folder.path} was replaced or removed; start again for the new one{another}')
+        raise RunError(f'the run in {folder.path} was replaced or removed; start again to evaluate the new '
+                       f'one{another}')
 
 
 class _Reports:
@@ -148,8 +149,8 @@ def _prepare_data(record, settings, where):
     data = record.settings.replace(data_dir=settings.data_dir or record.settings.data.data_dir).data
     is_named = DATASETS.is_own(data.dataset) or settings.data_dir
     if record.run_id and not is_named and not os.path.isdir(data.data_dir):
-        say('not here', f"the run's --data_dir={data.data_dir}, so the data set is made there again; if it is "
-                        'elsewhere now, give that --data_dir')
+        say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
+                        'moved, give its new --data_dir')
     if settings.dataset is None:
         record.refuse_moved_images(settings.checkpoint_dir)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
@@ -167,7 +168,7 @@ def _prepare_data(record, settings, where):
             records.warn_of_shared(trained, images)
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
-                         'images; leave it out to take all')
+                         'images; leave it out to use all')
     say('data', str(images))
     say_if_few(images.count)
     return images

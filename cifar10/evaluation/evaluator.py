@@ -113,7 +113,7 @@ def batch_size(image_size: int, most: int) -> int:
 
 
 def say_if_few(count: int) -> None:
-    """Says how little a precision on a small number of images tells."""
+    """Prints the standard error of a precision if there are few images."""
     if count < _FEW:
         say('few', f'{count} images: a precision has a standard error of up to {0.5 / math.sqrt(count):.2f}')
 

@@ -70,7 +70,7 @@ def _refuse_python(settings):
         if node.op in ('PyFunc', 'PyFuncStateless', 'EagerPyFunc'):
             raise UsageError(f'--export_dir={settings.export_dir}: the operation {node.name} of the network calls a '
                              f'Python function{place_of(node.name)}, which an exported model does not have; write it '
-                             'with operations of TensorFlow')
+                             'with TensorFlow operations')
 
 
 def _signatures(classifier: Classifier, classes: Sequence[str]) -> dict[str, Any]:

@@ -28,12 +28,13 @@ from cifar10.settings.evaluation import EvalSettings
 from cifar10.settings.training import completed
 
 _BATCH_SIZE = 128
-OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
+OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedies in messages
+_OTHERWISE = '; restore one from a copy, or name the train_dir of another run'
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What can be known of a run without reading a checkpoint.
+    """What is known of a run without reading a checkpoint.
 
     Attributes:
       record: the newest record of the run, with the new locations of the user's own files.
@@ -148,7 +149,7 @@ class Restorer:
             self._loader = Loader(self._variables)
 
     def restore(self, session: tf.Session, found: saved.Saved) -> None:
-        """Restores a checkpoint; raises a UsageError if it is one of another network."""
+        """Restores a checkpoint; raises a UsageError if it belongs to another network."""
         self._check(found.prefix, found.shapes)
         self._loader.load(session, {name: found.values[name] for name in self._variables})
 
@@ -170,18 +171,18 @@ class Restorer:
         if saved.incompatibility(shapes, plain) is None:
             remedy = 'use --use_ema=false'
         else:
-            remedy = 'it belongs to another network'
+            remedy = 'it belongs to another network, so use another checkpoint'
         raise UsageError(f'{prefix} {incompatibility}; {remedy}')
 
 
 def no_checkpoint(folder: Folder) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if folder.checkpoints:
-        return RunError(saved.none_readable(folder))
+        return RunError(saved.none_readable(folder) + _OTHERWISE)
     if folder.incomplete:
         return UsageError(f'{folder.given} {folder.incomplete}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
     if folder.record:
         error = TemporaryError
-        remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
+        remedy = 'the run there has saved none yet; try again later, or evaluate without --run_once to wait for one'
     return error(f'no checkpoint in {folder.given}; {remedy}')

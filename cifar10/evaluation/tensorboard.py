@@ -1,4 +1,4 @@
-"""What TensorBoard shows of an evaluation, whoever evaluated: curves, confusion matrix, classes, worst mistakes."""
+"""What TensorBoard shows of any evaluation: curves, confusion matrix, classes, worst mistakes."""
 import re
 from collections.abc import Sequence
 

@@ -1,10 +1,10 @@
 """The networks: `classic`, `fast`, and a user's own (`own_network`, which is rehearsed before a training).
 
-`layers` holds what they share, with what they learn without gradients and what they leave as it is, `classifier` the
-loss of all, `parts` what divides them, `network_draws` their random numbers. A network is a function of its images:
+`layers` has what networks share, moving statistics and frozen variables among them. `classifier` has the loss and the
+accuracy, `parts` divides networks, and `network_draws` has their random numbers. A network is a function of its images:
 its caller decides where variables and parts are placed.
 
-A user's own network imports what it is made with from here: `from cifar10.model import batch_normalisation`.
+A user's own network imports its building blocks from here: `from cifar10.model import batch_normalisation`.
 """
 import importlib
 from collections.abc import Callable, Mapping

@@ -142,7 +142,7 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
     they are frozen. As in TensorFlow 1, the moving variance of images follows the unbiased variance, that of other
     inputs (after a dense layer, for example) the biased one.
 
-    The defaults are those of TensorFlow 1 and of Keras, so a network that is carried over stays what it was. So are
+    The defaults are those of TensorFlow 1 and of Keras, so a network that is carried over behaves as before. So are
     the names of the variables in the current scope: gamma, beta, moving_mean and moving_variance. The moving statistics
     need some hundreds of updates to forget what they begin with (0.99^500 = 0.7%). For shorter runs, choose a momentum
     of 0.9.
@@ -152,7 +152,7 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
         float32.
       training: whether to normalise with the statistics of the batch.
       momentum: the fraction of the moving mean and variance that an update keeps.
-      epsilon: is added to the variance, from 1e-5.
+      epsilon: is added to the variance; 1e-5 or more.
       scale: whether to multiply by a variable for each channel, gamma.
       offset: whether to add a variable for each channel, beta.
 
@@ -213,7 +213,7 @@ def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
       ValueError: the rate is not from 0 to below 1.
     """
     if not 0 <= rate < 1:
-        raise ValueError(f'the rate of dropout is {rate}, and not from 0 to below 1')
+        raise ValueError(f'the rate of dropout is {rate}; give one from 0 to below 1')
     if not training:
         return x
     return tf.where_v2(uniform_like(x) >= rate, x * (1 / (1 - rate)), tf.zeros([], x.dtype))

@@ -75,11 +75,11 @@ def check(name: str, averages_within: bool) -> None:
         _check_variables(tf.global_variables()[count:])
         needed = with_inputs([applied])
         if rate.op not in needed:
-            raise BrokenRule('its steps do not depend on the learning rate, so --learning_rate and --schedule would do '
-                             'nothing; use the rate that the function is given')
+            raise BrokenRule('its steps do not depend on the learning rate, so --learning_rate and --schedule would '
+                             'have no effect; use the rate that the function is given')
         if not any(operation.type == 'AssignAddVariableOp' and operation.inputs[0] is global_step.handle
                    for operation in needed):
-            raise BrokenRule('its apply_gradients does not increment global_step by 1 where it is given one; hand it '
+            raise BrokenRule('its apply_gradients does not increment global_step by 1 where it is given one; pass it '
                              'on to super().apply_gradients')
 
 
@@ -92,7 +92,7 @@ def _check_class(kind, averages_within):
                          'leave it out, and change gradients in apply_gradients, which gets their mean')
     if kind._resource_apply_dense is base._resource_apply_dense and not applies:
         raise BrokenRule(f'{kind.__name__} has no _resource_apply_dense(gradient, variable), with which resource '
-                         'variables are updated; write one in place of _apply_dense')
+                         'variables are updated; write one instead of _apply_dense')
     if applies and averages_within:
         raise BrokenRule(f'{kind.__name__} overrides apply_gradients, which gets no mean gradients in this update '
                          'mode; use --variable_update=replicated, which takes the same steps')

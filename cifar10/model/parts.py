@@ -106,7 +106,7 @@ def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | 
       devices: the names of the devices, each of which gets a share of the parts that follow each other; '' is the
         device of the caller.
       of_parts: the number of parts that the network has, which matters if there are several devices.
-      gate: function (tensor, source, target) -> the operation after which a tensor that has been computed on device
+      gate: function (tensor, source, target) -> the operation after which a tensor that was computed on device
         number `source` is used on device number `target`, by the next part or, on the way back, by the one before. It
         is called for the activations and for their gradient at each cut, also where both parts are on one device. None
         if they wait for nothing.

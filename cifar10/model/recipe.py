@@ -43,7 +43,7 @@ class Recipe:
 
     Raises:
       KeyError: a setting is a name that is not registered.
-      UsageError: the network does not take images of the size that the augmentation makes.
+      UsageError: the network does not take images of the size that the augmentation gives.
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
@@ -71,12 +71,12 @@ class Recipe:
         network, augmentation = self._settings.network, self._settings.augmentation
         for size in self.augmentation.image_sizes():
             if size not in taken:
-                takes = f'images of {taken[0]} pixels' if len(taken) == 1 else f'no images below {taken[0]} pixels'
+                needed = f'images of {taken[0]} pixels' if len(taken) == 1 else f'images of {taken[0]} pixels or more'
                 # Only `fast` has widths, and takes all images but for them.
                 others = [] if self._settings.widths else [f'--network={name}' for name in NETWORKS if name != network]
                 raise UsageError(
-                    f'--network={network} takes {takes}, and --augmentation={augmentation} makes {size} of '
-                    f'--image_size={self.image_size}; use '
+                    f'--network={network} needs {needed}, but --augmentation={augmentation} with '
+                    f'--image_size={self.image_size} gives {size}; use '
                     f"{', or '.join([*others, self.augmentation.flags_for(taken[0])])}")
 
     @property
@@ -90,8 +90,8 @@ class Recipe:
     def check(self, batch_size: int, dtype: tf.DType, has_copies: bool = False) -> None:
         """Raises a UsageError if the network or the recipe cannot be trained.
 
-        A user's own network breaks a rule, weight decay leaves nothing of variables, or `freeze` finds no variable or
-        leaves none to train.
+        A user's own network breaks a rule, weight decay leaves nothing of variables, or `freeze` matches no variable
+        or leaves none to train.
 
         Args:
           batch_size: images in a tower's batch.
@@ -105,11 +105,11 @@ class Recipe:
         if pattern is not None:
             variables = self.variables(batch_size, dtype)
             if not any(re.search(pattern, name) for name in variables):
-                raise UsageError(f'--freeze={pattern} is found in no name of a variable of the network, which has '
-                                 f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}; correct it")
+                raise UsageError(f'--freeze={pattern} matches no variable; the network has '
+                                 f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}")
             if not any(variable.trainable for variable in variables.values()):
-                raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so '
-                                 'nothing would be learnt; leave some out')
+                raise UsageError(f'--freeze={pattern} matches all variables that are trained, so nothing would be '
+                                 'learnt; let it match fewer')
         sizes = self.augmentation.image_sizes()
         found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed, has_copies)
         self.warnings = found or []

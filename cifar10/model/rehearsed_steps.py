@@ -1,4 +1,4 @@
-"""Towers of a user's network before a run: they must be the same network, and compute what one tower computes.
+"""Rehearses a user's network in towers before a run: all must be the same, and compute what one tower computes.
 
 They are built as the update mode will build them, and run on random images, with the initial values and some noise.
 """
@@ -132,7 +132,7 @@ def only_in_one(one: dict[tuple, list[str]], other: dict[tuple, list[str]]) -> l
 def refuse_another_network(first: Tower, second: Tower) -> None:
     """Raises a BrokenRule if two towers do not consist of the same operations."""
     for kind, name in only_in_one(first.operations, second.operations):
-        raise BrokenRule(f'its second call builds another network than its first: only one of them has the {kind} '
+        raise BrokenRule(f'its second call builds a different network from its first: only one of them has the {kind} '
                          f'{relative(name)}{place_of(name)}; build the same in each call{_hint(second)}')
 
 
@@ -167,13 +167,14 @@ def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[
         return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
     others = [name for name in first if first[name].tobytes() != again[name].tobytes()]
     if others:
-        return [f'its gradient of {others[0]} has other bits when it is computed again, so a resumed run does not end '
+        return [f'its gradient of {others[0]} differs in bits when it is computed again, so a resumed run does not end '
                 'with the same bits; use --deterministic, if you have not, or other operations']
     apart = [name for name in together if not _are_close((first[name] + second[name]) / 2, together[name], nearby[name],
                                                          rehearsal.dtype)]
     if apart and not (draws and towers[0].normalises):
-        return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another number of '
-                'towers trains another network; make losses means over the images, not sums, and use each image alone']
+        return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another '
+                'number of towers trains another network; make losses means over the images, not sums, and treat each '
+                'image alone']
     return []
 
 

@@ -104,7 +104,7 @@ class _Member:
         return tf.cast(self.reduce(tf.cast(powers, dtype), 'Max'), tf.float32)
 
     def reduce(self, tensor, operation):
-        """Returns what an operation, 'Add' or 'Max', makes of the tensors of all members."""
+        """Returns the result of an operation, 'Add' or 'Max', on the tensors of all members."""
         if self._size == 1:
             return tensor
         with tf.control_dependencies(self._reduced[-1:]):

@@ -147,7 +147,7 @@ class AsyncWorkers:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Context in which no thread is within a step, so that all variables read or saved in it are of one moment."""
+        """Context in which no thread is within a step, so that all variables read or saved in it agree."""
         self._may_step.clear()
         try:
             with contextlib.ExitStack() as held:

@@ -54,15 +54,15 @@ def _why_none():
     if not absent and not glob.glob(_NVIDIA_DEVICES):
         absent = 'this container has been given no GPU'
     if absent:
-        return (f'{visible}, but {absent}', 'see whether nvidia-smi lists them') if visible else (absent, '')
+        return (f'{visible}, but {absent}', 'check whether nvidia-smi lists them') if visible else (absent, '')
     driver = re.search(r'\d{3}\.[\d.]+', pathlib.Path(_NVIDIA_DRIVER).read_text())
     return (f"this machine has an NVIDIA GPU and the driver {driver[0] if driver else ''}, but TensorFlow cannot use it"
-            f"{visible and ' with '}{visible}", f"it needs driver {_FIRST_DRIVER} or newer, and the CUDA libraries, "
-            "which pip install 'tensorflow[and-cuda]' brings")
+            f"{visible and ' with '}{visible}", f"install driver {_FIRST_DRIVER} or newer, and the CUDA "
+            "libraries by pip install 'tensorflow[and-cuda]'")
 
 
 def selection() -> str:
-    """Returns the variables of the environment that select GPUs, such as 'CUDA_VISIBLE_DEVICES=2,5'; '' if none do."""
+    """Returns the environment variables that select GPUs, such as 'CUDA_VISIBLE_DEVICES=2,5'; '' if none do."""
     names = [name for name in (_VISIBLE, _ORDER) if name in os.environ]
     return ' '.join(f'{name}={os.environ[name]}' for name in names) if _VISIBLE in names else ''
 
@@ -137,7 +137,8 @@ def claim(count: int) -> None:
                 tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
         if not {gpu for gpu, _ in claimed} <= set(tf.config.get_visible_devices('GPU')):
-            raise UsageError('this process has already started TensorFlow with other GPUs; start a new one') from error
+            raise UsageError('this process has already started TensorFlow with other GPUs; start a new '
+                             'process') from error
 
 
 def least_capability() -> tuple[int, int]:

@@ -3,7 +3,7 @@
 Between two averages nothing but reports travels, so a slow network costs little. This is local SGD (Stich 2019,
 https://arxiv.org/abs/1805.09767). Two things make it learn as fast as the other modes:
 
-- Averages are close together at the start of a run and move apart, in the spirit of post-local SGD (Lin et al. 2020,
+- Averages are close together at the start of a run and become rarer, in the spirit of post-local SGD (Lin et al. 2020,
   https://arxiv.org/abs/1808.07217).
 - The way from one average to the next has a momentum (SlowMo, https://arxiv.org/abs/1910.00643; DiLoCo,
   https://arxiv.org/abs/2311.08105).
@@ -30,8 +30,8 @@ class Average(NamedTuple):
     Attributes:
       follows: function that returns whether an average is on schedule after a step, given by its number.
       scheduled: the operation that is run after such a step.
-      equalise: the operation that is run in its place at any other time, as at the end of a run.
-      go_on: the operation that is run before the next step after an average on schedule; after a restore too.
+      equalise: the operation that is run instead at any other time, such as at the end of a run.
+      go_on: the operation that is run after an average on schedule, before the next step; and after a restore.
       steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
       copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
     """
@@ -50,7 +50,7 @@ class Local(CopiedVariables):
     variables, moving statistics and the optimizer's slots become their means over the towers. So all copies are equal
     afterwards, and a checkpoint that is saved then is complete.
 
-    After an average on schedule, the trained variables also go on in the direction of the last averages. With s the
+    After an average on schedule, the trained variables also move on in the direction of the last averages. With s the
     values from which the copies started after the last average and m their mean now, the velocity v becomes
     OUTER_MOMENTUM * v + (m - s), and the copies start from m + OUTER_MOMENTUM * v. They do so only when the next step
     is taken, so that what is saved and evaluated is the mean.

@@ -31,8 +31,8 @@ class Mirrored(UpdateMode):
                 try:
                     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
                 except RuntimeError as error:
-                    raise UsageError(f'--variable_update=mirrored requires {num_cpus} CPU devices, and this process '
-                                     'has started TensorFlow with fewer; start a new one') from error
+                    raise UsageError(f'--variable_update=mirrored requires {num_cpus} CPU devices, but this process '
+                                     'has started TensorFlow with fewer; start a new process') from error
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
     def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
@@ -60,9 +60,9 @@ class Mirrored(UpdateMode):
         with self._strategy.scope():
             built = self._strategy.run(replica)
         if any(kind != kinds[0] for kind in kinds):
-            raise UsageError('--variable_update=mirrored: the network has other operations in one tower than in '
-                             'another; it may choose variables by the end of their names, which is /replica_1 there: '
-                             'choose them otherwise, or use --variable_update=replicated')
+            raise UsageError('--variable_update=mirrored: the network has different operations in different towers; '
+                             'it may choose variables by the end of their names, which is /replica_1 in the second '
+                             'tower: choose them in another way, or use --variable_update=replicated')
         return self._step(names, *built, global_step)
 
     def _applied(self, optimizer, pairs, statistics):

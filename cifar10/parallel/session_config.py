@@ -86,8 +86,8 @@ def refuse_absent(session: tf.Session, devices: Devices) -> None:
     """Raises a UsageError if a session lacks devices of the towers: soft placement would silently use others."""
     missing = absent(devices, [device.name for device in session.list_devices()])
     if missing:
-        raise UsageError(f"TensorFlow has made no {' '.join(missing)} in this process; it was started with other "
-                         'devices before, so start a new process')
+        raise UsageError(f"TensorFlow has made no {' '.join(missing)} in this process, because it was started with "
+                         'other devices; start a new process')
 
 
 def absent(devices: Devices, present: list[str]) -> list[str]:

@@ -58,7 +58,7 @@ def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
     outputs = network()
     losses = tf.get_collection(tf.GraphKeys.LOSSES, scope)
     if not losses:
-        raise ValueError(f'the network of {scope} adds nothing to the collection LOSSES')
+        raise ValueError(f'the network of {scope} adds nothing to the collection LOSSES; add its loss to it')
     return tf.add_n(losses, name='total_loss'), outputs
 
 

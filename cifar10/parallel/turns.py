@@ -46,7 +46,7 @@ class Turns:
         return [self.ended[previous]] if previous >= 0 else []
 
     def gate(self, k: int, tensor: tf.Tensor, source: int, target: int) -> tf.Operation:
-        """Returns the operation after which tower k goes on with a tensor in the next part, or back in the one before.
+        """Returns the operation after which tower k uses a tensor in the next part or, going back, in the previous one.
 
         On a single device it waits for nothing but the tensor.
 
@@ -113,7 +113,7 @@ class Pipeline(Turns):
       F(k, s) waits for F(k - 1, s) and B(k - (G - s), s)
       B(k, s) waits for B(k - 1, s)
 
-    So the device s holds the activations of at most G - s towers, and while it computes a tower, the others compute its
+    So device s holds the activations of at most G - s towers, and while it computes a tower, the others compute its
     neighbours. This is the order 1F1B (Narayanan et al. 2019, PipeDream, section 3.2), with towers as the micro-batches
     of a pipeline (Huang et al. 2019, GPipe). A tower waits for earlier ones only, so there is no deadlock. With one
     device, F(k, 0) waits for B(k - 1, 0): one tower after the other.

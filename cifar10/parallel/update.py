@@ -219,7 +219,7 @@ def stacked(scalars: dict) -> tf.Tensor:
 
 
 def move(statistics: Iterable[tuple]) -> list:
-    """Builds the moves of variables that are not trained; those of the same variable are made in the order given.
+    """Builds the updates of variables that are not trained; those of one variable run in the order given.
 
     Args:
       statistics: (variable, value, keep) triples; each makes the variable keep * variable + (1 - keep) * value. Where

@@ -1,6 +1,6 @@
 """Command lines: a flag for each setting, help in groups, and errors in one line.
 
-Programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
+All programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
 """
 import argparse
 import contextlib
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
     Args:
       doc: the program's docstring, of which `--help` shows the first line, and as examples the indented lines, with the
-        name under which the program was started in place of its command.
+        name under which the program was started instead of its command.
       options: of `argparse.ArgumentParser`.
 
     Attributes:
@@ -214,5 +214,5 @@ def _number(text):
 
 def _boolean(text):
     if text.lower() not in (*_TRUE, *_FALSE):
-        raise argparse.ArgumentTypeError(f'{text!r} is neither true nor false, nor yes, no, on, off, 1 or 0')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a boolean; use true or false')
     return text.lower() in _TRUE

@@ -103,7 +103,7 @@ class _Tasks:
         self._unread = threading.Event()  # set once nobody reads our output any more
 
     def tick(self):
-        """Looks at the tasks, decides what they need, and does that; returns whether there is another tick to come."""
+        """Looks at the tasks, decides what they need, and does that; returns whether another tick must follow."""
         statuses = {name: process.poll() for name, process in self._processes.items() if name not in self._due}
         again = [name for name, status in statuses.items() if status == TemporaryError.status
                  and self._restarts[name] < self._allowed and not self._is_ending]
@@ -155,7 +155,7 @@ class _Tasks:
                         f'(restarts left: {self._allowed - self._restarts[name]})')
 
     def join(self):
-        """Waits until all that the tasks have written is written."""
+        """Waits until all output of the tasks is printed."""
         for relay in self._relays:
             relay.join(_GRACE * _TICK_SECS)
 
@@ -185,13 +185,13 @@ def main() -> int:
     options = parser.parse_args()
     separator, *command = options.command or ['--']
     if separator != '--' or not command:
-        raise UsageError('there is no command; put -- before it, as in: -- cifar10-train --num_gpus=1')
+        raise UsageError('no command is given; put it after --, as in: -- cifar10-train --num_gpus=1')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
             return run_tasks(commands(command, addresses, options.workers), options.restarts)
     except (FileNotFoundError, PermissionError) as error:
-        remedy = f'; give: -- python {command[0]}' if command[0].endswith('.py') else ''
-        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}{remedy}') from error
+        remedy = f'give: -- python {command[0]}' if command[0].endswith('.py') else 'give a program that can be run'
+        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}; {remedy}') from error
 
 
 run = functools.partial(program.run, main)

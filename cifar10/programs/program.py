@@ -19,7 +19,7 @@ from cifar10.base.signals import Termination
 # Exit statuses of programs that ended without an error. Those of errors are their `status`.
 FINISHED = 0
 STOPPED = 3  # by a signal, and saved; there is more to do
-UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more; a shell says so of other programs
+UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more; shells report the same of other programs
 
 
 def run(main: Callable[[], int | None]) -> int:
@@ -30,7 +30,7 @@ def run(main: Callable[[], int | None]) -> int:
       operating system; UNREAD; 128 + the number of a signal that came before there was anything to save.
     """
     _reopen_closed()
-    os.umask(os.umask(0o002) | 0o002)  # what everybody may write, a run does not go on with
+    os.umask(os.umask(0o002) | 0o002)  # files that everybody can write to are not trusted by a run that is resumed
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:

@@ -3,8 +3,8 @@
     cifar10-replay --train_dir=DIR --step=7020
     cifar10-replay --train_dir=DIR --against=DIR2
 
-It starts from the newest checkpoint before the step. Nothing in the train_dir is changed. With --against it takes no
-steps, and says where the records of two runs part.
+It starts from the newest checkpoint before the step. Nothing in the train_dir is changed. With --against it replays
+nothing, and shows where the records of two runs diverge.
 """
 import functools
 import sys

@@ -34,14 +34,15 @@ class OutputSettings:
 
 
 def main() -> int:
-    """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
+    """Reads the flags, then trains, or reports what a run would do or where the time of a step goes."""
     given = flags.parse([*GROUPS, OutputSettings], __doc__, sys.argv[1:], _OFTEN)
     as_json = given.pop('json', False)
     if given.get('check'):
         _check_as_json(given) if as_json else _check(given)
         return program.FINISHED
     if as_json:
-        raise UsageError('--json is for --check; metrics.jsonl in the train_dir has the figures of a run')
+        raise UsageError('--json is for --check only; leave it out (metrics.jsonl in the train_dir has the '
+                         'figures of a run)')
     if given.get('explain'):
         _explain(given)
         return program.FINISHED
@@ -53,14 +54,14 @@ def main() -> int:
 
 
 def _explain(given):
-    """Says where the time of a step goes."""
+    """Reports where the time of a step goes."""
     with _started(given, 'while it explains') as (settings, termination):
         from cifar10.tools.explain import explain
         api.take_part(settings, termination, explain)
 
 
 def _check(given):
-    """Says what a run with some settings would do."""
+    """Reports what a run with some settings would do."""
     with _started(given, 'in the check') as (settings, _):
         from cifar10.tools.check import check
         check(settings)

@@ -1,7 +1,7 @@
 """The best checkpoint of a run that evaluates itself, kept where training does not delete it.
 
 It is the only checkpoint in the folder `best`, which programs can read as a train_dir. A better one is published beside
-it, as a run's checkpoints are, and then the old one is deleted. So there is a whole one at any moment.
+it, as a run's checkpoints are, and then the old one is deleted. So there is always a complete one.
 """
 import json
 import os
@@ -22,7 +22,7 @@ _STEPS = 'steps'  # and the steps of the checkpoints that this program has put b
 class Best:
     """The best checkpoint of a run, with the record of its start and, in best.json, its figures.
 
-    Only a checkpoint of the same run takes its place. The caller holds the lock of the train_dir.
+    Only a checkpoint of the same run replaces it. The caller holds the lock of the train_dir.
 
     Args:
       train_dir: of the run.
@@ -49,12 +49,12 @@ class Best:
     def candidate(self) -> str | None:
         """Makes room for a checkpoint that is going to be evaluated; returns a prefix, to which '-<step>' is added.
 
-        Returns None, and says why once, if what is in the folder must stay.
+        Returns None, and prints the reason once, if what is in the folder must stay.
         """
         if not self._is_replaceable():
             if not self._has_reported:
-                say('best', f"{self.path} holds something else than this run's best checkpoint, so it stays, and no "
-                            'better one is kept; move it away')
+                say('best', f"{self.path} holds something other than this run's best checkpoint, so it is left "
+                            'alone and no best checkpoint is kept; move it away')
             self._has_reported = True
             return None
         if not os.path.isdir(self.path):

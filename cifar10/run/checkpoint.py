@@ -20,7 +20,7 @@ from cifar10.run.train_dir import TrainDir, remove
 def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
     """Returns a phrase for the first variable that a run restores and a checkpoint does not have, or None.
 
-    It may lack the count of examples, as the tutorial's do, the loss scale, as those of fp32, and the state of `local`.
+    A checkpoint may lack the count of examples (the tutorial's), the loss scale (of fp32) and the state of `local`.
     The arguments are as for `saved.incompatibility`.
     """
     required = {name: variable for name, variable in variables.items() if not (
@@ -32,8 +32,8 @@ def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Varia
 def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
     """Cleans up the locked directory of a run that has ended at a step, in case it was killed at its end.
 
-    It keeps as many checkpoints as `max_to_keep` of this start says, or as the run's own if that is more. Those of
-    later steps, which cannot be read, take no place of others.
+    It keeps as many checkpoints as `max_to_keep`, or as the run's own `max_to_keep` if that is more. Those of later
+    steps, which cannot be read, do not count.
     """
     if folder.record is None:
         return
@@ -44,7 +44,7 @@ def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
 
 
 def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
-    """Lists the newest of some checkpoints and removes the others, but for other programs' and those marked as KEPT.
+    """Lists the newest of some checkpoints and removes the others, except other programs' and those marked as KEPT.
 
     If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
@@ -67,7 +67,7 @@ class Checkpoints:
       start: the checkpoint to restore first, or None.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
-      repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
+      repeatable: whether the run's steps can be replayed; errors then name the command.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -91,7 +91,7 @@ class Checkpoints:
                             if value.dtype.is_floating}
 
     def resume(self) -> dict[str, np.ndarray] | None:
-        """Returns the variables that the run goes on from, or None without a checkpoint.
+        """Returns the variables that the run continues from, or None without a checkpoint.
 
         Raises:
           RunError: this process has saved or restored one, and none can be read any more.
@@ -101,8 +101,8 @@ class Checkpoints:
         # gets the newest; otherwise the run would go back to where this process started.
         found, self._start = self._start or newest(lambda: glance(self._directory.path)), None
         if self.last and not found:
-            raise RunError(f'the checkpoints in {self._directory.path} cannot be read any more; {self.last} was the '
-                           'newest')
+            raise RunError(f'the checkpoints in {self._directory.path} cannot be read any more (the newest was '
+                           f'{self.last}); check the disk, then start again')
         self.last = found.prefix if found else self.last
         self._saved_step = found.step if found else None
         return found.values if found else None
@@ -141,7 +141,7 @@ class Checkpoints:
         """Returns the digest of a checkpoint, if its variables are those in memory; else raises an OSError."""
         found = digest(prefix)
         if found != digest_of(session.run(self._values)):
-            raise OSError('what was read back is not what is in memory')
+            raise OSError('what was read back differs from what is in memory')
         return found
 
     def copy(self, session: tf.Session, prefix: str) -> None:
@@ -160,11 +160,12 @@ class Checkpoints:
         """Raises a RunError if a variable is not finite in the step that the session is at."""
         wrong = [name for name, is_finite in session.run(self._finite).items() if not is_finite]
         if wrong:
-            found = listed(wrong)
+            found, remedy = listed(wrong), 'try a lower --learning_rate'
             if all(name.endswith(AVERAGE) for name in wrong):
-                found += ', although what it averages is: something has computed wrongly'
+                found += ', although the averaged variables are finite: a device has computed wrongly'
+                remedy = ''
             what = f'a variable is not finite, so no checkpoint is written ({found})'
-            raise diverged(self._directory.path, step, what, self._repeatable)
+            raise diverged(self._directory.path, step, what, self._repeatable, remedy)
 
     @contextlib.contextmanager
     def _writing(self, step):
@@ -175,5 +176,5 @@ class Checkpoints:
         except LOST:
             raise  # from which training starts over
         except (tf.errors.OpError, OSError) as error:
-            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '
-                           f'{describe_latest(self._directory.path)}') from error
+            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); correct that, and '
+                           f'start again; {describe_latest(self._directory.path)}') from error

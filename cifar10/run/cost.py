@@ -1,4 +1,4 @@
-"""What a start of a run has spent its time on."""
+"""How the time of a start of a run was spent."""
 import contextlib
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class Cost(Reporter):
 
     Args:
       began: when the start began, as `time.perf_counter` had it.
-      step: the step that it goes on from.
+      step: the step that it continues from.
       examples_per_step: of all towers.
       groups: how many groups of devices the towers have.
       on_gpus: whether the devices are GPUs.
@@ -63,5 +63,5 @@ class Cost(Reporter):
             self._seconds.items(), key=lambda item: -item[1]) if seconds >= whole / 200]
         text = f"{whole:.{digits}f} s: {', '.join(parts)}"
         if in_steps := self._seconds[STEPS] + self._seconds[INPUT]:
-            text += f'; {examples / whole:.0f} images/s over all, {examples / in_steps:.0f} in steps'
+            text += f'; {examples / whole:.0f} images/s overall, {examples / in_steps:.0f} in steps'
         return text

@@ -1,8 +1,8 @@
 """What a start does with a train_dir: whether it may use it, what it deletes there, and in which order.
 
-These are functions of a `Folder` and of the settings, which write nothing, and read nothing but by `is_ours`. Files of
-other programs are left alone, and an earlier run is deleted only if all of its checkpoints are provably this program's:
-`is_ours` tells that of a prefix (`saved.is_ours`).
+The functions get a `Folder` and the settings. They write nothing, and read only through `is_ours`. Files of other
+programs are left alone, and an earlier run is deleted only if all of its checkpoints are provably this program's:
+`is_ours` (`saved.is_ours`) tells that of a prefix.
 """
 import os
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ IsOurs = Callable[[str], bool]
 def refusal(folder: Folder, settings: TrainSettings, is_ours: IsOurs) -> str | None:
     """Returns why a start with some settings may not use a folder, with the remedy; None if it may.
 
-    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    Settings without a checkpoint belong to a run that failed before its first one: there is nothing to resume.
     """
     if settings.run.restart:
         return _undeletable(folder, is_ours)
@@ -44,16 +44,16 @@ def replaced(folder: Folder) -> str:
         count = len([name for name in folder.files if is_of_run(name)])
         return Line('restart', f'deleting the {count} files of the earlier run in {folder.path}')
     best = _best(folder)
-    also = f', with its best one, {best.checkpoints[0]}' if best and best.checkpoints else ''
+    also = f', with its best checkpoint, {best.checkpoints[0]}' if best and best.checkpoints else ''
     return Line('replaced', f'the run in {folder.path} that ended before its first checkpoint{also}')
 
 
 def deletions(folder: Folder) -> list[str]:
-    """Returns the paths of what goes with the run in a folder, in the order in which it goes.
+    """Returns the paths of what is deleted with the run in a folder, in the order of deletion.
 
     In each folder the list of checkpoints goes first: without it, no remaining file is taken for a part of a checkpoint
     that the user needs. The metrics and the settings go last: while the settings are there, what remains is known to be
-    this program's, so a deletion that was interrupted can be repeated. A folder is removed if nothing is left in it.
+    this program's, so an interrupted deletion can be repeated. A folder is removed if nothing is left in it.
     """
     paths = []
     if best := _best(folder):
@@ -77,10 +77,10 @@ def abandoned(folder: Folder, is_ours: IsOurs) -> list[str]:
 
 
 def remedy(folder: Folder, is_ours: IsOurs, warm_start: bool = False) -> str:
-    """Returns what a user can do if the run in a folder is another one; from its model a `warm_start` may be meant."""
+    """Returns what a user can do if the run in a folder is another one; with `warm_start`, also by using its model."""
     another = ANOTHER_DIR
     if warm_start:
-        another += f' (there --warm_start={folder.path} takes the variables of this run where they fit)'
+        another += f' (there --warm_start={folder.path} takes over the variables that fit)'
     return another if _undeletable(folder, is_ours) else another + OR_RESTART
 
 
@@ -155,14 +155,14 @@ def _unlike(stored, settings):
     if 'epochs' in others and not names and recipe.schedule in TO_THE_END:
         return ['epochs'], ', at whose end the learning rate reaches 0'
     if 'epochs' in others and not names and ',' in (recipe.sizes or ''):
-        return ['epochs'], ', which the image sizes divide into parts'
+        return ['epochs'], ', over which its image sizes are planned'
     if 'preset' in others and len(names) > 1:
         names = ['preset', *(name for name in ('dataset', 'seed') if name in names)]
     return names, ''
 
 
 def chosen(settings: TrainSettings, *changes: Change) -> dict:
-    """Returns the settings of the run that may change as one of `changes` says, by their names; not its length."""
+    """Returns the settings of the run whose `Change` is one of `changes`, by their names; its length is left out."""
     values = settings.flat()
     return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN
             and field.metadata['change'] in changes and field.name not in ('max_steps', 'epochs')}
@@ -176,7 +176,7 @@ def _phrase(values: Mapping, names):
 
 
 def _how_to_go_on(stored, has_ended, settings):
-    """Returns the end of a remedy: the command that goes on with the stored run, if any does.
+    """Returns the end of a remedy: the command that continues the stored run, if any does.
 
     A run that has ended gets the length of the settings, those of another run, if that is longer.
     """

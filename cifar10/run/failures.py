@@ -27,7 +27,7 @@ def diverged(train_dir: str, step: int, what: str, repeatable: bool, remedy: str
       train_dir: of the run.
       step: its number.
       what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
-      repeatable: whether the step can be taken again, so that the error names the command that shows why it went wrong.
+      repeatable: whether the step can be replayed; the error then names the command that shows why it went wrong.
       remedy: what else to do, if anything.
     """
     parts = [f'step {step}: {what}', describe_latest(train_dir)]

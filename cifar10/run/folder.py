@@ -1,7 +1,7 @@
-"""The folder of a run as a value: what is in it, looked at once.
+"""A snapshot of what is in the folder of a run.
 
-Only this file lists such a folder, reads its config.json, and knows the names of a run's files; `decisions` decides by
-a Folder, and `train_dir` acts. Importing this module must not import TensorFlow.
+Only this file lists such a folder, reads its config.json, and knows the names of a run's files; `decisions` decides
+from a Folder, and `train_dir` acts. Importing this module must not import TensorFlow.
 """
 import contextlib
 import json
@@ -120,7 +120,7 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
 
 
 def glance(path: str, flag: str = 'train_dir') -> Folder:
-    """Returns what `look` does as far as names tell it: files and checkpoints, and nothing of what files hold."""
+    """Returns the part of what `look` returns that names tell: files and checkpoints; it reads no file."""
     entries = []
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -158,7 +158,7 @@ def read_json(path: str) -> Any:
     """Returns what a file of a run holds as JSON, or None if there is no such file.
 
     Raises:
-      UsageError: it holds something else, or is no regular file.
+      UsageError: it holds something else, or is not a regular file.
     """
     try:
         # What is not UTF-8 is not JSON either, and refused as that.

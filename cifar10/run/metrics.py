@@ -14,15 +14,15 @@ KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 
 
 class Metrics:
-    """The metrics file of a train_dir or an eval_dir. Steps ascend, over every kill and resume."""
+    """The metrics file of a train_dir or an eval_dir. Steps ascend, even after kills and resumes."""
 
     def __init__(self, directory: str):
         self._path = os.path.join(directory, NAME)
 
     def drop_after(self, step: int) -> None:
-        """Drops a line that a kill cut off, and the records after `step`: these steps are taken again.
+        """Drops a line that a kill cut off, and the records after `step`: these steps are repeated.
 
-        A record of a start goes with the last of the steps that it led to.
+        The record of a start is dropped if no step of it remains.
         """
         self._keep(lambda record: record['step'] + (record['kind'] == START) <= step)
 

@@ -85,7 +85,7 @@ class Progress(Reporter):
         return dict(tower_seconds=means) if means else {}  # 0.0 if it saw no step since
 
     def say(self, word: str, text: str) -> None:
-        """Says a line, unless standard output was closed."""
+        """Prints a line, unless standard output was closed."""
         with console.reader_may_leave(self._leave):
             console.say(word, text)
 

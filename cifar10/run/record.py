@@ -24,8 +24,8 @@ class RunRecord(NamedTuple):
     Attributes:
       settings: all settings, with the number of towers, the batch size, the rates and the precision of the start.
       run_id: a random string that identifies the run, `run` in config.json; None in a record of metrics.jsonl.
-      step: the step that the start went on from; 0 for a new run.
-      last_step: the step that the run was to end after.
+      step: the step that the start continued from; 0 for a new run.
+      last_step: the step after which the run was to end.
       classes: the names of the classes.
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
@@ -61,7 +61,7 @@ class RunRecord(NamedTuple):
         """Returns the record in the file at `path`; its values are what `to_json` returned, and perhaps others.
 
         Raises:
-          UsageError: something is missing, or this version does not know it.
+          UsageError: something is missing, or unknown to this version.
         """
         facts = {name: values[name] for name in cls._fields if name in values}
         facts['run_id'] = values.get('run')
@@ -78,7 +78,7 @@ class RunRecord(NamedTuple):
             checked(GROUPS, {field.name: value for field in fields(*GROUPS)
                              if (value := settings[field.name]) is not None})
         except UsageError as error:
-            raise UsageError(f'{path} has a setting that this version does not take: {error}; {_MEND}') from error
+            raise UsageError(f'{path} has a setting that this version does not accept: {error}; {_MEND}') from error
         facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
         return cls(completed(settings), **facts)
 
@@ -90,7 +90,7 @@ class RunRecord(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command that goes on with the run, for a shell, from any working directory."""
+        """The shell command that continues the run, from any working directory."""
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
         flags = flags_of(self.settings, Of.RUN, Of.MACHINE)
         return ' '.join(['python', 'multi_gpu_train.py', f'--train_dir={train_dir}', *flags])
@@ -102,7 +102,7 @@ class RunRecord(NamedTuple):
         return {name: value for name, value in values.items() if name not in ('run_id', 'train_dir')}
 
     def difference_to(self, now: Mapping[str, Any]) -> dict[str, str]:
-        """Returns phrases such as 'seed=0 (now 5)', by their names, for what would be recorded otherwise now.
+        """Returns phrases such as 'seed=0 (now 5)', by their names, for what would be recorded differently now.
 
         Args:
           now: names as in `flat` -> values. What the record does not have is not compared.
@@ -117,11 +117,11 @@ class RunRecord(NamedTuple):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
     def refuse_moved_images(self, where: str) -> None:
-        """Raises a UsageError if the run's own images are no longer where it had them; `where` is its directory."""
+        """Raises a UsageError if a user's own images are no longer where the run had them; `where` is its directory."""
         dataset = self.settings.data.dataset
         if DATASETS.is_own(dataset) and not os.path.exists(dataset):
-            raise UsageError(f'the images of the run in {where} were in {dataset}, which is not there now; if they '
-                             'were moved, give --dataset=NEW_PATH')
+            raise UsageError(f'the images of the run in {where} were in {dataset}, which does not exist now; put '
+                             'them back or, if they were moved, give --dataset=NEW_PATH')
 
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each own `network`, `optimizer` or `loss` whose file has changed since its last use."""

@@ -5,20 +5,20 @@ from typing import Any
 
 
 class Reporter:
-    """Acts after the steps for which it is due, such as every 1,000th. Each reporter decides itself when that is."""
+    """Acts after the steps for which it is due, such as every 1,000th; each reporter decides when that is."""
 
     def also(self, step: int) -> dict[str, Any]:
-        """Returns tensors by names; they are fetched with the step that comes next."""
+        """Returns tensors by names; they are fetched with the next step."""
         del step
         return {}
 
     def tracing(self, step: int) -> dict[str, Any]:
-        """Returns options of `tf.Session.run` for the step that comes next, or what it is fed (`feed`)."""
+        """Returns options of `tf.Session.run` for the next step, or what it is fed (`feed`)."""
         del step
         return {}
 
     def after_step(self, step: int, results: Mapping[str, Any]) -> None:
-        """Is called after each step.
+        """Called after each step.
 
         Args:
           step: its number; in asynchronous training, steps of other threads may lie between two calls.
@@ -26,7 +26,7 @@ class Reporter:
         """
 
     def at_end(self, step: int) -> None:
-        """Is called once after the last step, which a signal may have made the last."""
+        """Called once after the last step, which a signal may have made the last."""
 
 
 def due(every: int, before: int, step: int) -> bool:

@@ -94,9 +94,8 @@ def newest_of_run(folder: Folder) -> Saved | None:
             try:
                 reader(prefix)
             except Exception as error:  # of any type, as in `read`
-                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and no run goes on beside a broken '
-                                 "checkpoint that may be another program's; move its files away, or "
-                                 f'{ANOTHER_DIR}') from error
+                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and it may belong to another program, so '
+                                 f'no run continues beside it; move its files away, or {ANOTHER_DIR}') from error
     found = newest(lambda: folder)
     if found is None and folder.checkpoints:
         raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN if folder.record else ANOTHER_DIR}')
@@ -183,10 +182,10 @@ def is_tutorials(prefix: str) -> bool:
 
 
 def other_images(dataset: str) -> list[str]:
-    """Returns a warning if the name of a data set is not that of the tutorial, whose checkpoints do not say it."""
+    """Returns a warning if a data set is not that of the tutorial, whose checkpoints do not record theirs."""
     if dataset == 'cifar10':
         return []
-    return [Line('warning', f"the tutorial's scripts train on cifar10, and this is --dataset={dataset}")]
+    return [Line('warning', f"the tutorial's scripts train on cifar10, but this is --dataset={dataset}")]
 
 
 def digest(prefix: str) -> str:
@@ -207,8 +206,8 @@ def digest_of(values: Mapping[str, np.ndarray]) -> str:
 def reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files of a checkpoint.
 
-    Not that of `tf.train.load_checkpoint`, which takes a folder of the same name beside them for the newest in it.
-    TensorFlow would take the name of the folder for a pattern of names, so it gets its descriptor in place of that.
+    Unlike `tf.train.load_checkpoint`, it does not read the newest checkpoint in a folder of the same name. TensorFlow
+    takes the path of the folder for a pattern, so it gets a descriptor of a folder whose path has special characters.
     """
     folder, name = os.path.split(prefix)
     if not set(folder) & set('*?[]\\'):

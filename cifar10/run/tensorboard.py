@@ -38,7 +38,7 @@ class Events:
         self._write(graph_def=graph.as_graph_def(add_shapes=True).SerializeToString())
 
     def drop_after(self, step: int) -> None:
-        """Makes TensorBoard drop what was written so far for the steps after `step`: they are taken again."""
+        """Makes TensorBoard drop what was written so far for the steps after `step`: they are repeated."""
         self._write(step + 1, session_log=tf.SessionLog(status=tf.SessionLog.START))
 
     def add(self, summary: bytes, step: int) -> None:
@@ -96,7 +96,8 @@ def _errors():
         yield
     except (tf.errors.OpError, OSError) as error:
         why = describe_os_error(error) if isinstance(error, OSError) else reason(error)
-        raise RunError(f'the file for TensorBoard cannot be written ({why})') from error
+        raise RunError(f'the file for TensorBoard cannot be written ({why}); correct that, and start again to '
+                       'continue') from error
 
 
 class Curves(Reporter):
@@ -128,7 +129,7 @@ class Curves(Reporter):
             return
         self._written = step
         speed = self._rate.measure(step)
-        # In the file at once, so that no curve ends before the checkpoint that a killed run goes on from.
+        # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
         self._events.add(results['summary'], step)
         if speed:
             self._events.add_scalars({TRAIN + 'examples_per_sec': speed[0]}, step)

@@ -61,7 +61,7 @@ class Trace(Reporter):
                                   'after them')
 
     def write(self) -> None:
-        """Writes what was traced and is not written yet, if there is anything."""
+        """Writes what was traced since the last call, if anything."""
         if self._stats:
             path = os.path.join(self._folder, f'trace-{min(self._stats)}-{max(self._stats)}.json')
             files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))

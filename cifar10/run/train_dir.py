@@ -109,11 +109,11 @@ class TrainDir:
     def refuse_another_folder(self) -> None:
         """Raises a RunError if the folder of this name is no longer the one that this process has locked.
 
-        It may have been moved, removed or replaced by a copy while the run went on. Nothing is written to another one.
+        It may have been moved, removed or replaced by a copy during the run. Nothing is written to another one.
         """
         if self._lock and self._lock.is_lost():
             raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '
-                           'there; the checkpoints are where that folder is now')
+                           'there; start again with the path where that folder is now')
 
     def refuse_another_process(self) -> None:
         """Raises a TemporaryError if another process trains here; creates nothing."""
@@ -135,7 +135,7 @@ class TrainDir:
             who = str(holder)
             process = re.fullmatch(rf'process (\d+) on {re.escape(socket.gethostname())}', who)
             if process and is_stopped(int(process[1])):
-                who += f', which is stopped: kill -CONT {process[1]} lets it go on, kill -9 {process[1]} ends it'
+                who += f', which is stopped: kill -CONT {process[1]} continues it, kill -9 {process[1]} ends it'
             raise TemporaryError(f"another process is training in --train_dir={self.path}{f' ({who})' if who else ''}; "
                                  'start again once it has ended, or use another --train_dir') from None
 

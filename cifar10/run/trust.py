@@ -1,7 +1,7 @@
-"""Code of the user's own that only a run names: whether it is executed. Where it and the images are now.
+"""Whether a user's own code is executed where only a run names it; where that code and the images are now.
 
-A config.json may name any file. As ssh does with its files, the program takes a file for the user's if it and the
-folders above it belong to the user or to root, and nobody else can write to them. Importing this module must not
+A config.json may name any file. As ssh does with its files, the program trusts a file if it and the folders
+above it belong to the user or to root, and nobody else can write to them. Importing this module must not
 import TensorFlow.
 """
 import contextlib
@@ -26,11 +26,11 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
     Args:
       record: of the run.
       path: the train_dir of the run.
-      given: what the user gives by the flags of `OWN`: new locations, or None. Code that is given is executed; a line
-        says that other code is.
+      given: the new locations that the user gives by the flags of `OWN`, or None. Code whose location is given is
+        executed; other code too, if it is trusted, and then a line reports it.
 
     Raises:
-      UsageError: the user gives something else than the run has, or others may have written its code.
+      UsageError: the user gives something other than the run has, or others may have written its code.
     """
     stored = record.settings.flat()
     for flag, name in given.items():
@@ -44,7 +44,7 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
 
 
 def check(flag: str, name: str, path: str) -> str:
-    """Checks that only this user can have written the code which a run names.
+    """Checks that only this user can have written the code that a run names.
 
     Args:
       flag: the flag that would name it.
@@ -52,7 +52,7 @@ def check(flag: str, name: str, path: str) -> str:
       path: the train_dir of the run.
 
     Returns:
-      A line that says that the file is executed.
+      A line that reports that the file is executed.
 
     Raises:
       UsageError: others may have written it.
@@ -63,7 +63,7 @@ def check(flag: str, name: str, path: str) -> str:
             if os.path.lexists(place) and (why := _of_others(os.lstat(place), place not in (route, route.parent))):
                 raise UsageError(f"the run in {path} names the Python file {file}, which may be somebody else's code: "
                                  f'{place} {why}; give --{flag}={name} if you trust it')
-    return Line('code', f'{file} is executed, as the run names it')
+    return Line('code', f'{file} is executed, because the run names it')
 
 
 def _of_others(status, is_above):
@@ -78,9 +78,9 @@ def _of_others(status, is_above):
     if stat.S_ISLNK(status.st_mode) or is_above and status.st_mode & stat.S_ISVTX:
         return None
     if status.st_mode & stat.S_IWOTH:
-        return 'is writable for everybody'
+        return 'is writable by everybody'
     if status.st_mode & stat.S_IWGRP and not _is_private(status):
-        return 'is writable for its group'
+        return 'is writable by its group'
     return None
 
 

@@ -28,7 +28,7 @@ class Change(enum.Enum):
 
 
 class Of(enum.Enum):
-    """What a setting describes. A run that goes on by its name keeps what describes the run."""
+    """What a setting describes. A resumed run keeps the settings that describe the run, unless they are given."""
     RUN = enum.auto()
     MACHINE = enum.auto()
     START = enum.auto()  # one start, or one process of it
@@ -48,7 +48,7 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
       of: what the setting describes.
       only_with: (name of another setting, a value of it). With any other value of that setting, this one has
         no meaning and is None, whatever its default.
-      is_path: whether a string is a path, as `path_of` takes it. That of something of the user's own always is.
+      is_path: whether a string is a path, as `path_of` takes it. The name of a user's own file always is one.
       checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(
@@ -82,7 +82,8 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
     result = {}
     for name, value in values.items():
         if name not in by_name:
-            raise UsageError(f'unknown setting {name}{did_you_mean(name, by_name)}; see docs/flags.md')
+            raise UsageError(f'unknown setting {name}{did_you_mean(name, by_name)}; --help=all lists '
+                             'the settings of a program')
         is_path, value = isinstance(value, os.PathLike), _plain(value)
         if isinstance(value, str):
             value = _whole_path(value, is_path, by_name[name])
@@ -94,7 +95,7 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
 
 
 def path_of(flag: str, given: str) -> str:
-    """Returns a path that a user gives as all parts of the program take it; a `~` is a home, as in a shell.
+    """Returns a user's path in the form that all parts of the program take; `~` is expanded, as in a shell.
 
     Raises:
       UsageError: there is no such home, it is an address such as gs://bucket, the working directory was removed, or the
@@ -105,22 +106,23 @@ def path_of(flag: str, given: str) -> str:
         raise UsageError(f'{flag}={given}: no home is known for {given.split(os.sep)[0]}; give the whole path, or '
                          f'./{given} for a file of this name')
     if re.match(r'[A-Za-z][\w.+-]*://', path):
-        raise UsageError(f'{flag}={given} is an address, and files must be on this machine; mount or copy what is '
-                         'there, and give its path')
+        raise UsageError(f'{flag}={given} is an address, but files must be on this machine; mount it or copy its '
+                         'files, and give a path')
     try:
         os.path.abspath(path).encode()
     except UnicodeEncodeError as error:
         raise UsageError(f'{flag}={error.object} is not valid UTF-8, which TensorFlow requires; rename the directory, '
                          'or use another') from None
     except FileNotFoundError:
-        raise UsageError(f'{flag}={given} is in the working directory, which was removed; change to another') from None
+        raise UsageError(f'{flag}={given} is in the working directory, which was removed; change to another '
+                         'directory') from None
     return path
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns a hint for messages at a mistyped name; '' if none of some names is like it.
+    """Returns a hint for messages about a mistyped name; '' if no name is like it.
 
-    It names up to three of which a word begins with the mistyped name, or else the one that is most like it.
+    It gives up to three names in which a word begins with the mistyped name, or else the one that is most like it.
     """
     word = name.strip('-').lower()
     similar = [each for each in names if len(word) > 2 and re.search(f'(^|_|-){re.escape(word)}', each)]
@@ -165,15 +167,15 @@ def _check(field, value):
         return
     # Not isinstance: a bool is an int for Python. A whole number may stand for a float.
     if type(value) is not field.type and not (field.type is float and type(value) is int):
-        hint = ''
-        if callable(value):
-            hint = f"; a function is given by its name, {flag_of(field)[2:]}='FILE.py:FUNCTION'"
-        raise UsageError(f'{flag_of(field)}={value!r} is not {_TYPES[field.type]}{hint}')
+        remedy = f'give {_TYPES[field.type]}'
+        if callable(value) and _is_own('FILE.py:FUNCTION', field):
+            remedy = f"give a function by its name, {flag_of(field)[2:]}='FILE.py:FUNCTION'"
+        raise UsageError(f'{flag_of(field)}={value!r} is not valid; {remedy}')
     choices = field.metadata['choices']
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
         if not hint and _is_own(value + '/', field):
-            hint = ' (there is no folder of this name here; give yours by its path, whatever --data_dir is)'
+            hint = ' (no folder here has this name; give your own by its path, which does not depend on --data_dir)'
         if value.endswith('.py') and _is_own(value + ':f', field):
             hint = f' (did you mean {value}:FUNCTION?)'
         raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")

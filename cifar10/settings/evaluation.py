@@ -18,13 +18,13 @@ class _Checkpoints:
     TITLE = 'Checkpoints'
     checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', is_path=True)
     train_dir: str = setting(
-        None, 'the same as --checkpoint_dir, but with eval in it as eval_dir, so that one TensorBoard shows both',
+        None, 'the same as --checkpoint_dir, but eval_dir is its folder eval, so that one TensorBoard shows both',
         is_path=True)
     checkpoint: str = setting(
-        None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
+        None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in checkpoint_dir',
         is_path=True)
     eval_dir: str = setting(
-        EVAL_DIR, 'directory for TensorBoard files and metrics; with train_dir, eval in it', is_path=True)
+        EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its folder eval', is_path=True)
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
     eval_interval_secs: int = setting(300, 'seconds between two checks for a new checkpoint', minimum=1)
@@ -42,7 +42,7 @@ class _Use:
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
-    json: bool = setting(False, 'print each evaluation, or the classes of each --image, as one JSON object on a line')
+    json: bool = setting(False, 'print each evaluation, or the classes of each --image, as a JSON object on one line')
     export_dir: str = setting(
         None, 'write a SavedModel to this directory, which must be new or empty', is_path=True)
 
@@ -66,9 +66,9 @@ class _Device:
     """The device of the network."""
     TITLE = 'Device'
     batch_size: int = setting(
-        None, 'images in a batch; the result does not depend on it (default: 128, or as many as have 2 million pixels)',
+        None, 'images in a batch; the result does not depend on it (default: 128, but at most 2 million pixels)',
         minimum=1)
-    tower_device: str = setting('auto', 'device; cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)
+    tower_device: str = setting('auto', 'device of the network; cpu leaves the GPUs to training', choices=TOWER_DEVICES)
 
 
 GROUPS = (_Checkpoints, _Use, _Data, _Device)
@@ -90,8 +90,8 @@ def eval_settings(**given: Any) -> EvalSettings:
     values = checked(GROUPS, given)
     directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint') if values.get(name)}
     if len(directories) > 1:
-        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} both say "
-                         'what to evaluate; leave one of them out')
+        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} each say "
+                         'what to evaluate; give one of them')
     settings = EvalSettings(**values)
     if settings.train_dir:
         folder, name = os.path.split(os.path.abspath(settings.train_dir))
@@ -99,7 +99,7 @@ def eval_settings(**given: Any) -> EvalSettings:
         eval_dir = values.get('eval_dir') or os.path.join(of_run, EVALUATIONS)
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.export_dir and (settings.image or settings.json):
-        raise UsageError('--export_dir exports the model and does nothing else; leave it out, or --image and --json')
+        raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
     return _of_single_checkpoint(settings, given) if settings.checkpoint else settings
 
 
@@ -107,6 +107,6 @@ def _of_single_checkpoint(settings, given):
     """Returns the settings that follow from `checkpoint`; raises a UsageError if it contradicts a given one."""
     if given.get('run_once') is False:
         raise UsageError(f'--run_once=false is for the checkpoints of a run, but --checkpoint={settings.checkpoint} is '
-                         'a single one; leave it out')
+                         'a single one; leave out --run_once')
     folder = os.path.dirname(settings.checkpoint) or '.'
     return dataclasses.replace(settings, checkpoint_dir=folder, run_once=True)

@@ -11,7 +11,7 @@ class Rates(NamedTuple):
     Attributes:
       learning_rate: of all variables, or with an auxiliary rate of convolution filters only.
       auxiliary_learning_rate: of the other variables, for optimizers that distinguish them; None: the same.
-      examples: how many examples a step has for which the rates were chosen.
+      examples: the number of examples in a step for which the rates were chosen.
     """
     learning_rate: float
     auxiliary_learning_rate: float | None = None
@@ -73,7 +73,8 @@ def default_rates(preset: str, optimizer: str) -> Rates:
 def parse_widths(text: str) -> tuple[int, ...]:
     """Returns the numbers of channels in a string such as '64,128,128'."""
     if not _WIDTHS.fullmatch(text):
-        raise UsageError(f'--widths={text} is not of the form 64,128,256 (channels of each group of layers)')
+        raise UsageError(f'--widths={text} is not valid; give the channels of each group of layers, such as '
+                         '64,128,256')
     return tuple(map(int, text.split(',')))
 
 
@@ -84,8 +85,8 @@ def parse_sizes(text: str) -> list[tuple[float, int]]:
       text: such as '20:0.3,24:0.3,32': 20 pixels for three tenths of the run, then 24 for as long, then 32.
     """
     if not _SIZES.fullmatch(text):
-        raise UsageError(f'--sizes={text} is not of the form 20:0.3,24:0.3,32 (sizes in pixels, each but the last with '
-                         'its fraction of the run)')
+        raise UsageError(f'--sizes={text} is not valid; give sizes in pixels, each but the last with its fraction of '
+                         'the run, such as 20:0.3,24:0.3,32')
     *entries, last = text.split(',')
     sizes = []
     begin = 0.0
@@ -96,9 +97,10 @@ def parse_sizes(text: str) -> list[tuple[float, int]]:
     sizes.append((begin, int(last)))
     for _, size in sizes:
         if not _SMALLEST <= size <= LARGEST_IMAGE:
-            raise UsageError(f'--sizes={text}: {size} pixels; use {_SMALLEST} to {LARGEST_IMAGE}')
+            raise UsageError(f'--sizes={text} has a size of {size} pixels; use {_SMALLEST} to {LARGEST_IMAGE}')
     if begin >= 1:
-        raise UsageError(f'--sizes={text}: the fractions add up to 1 or more, which leaves nothing for the last size')
+        raise UsageError(f'--sizes={text}: the fractions add up to 1 or more, which leaves nothing for the last size; '
+                         'give smaller ones')
     return sizes
 
 

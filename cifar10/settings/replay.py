@@ -22,7 +22,7 @@ class ReplaySettings:
         None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)',
         is_path=True)
     tower_device: str = setting(
-        'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
+        'auto', 'device of the towers; auto: the kind that the run had, if this machine has it', choices=TOWER_DEVICES)
     data_dir: str = setting(
         None, "directory of the data set (default: the run's)", is_path=True)
     dataset: str = setting(
@@ -37,12 +37,12 @@ class ReplaySettings:
 
 
 def replay_settings(**given: object) -> ReplaySettings:
-    """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
+    """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings conflict."""
     settings = ReplaySettings(**checked([ReplaySettings], given))
     if [settings.step, settings.steps, settings.against].count(None) != 2:
         raise UsageError('give exactly one of --step=N (a step to look into), --steps=FROM:TO (a table of steps) and '
                          '--against=DIR (a run to compare with)')
     for field in fields(ReplaySettings) if settings.against is not None else ():
         if field.name not in ('train_dir', 'against') and getattr(settings, field.name) != field.default:
-            raise UsageError(f'{flag_of(field)} contradicts --against, which takes no steps; leave one of them out')
+            raise UsageError(f'{flag_of(field)} contradicts --against, which replays no steps; leave one of them out')
     return settings

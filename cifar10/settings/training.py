@@ -46,12 +46,12 @@ _MOST_DIGITS = len(str(LARGEST_INT))
 def step_range(name: str, value: str) -> tuple[int, int]:
     """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
     if not _STEP_RANGE.fullmatch(value):
-        raise UsageError(f'--{name}={value} is not of the form FROM:TO, such as 100:103')
+        raise UsageError(f'--{name}={value} is not valid; give FROM:TO, such as 100:103')
     if max(map(len, value.split(':'))) > _MOST_DIGITS or max(map(int, value.split(':'))) > LARGEST_INT:
         raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_INT}')
     first, last = map(int, value.split(':'))
     if first > last:
-        raise UsageError(f'--{name}={value} ends before it begins')
+        raise UsageError(f'--{name}={value} ends before it begins; give the first step, then the last one')
     return first, last
 
 
@@ -75,7 +75,7 @@ def _regular_expression(name, value):
     try:
         re.compile(value)
     except re.error as error:
-        raise UsageError(f'--{name}={value} is not a regular expression of Python: {error}; escape special characters '
+        raise UsageError(f'--{name}={value} is not a regular expression ({error}); escape special characters '
                          'with \\') from None
 
 
@@ -92,15 +92,16 @@ class RunSettings:
         None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
         checks=[_above_0, _countable])
     warm_start: str = setting(
-        None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
+        None, 'checkpoint, or directory with checkpoints, from which a new run takes the variables that fit',
         is_path=True, of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
-        600, 'seconds without a move after which a training, --check or --explain says what it was doing and ends; 0: '
-        'never', minimum=0)
+        600, 'seconds without progress after which training, --check or --explain reports what it was doing and ends; '
+        '0: never', minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
-    explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
+    explain: bool = setting(
+        False, 'measure where the time of a step goes, for 20 seconds or more, and exit', of=Of.START)
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run", of=Of.START)
 
 
@@ -119,7 +120,7 @@ class DataSettings:
         0.1, 'fraction of your own images to hold out for testing, if there are no test images',
         change=Change.NEVER, checks=[_between_0_and_1])
     image_size: int = setting(
-        32, 'height and width in pixels to which the images are brought before augmentation, 16 to 512', minimum=16,
+        32, 'height and width in pixels of the images before augmentation, 16 to 512', minimum=16,
         change=Change.NEVER, checks=[_at_most_largest])
 
 
@@ -147,7 +148,7 @@ class RecipeSettings:
         0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
         only_with=('optimizer', 'adamw'))
     clip_norm: float = setting(
-        None, "largest norm of all variables' gradients together; larger ones are scaled down; 0: any",
+        None, "largest global norm of the gradients, which are scaled down to it; 0: no clipping",
         change=Change.REPORTED)
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     warmup_epochs: float = setting(
@@ -166,7 +167,7 @@ class RecipeSettings:
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
     freeze: str = setting(
-        None, 'regular expression; variables in whose names it is found stay as they are', change=Change.NEVER,
+        None, 'regular expression; variables whose names it matches stay as they are', change=Change.NEVER,
         checks=[_regular_expression])
 
 
@@ -189,14 +190,14 @@ class TowerSettings:
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES,
         change=Change.REPORTED)
     local_steps: int = setting(
-        8, 'most steps of each tower between two averages of the copies', minimum=1, change=Change.REPORTED,
+        8, 'largest number of steps between two averages of the copies', minimum=1, change=Change.REPORTED,
         only_with=('variable_update', 'local'))
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
         "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
     use_fp16: bool = setting(
         False, "the tutorial's name for --precision=fp16; given as false, for --precision=fp32", of=Of.START)
-    deterministic: bool = setting(False, 'deterministic operations for GPUs, at some cost in speed')
+    deterministic: bool = setting(False, 'deterministic operations on GPUs, at some cost in speed')
     xla: bool = setting(False, 'compile the towers with XLA; GPUs only', of=Of.MACHINE)
 
 
@@ -283,8 +284,8 @@ def train_settings(**given: Any) -> TrainSettings:
     _check_towers(settings.towers)
     _check_explain(settings)
     if settings.reports.keep_best and not settings.reports.eval_steps:
-        raise UsageError('--keep_best compares the evaluations of --eval_steps, and there are none; add '
-                         '--eval_steps=1000, or --keep_best=false')
+        raise UsageError('--keep_best compares the evaluations of --eval_steps, but there are none; add '
+                         '--eval_steps=1000, or use --keep_best=false')
     return settings
 
 
@@ -315,7 +316,7 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
 
 
 def completed(stored: Mapping[str, Any]) -> TrainSettings:
-    """Returns the settings of a run from those that it recorded. The tutorial recorded none: its recipe is the classic.
+    """Returns the settings of a run from those that it recorded. The tutorial recorded none: its recipe is `classic`.
 
     Nothing is checked.
     """
@@ -398,8 +399,8 @@ def _check_length(settings, given):
         warmup = f'--warmup_epochs={recipe.warmup_epochs:g}'
         if 'warmup_epochs' not in given:
             warmup = f'--preset={recipe.preset} sets {warmup}, which'
-        raise UsageError(f'{warmup} leaves nothing of --epochs={epochs:g} for the schedule; give fewer, or more '
-                         '--epochs')
+        raise UsageError(f'{warmup} leaves nothing of --epochs={epochs:g} for the schedule; give fewer warm-up '
+                         'epochs, or more --epochs')
     if recipe.sizes and len(parse_sizes(recipe.sizes)) > 1:
         name, what = 'sizes', 'image sizes'
     elif recipe.schedule in TO_THE_END:

@@ -1,7 +1,7 @@
 """`--check`: prints what a training command would do, or what prevents it; writes nothing.
 
-It takes the stages of `start`, as training does, and some of its own. Where one finds a problem, those that need it are
-left out.
+It runs the stages of `start`, as training does, and some of its own. If a stage fails, the stages that depend on it are
+skipped.
 """
 import collections
 import dataclasses
@@ -62,7 +62,7 @@ class _Checked(start.Start):
     problems: list[str] = dataclasses.field(default_factory=list)
 
     def take(self, stage: Callable[['_Checked'], Iterable[str]]) -> bool:
-        """Takes a stage, a function that returns lines, and prints them; returns whether it found no problem."""
+        """Runs a stage, a function that returns lines, and prints them; returns whether it found no problem."""
         try:
             with failures.plain_errors():
                 say_all(stage(self))
@@ -140,10 +140,10 @@ def _plan(checked):
 
 
 def _memory(checked):
-    """Says what images and network take, and compares what the towers need with what is free on each device.
+    """Reports the memory of images and network, and compares what the towers need with what is free on each device.
 
-    What is needed is an estimate: TensorFlow frees early what no gradient needs, and takes working memory. So a step on
-    GPUs may be tried even if they seem too small.
+    The need is an estimate: TensorFlow frees early what no gradient needs, and takes working memory. So a step on GPUs
+    may be tried even if they seem too small.
 
     Raises:
       UsageError: towers on CPU devices need more. A machine without memory kills processes, so no step may be tried.
@@ -180,7 +180,7 @@ def _size(count):
 
 
 def _first_step(checked):
-    """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
+    """Does in memory what the run would do up to its first step, as far as possible here, and reports how far."""
     plan, path = checked.plan, checked.folder.path
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
     needed = start.space_for_checkpoints(checked, run.saved.values())
@@ -194,7 +194,7 @@ def _first_step(checked):
         if checked.problems:
             return
         if checked.cluster or not os.path.exists(plan.data.files[0]):
-            why = 'it takes all tasks of the cluster' if checked.cluster else 'the images are not there yet'
+            why = 'it needs all tasks of the cluster' if checked.cluster else 'the images are not there yet'
             yield Line('not tried', f'the first step, because {why}')
             return
         if validation := trainer.validation_of(plan):

@@ -1,6 +1,6 @@
-"""`--explain`: takes the steps of a training, and steps that leave something out, and prints how long they are.
+"""`--explain`: takes the steps of a training, and steps that leave something out, and prints how long they take.
 
-It writes nothing. All kinds of steps take turns, so that a change of the machine's speed touches all of them.
+It writes nothing. All kinds of steps take turns, so that a change of the machine's speed affects all of them.
 """
 import contextlib
 import math
@@ -27,10 +27,10 @@ from cifar10.training.start import refuse_other_images
 
 # The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone.
 STEP = 'a step'  # the loop's
-SAME_BATCH = 'same batch'  # one batch again and again
+SAME_BATCH = 'same batch'  # the same batch in every step
 NO_UPDATE = 'no update'  # up to the averaged gradients
 NO_AVERAGE = 'no average'  # up to the gradients of each tower
-_LEFT_OUT = {SAME_BATCH: 'one batch again and again, so without input', NO_UPDATE: 'without the update',
+_LEFT_OUT = {SAME_BATCH: 'the same batch in every step, so without input', NO_UPDATE: 'without the update',
              NO_AVERAGE: 'without averaging and update'}
 
 _SECONDS = 20  # of measuring; the graph is built before
@@ -61,13 +61,13 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
             before_session()
         with training.opened(start.restored):
             expected = _expected_seconds(training, seconds)
-            say('measuring', f'steps as they are, and with something left out, in turn, for about {expected:.0f} s')
+            say('measuring', f'whole steps, and steps with something left out, in turn, for about {expected:.0f} s')
             measured = _measure(training, seconds)
     say_all(lines(measured, start.plan.examples_per_step))
 
 
 def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int) -> list[Line]:
-    """Returns the lines of a step, and of those that leave something out with how much longer than a step they are.
+    """Returns the lines of a step, and of steps that leave something out, with how much longer than a step they take.
 
     Args:
       measured: {kind of steps: their seconds in each round}.
@@ -100,7 +100,7 @@ class _Training:
 
     @contextlib.contextmanager
     def opened(self, start: Saved | None) -> Iterator[None]:
-        """Context with a session that starts from a checkpoint; a UsageError if that is of another network."""
+        """Context with a session that starts from a checkpoint; a UsageError if that belongs to another network."""
         run = self._run
         if start and (found := checkpoint.misfit(start.shapes, run.saved)):
             raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')

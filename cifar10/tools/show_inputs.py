@@ -33,7 +33,7 @@ class Inputs(NamedTuple):
 def inputs_of(settings: TrainSettings, n: int = 10) -> list[Inputs]:
     """Returns the first n images of a run, or all if it has fewer, and the last n.
 
-    If the length of the run is a number of steps, the first of the second epoch take the place of the last.
+    If the length of the run is a number of steps, it returns the first of the second epoch instead of the last.
     """
     gpus.claim(0)  # which leaves them to a trainer
     data = records.prepared(settings.data)

@@ -103,7 +103,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Towers:
 
 def batch_at(first: tf.Tensor, step: tf.Tensor, count: int, data: Records, recipe: Recipe,
              seed: int) -> tuple[Batch, tf.Operation]:
-    """Builds what a tower is fed, with what it is made from.
+    """Builds the batch that a tower is fed, with the images that it is made from.
 
     Args:
       first, step: int64 scalars, the positions of the first example of the batch and of the first one of the step.

@@ -1,4 +1,4 @@
-"""Training and evaluation from Python: what the two scripts do, as functions that return what came out.
+"""Training and evaluation from Python: what the two scripts do, as functions that return the result.
 
     from cifar10 import train, evaluate
 
@@ -39,7 +39,7 @@ class TrainResult:
       figures: of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty if it
         has none yet.
       evaluation: figures of its newest evaluation by `eval_steps`: 'precision', 'cross_entropy' and others; or empty.
-      notes: the lines that a person should know of the result: warnings, and what has changed since the last start.
+      notes: the lines that matter for the result: warnings, and what has changed since the last start.
     """
     step: int
     checkpoint: str
@@ -91,22 +91,22 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
 
     Args:
       say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
-        a terminal. By default nothing is printed, and the notes of the result are warnings of Python.
+        a terminal. By default nothing is printed, and the notes of the result are Python warnings.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
         'train', 'eval' or 'checkpoint'), its 'step' and its figures.
       termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
         default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
         newest checkpoint.
       settings: the flags of multi_gpu_train.py, by their names. `dataset` may also be NumPy arrays, (images, labels) or
-        ((images, labels), (test images, test labels)), which are kept in a file in `data_dir`. If nothing moves for
-        `stuck_secs`, the process ends, with whatever else it does; 0 lets it wait.
+        ((images, labels), (test images, test labels)), which are kept in a file in `data_dir`. If the training
+        makes no progress for `stuck_secs`, the whole process ends; 0 lets it wait.
 
     Returns:
-      What came out; None in a cluster's processes other than the chief.
+      The result; None in a cluster's processes other than the chief.
 
     Raises:
       UsageError: a setting is unknown or wrong, or does not fit the run in `train_dir`; nothing was trained.
-      RunError: the run failed under way.
+      RunError: the run failed.
     """
     _refuse(settings, ('check', 'explain'), 'multi_gpu_train.py')
     given, lines = settings_of(_with_file(settings))
@@ -135,7 +135,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
         as for `train`.
 
     Returns:
-      What came out of the last evaluation; None if it was interrupted before the first.
+      The result of the last evaluation; None if it was interrupted before the first.
 
     Raises:
       UsageError: a setting is unknown or wrong, or does not fit the run, or there is no directory of this name.
@@ -157,7 +157,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
 
 
 def _with_file(settings):
-    """Returns settings with a file in place of a `dataset` that is given as arrays."""
+    """Returns settings with a file instead of a `dataset` that is given as arrays."""
     given = settings.get('dataset')
     if not isinstance(given, (tuple, list)):
         return settings
@@ -169,7 +169,7 @@ def _refuse(settings, names, script):
     """Raises a UsageError for settings that only a command line has, such as `check`."""
     for name in names:
         if settings.get(name) not in (None, False):
-            raise UsageError(f'--{name} is for the command line; use python {script} --{name}')
+            raise UsageError(f'--{name} is for the command line only; use python {script} --{name}')
 
 
 def _newest(train_dir, kind):

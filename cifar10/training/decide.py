@@ -1,6 +1,6 @@
 """Decides on the Plan of a run: where it starts, how many towers it has, in which precision it computes, how long.
 
-Settings that a user leaves undecided follow from the preset and the devices of a new run; a resumed run keeps its own.
+Settings that the user does not give follow from the preset and the devices in a new run; a resumed run keeps its own.
 """
 import math
 import os
@@ -26,7 +26,7 @@ _INTERVALS = ('save_steps', 'eval_steps')
 
 
 def decide(start: Start) -> list[str]:
-    """Makes the Plan; a stage, as those of `start` are."""
+    """Makes the Plan; a stage, like those of `start`."""
     record, found = start.record, start.restored
     settings = decided(start.settings, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)
@@ -37,7 +37,7 @@ def decide(start: Start) -> list[str]:
 
 
 def remark(start: Start) -> list[str]:
-    """Returns what a person should know of the decisions of a run that has steps to take; a stage."""
+    """Returns lines about the decisions, in a run that has steps to take; a stage."""
     if start.plan.finished:
         return []
     settings, record = start.plan.settings, start.record
@@ -53,7 +53,7 @@ def remark(start: Start) -> list[str]:
 def _refuse_impossible(plan):
     if plan.recipe.total_examples == 0:
         raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
-                         'give more')
+                         'give more epochs')
     towers = plan.settings.towers
     plan.recipe.check(towers.batch_size, plan.precision.dtype, plan.mode.has_copies)
     plan.recipe.check_parts(towers.gpus_per_tower)
@@ -79,7 +79,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
     Args:
       settings: as the user gave them.
       devices: the devices of the towers.
-      before: the settings that a run which goes on has stored; empty for a new one.
+      before: the stored settings of a run that is resumed; empty for a new one.
     """
     towers, recipe, count = settings.towers, settings.recipe, len(devices.groups)
     if UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
@@ -140,7 +140,7 @@ def _unused_devices(towers, devices):
 
 
 def record_of(plan: Plan) -> RunRecord:
-    """Returns the record of a start that takes a plan. Its data can be found from any working directory."""
+    """Returns the record of a start with a plan. Its data can be found from any working directory."""
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
     devices, data, taken = plan.devices, plan.data, plan.first_values
     return RunRecord(

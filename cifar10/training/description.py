@@ -1,4 +1,4 @@
-"""What a person is told of a run before its first step. The functions are stages, as those of `start` are."""
+"""The lines that describe a run before its first step. The functions are stages, like those of `start`."""
 import os
 import shlex
 
@@ -29,7 +29,7 @@ def describe(start: Start) -> list[str]:
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     before = ''
     if start.record and start.record.groups not in (None, len(plan.devices.groups)):
-        before = f'; before, the run used {start.record.groups}'
+        before = f'; the run used {start.record.groups} before'
     servers = [server for server in plan.devices.servers if '/job:ps' in server]
     idle = []
     if servers and plan.mode.has_copies:
@@ -45,7 +45,7 @@ def describe(start: Start) -> list[str]:
 
 
 def advise(start: Start) -> list[str]:
-    """Returns lines with what to try in place of the settings of a new run."""
+    """Returns lines that advise other settings for a new run."""
     return [] if start.plan.checkpoint else [*_advise_rates(start), *_advise_preset(start.plan)]
 
 
@@ -139,8 +139,8 @@ def _assumed(plan):
     falls = f', and falls next after step {-(-fall // examples)}' if fall else ''
     return [Line('assumed', f'its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
                             f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs '
-                            f'so far, so the rate is {rate:.3g} now{falls}; if not, begin again with another copy and '
-                            'the --num_towers and --batch_size that they had', note=True)]
+                            f'so far, so the rate is {rate:.3g} now{falls}; if not, start again from another copy, '
+                            'with the --num_towers and --batch_size that they had', note=True)]
 
 
 def _untraced(plan):
@@ -150,5 +150,5 @@ def _untraced(plan):
         return []
     begin, end = max(first, plan.step + 1), min(last, plan.last_step)
     traced = 'none of them is' if begin > end else f'only {begin} to {end} are'
-    return [Line('untraced', f'--profile_steps={first}:{last}: this start takes the steps {plan.step + 1} to '
+    return [Line('untraced', f'--profile_steps={first}:{last}: the run now takes the steps {plan.step + 1} to '
                              f'{plan.last_step}, so {traced} traced')]

@@ -20,7 +20,7 @@ _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost de
 
 def take_steps(run: Run, reports: 'Reports', termination: Termination | None = None,
                before_session: Callable[[], None] | None = None) -> None:
-    """Takes all steps of a run. When a device is lost, it goes on in a new session, from the newest checkpoint.
+    """Takes all steps of a run. When a device is lost, it continues in a new session, from the newest checkpoint.
 
     TensorFlow may report the loss wherever it is used: when the session is made, variables are initialised or
     restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
@@ -44,7 +44,7 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
                 _loop(run, reports, termination)
             return
         except LOST as error:
-            # Each time a checkpoint was saved since the last loss, the run has come further.
+            # If a checkpoint was saved since the last loss, the run has made progress.
             attempts = attempts + 1 if reports.checkpoints.last == newest else 1
             newest = reports.checkpoints.last
             if attempts > _MOST_ATTEMPTS:

@@ -24,7 +24,7 @@ class Plan(NamedTuple):
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
         latter where the length of the run is in epochs.
-      first_values: name of a variable -> the value that a new run takes from another model in place of an initial one;
+      first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
         or None.
     """
     settings: TrainSettings

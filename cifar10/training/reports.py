@@ -25,12 +25,12 @@ from cifar10.training.start import Start
 
 
 class Reports:
-    """The files that a run writes, and its reporters. A context; it outlives a session that is made again.
+    """The files that a run writes, and its reporters. A context, which outlives each session.
 
     Args:
       run: the run, before its first session.
       directory: its train_dir, which is locked.
-      start: how the run starts, with what is in the directory and with the checkpoint that it goes on from.
+      start: how the run starts, with what is in the directory and with the checkpoint that it continues from.
       validation: evaluates the run between two steps, or None.
       record: of the start.
       began: when the start began, as `time.perf_counter` had it.
@@ -80,7 +80,7 @@ class Reports:
           workers: the threads that take steps as well.
         """
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
-        # What tells of later steps goes: they are taken again.
+        # The records of later steps are dropped: these steps are repeated.
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
         if run.step < plan.last_step:
@@ -110,7 +110,7 @@ class Reports:
         return [*reporters, self._cost]
 
     def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
-        """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
+        """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is now another folder."""
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory.path, mode.synchronous, mode.drifts)

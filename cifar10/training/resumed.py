@@ -1,4 +1,4 @@
-"""A run goes on by its name: settings that are missing from the command come from the run in --train_dir.
+"""Resumes a run by its --train_dir: settings that are missing from the command come from the run there.
 
 Importing this module must not import TensorFlow.
 """
@@ -26,8 +26,8 @@ _REPLACES = {
 def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     """Returns the settings of a start, and the lines that a person should read about them.
 
-    With `train_dir`, what describes the run is that of the run there, unless it is given, and so is its data_dir where
-    that exists here. Nothing else that describes the machine or a start is taken. `restart` begins with what is given.
+    With `train_dir`, settings that describe the run come from the run there, unless they are given. So does data_dir,
+    if it exists here, but no other setting of the machine or of a start. With `restart`, only given settings count.
 
     Args:
       given: the settings that the user gave, by their names; None stands for one that is not given.
@@ -75,5 +75,5 @@ def _refuse_steps(given, values, directory):
     is_the_runs = all(now.get(name) == values[name] for name in ('preset', 'schedule', 'epochs'))
     if 'max_steps' in given and is_the_runs and values['epochs'] and values['schedule'] in TO_THE_END:
         raise UsageError(f"--max_steps={given['max_steps']}: the run in {directory} has --epochs={values['epochs']}, "
-                         'at whose end its learning rate reaches 0; leave --max_steps out (Ctrl-C saves the run and '
-                         'stops it, and the same command goes on)')
+                         'at whose end its learning rate reaches 0; leave --max_steps out (Ctrl-C saves and stops '
+                         'the run, and the same command continues it)')

@@ -1,4 +1,4 @@
-"""The door to a training: the loop and every tool take training steps through `Run`, and so take the same steps.
+"""Training steps: the loop and every tool take them through `Run`, and so take the same steps.
 
     run = Run(plan)
     with run.opened():

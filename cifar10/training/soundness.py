@@ -1,4 +1,4 @@
-"""What must hold of a run whenever it saves a checkpoint; what does not hold was computed wrongly."""
+"""Invariants checked at each save. If one is violated, something was computed wrongly."""
 import collections
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ _REMEDY = 'nothing is written; start again to continue from the newest checkpoin
 
 
 class Soundness(Reporter):
-    """Checks a run. To be made before the first session.
+    """Checks the invariants of a run. Create it before the first session.
 
     - Copies of a variable have the same bits, in a mode that has copies.
-    - Each step has counted one global batch of examples, and the last one had the learning rate of its place.
-    - Steps at a learning rate above 0 have changed a variable that is trained (a warning, because it may be meant so).
+    - Each step has counted one global batch of examples, and the last one had the learning rate of the schedule.
+    - Steps at a learning rate above 0 have changed a variable that is trained (a warning: it may be intended).
     """
 
     def __init__(self, run: Run):
@@ -62,13 +62,13 @@ class Soundness(Reporter):
         steps, examples = step - first['step'], state['examples'] - first['examples']
         expected = steps * self._run.plan.examples_per_step
         if examples != expected:
-            raise RunError(f'step {step}: {steps:,} steps have counted {examples:,} examples in place of {expected:,}; '
-                           f'{_REMEDY}')
+            raise RunError(f'step {step}: {steps:,} steps counted {examples:,} examples instead of {expected:,}; a '
+                           f'device has computed wrongly, so {_REMEDY}')
         if self._run.plan.mode.synchronous:
             place = state['examples'] - self._run.plan.examples_per_step
             rate = self._run.session.run(self._rate, {self._place: place})
             if not np.isclose(rate, self._rate_of_step, rtol=1e-6, atol=0):
-                raise RunError(f'step {step}: the learning rate was {self._rate_of_step:g}, and the schedule has '
+                raise RunError(f'step {step}: the learning rate was {self._rate_of_step:g}, but the schedule says '
                                f'{rate:g}; {_REMEDY}')
         if not self._has_looked and self._effective_steps >= _MANY:
             self._has_looked = True
@@ -83,7 +83,7 @@ class Soundness(Reporter):
                 usual, _ = collections.Counter(sums).most_common(1)[0]
                 places = [self._run.plan.devices.place(k) for k, each in enumerate(sums) if each != usual]
                 raise RunError(
-                    f'step {step}: the copies of {name} are no longer the same; {listed(places)} differs from the '
+                    f'step {step}: the copies of {name} are no longer the same; {listed(places)} has differed from the '
                     f'others since step {self._saved}. A device has computed wrongly, or devices of different types '
                     f'round differently (then use --variable_update=parameter_server); {_REMEDY}')
 

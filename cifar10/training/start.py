@@ -1,6 +1,6 @@
 """The start of a run: stages that look at the machine, the data set and train_dir, before `decide` makes a Plan.
 
-A stage adds what it finds to a Start, and returns the lines that a person should read; it writes nothing. Training
+A stage adds what it finds to a Start, and returns lines to print; it writes nothing. Training
 stops at the first stage that fails; `--check` continues with the stages that do not depend on it.
 """
 import contextlib
@@ -32,7 +32,7 @@ from cifar10.training.plan import Plan
 
 @dataclasses.dataclass
 class Start:
-    """A run that is about to start: what was asked for, and what the stages have found so far.
+    """A run that is about to start: the settings, and what the stages have found so far.
 
     Attributes:
       settings: as the user gave them.
@@ -40,7 +40,7 @@ class Start:
       folder: what is in the train_dir; a start looks early, and again once it has locked it.
       data: the training images, which the caller provides after the stages of BEFORE_DATA.
       expected: the data set, if its files do not exist yet.
-      restored: the checkpoint that the run goes on from, or None.
+      restored: the checkpoint that the run continues from, or None.
       record: the record of the start that saved it; later starts may have saved nothing.
       plan: the result.
     """
@@ -62,7 +62,7 @@ class Start:
 
 
 def check_network(start: Start) -> list[str]:
-    """Checks that there is such a network; of a built-in one, that it takes the images and can be divided as asked."""
+    """Checks that the network exists; a built-in one must also take the images and have enough parts."""
     settings = start.settings
     network = settings.recipe.network
     NETWORKS.load(network)
@@ -73,7 +73,7 @@ def check_network(start: Start) -> list[str]:
 
 
 def check_optimizer(start: Start) -> list[str]:
-    """Checks that there is such an optimizer, and that the update mode supports it, with clipping if asked."""
+    """Checks that the optimizer exists, and that the update mode supports it, with clipping if asked."""
     recipe, update = start.settings.recipe, start.settings.towers.variable_update
     averages_within = UPDATE_MODES.load(update).uses_strategy
     OPTIMIZERS.load(recipe.optimizer)
@@ -86,7 +86,7 @@ def check_optimizer(start: Start) -> list[str]:
 
 
 def check_loss(start: Start) -> list[str]:
-    """Checks that there is such a loss."""
+    """Checks that the loss exists."""
     return LOSSES.check(start.settings.recipe.loss) or []
 
 
@@ -95,7 +95,7 @@ def choose_devices(start: Start) -> list[str]:
     towers = start.settings.towers
     devices = start.devices or local_devices(towers)
     if towers.xla and not devices.on_gpus:
-        raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
+        raise UsageError('--xla compiles for GPUs, but the towers are on CPU devices; leave it out')
     if start.devices is None:
         gpus.claim(devices.num_gpus)
     if towers.deterministic:
@@ -110,9 +110,9 @@ def local_devices(towers: TowerSettings) -> Devices:
 
 
 def expect_data(start: Start) -> list[str]:
-    """Finds the training images and makes no files, for a look at a start; says how the run would begin to make them.
+    """Finds the training images for --check, without making files; returns a line on how the run would make them.
 
-    A start that goes on to train has its data from its caller, who makes their files.
+    Before a training, the caller makes the files and sets `data`.
     """
     settings = start.settings
     find_images(start)
@@ -162,12 +162,12 @@ def _refuse_among_images(train_dir, dataset):
     folders = [dataset] if not any(map(os.path.isdir, parts)) else parts
     for folder in map(os.path.realpath, folders):
         if os.path.commonpath([folder, os.path.realpath(train_dir)]) == folder:
-            raise UsageError(f'--train_dir={train_dir} is in the folder of the images, {folder}, where folders are '
-                             'classes; use one outside it (a run that is there can be moved)')
+            raise UsageError(f'--train_dir={train_dir} is in the folder of the images, {folder}, where each folder '
+                             'is a class; use one outside it (a run that is there can be moved)')
 
 
 def find_images(start: Start) -> list[str]:
-    """Checks that the images of a run that goes on are where it had them, if they are the user's own."""
+    """Checks that a user's own images are still where a run that is resumed had them."""
     folder = start.folder = start.folder or look(start.settings.run.train_dir)  # in a check, no stage has looked yet
     if folder.record and folder.record.settings.data.dataset == start.settings.data.dataset:
         folder.record.refuse_moved_images(folder.path)
@@ -178,7 +178,7 @@ BEFORE_DATA = (check_network, check_optimizer, check_loss, choose_devices, check
 
 
 def find_checkpoint(start: Start) -> list[str]:
-    """Looks at the directory again, which is locked by now, and finds the checkpoint that the run goes on from."""
+    """Looks again at the directory, which is now locked, and finds the checkpoint that the run continues from."""
     folder = start.look()
     if not decisions.replaces(folder, start.settings):
         start.restored = saved.newest_of_run(folder)
@@ -210,7 +210,7 @@ def refuse_other_images(start: Start) -> list[str]:
 
 
 def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
-    """Raises a UsageError if the run goes on from a checkpoint that lacks some of its variables, by their names."""
+    """Raises a UsageError if the checkpoint that the run continues from lacks some of its variables."""
     found = start.restored and checkpoint.misfit(start.restored.shapes, variables)
     if found:
         remedy = decisions.remedy(start.folder, saved.is_ours, warm_start=True)
@@ -218,7 +218,7 @@ def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
 
 
 def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tuple[int, int, str]:
-    """Returns (bytes of a checkpoint of some variables, bytes of all that will be added, a phrase that says so)."""
+    """Returns (bytes of a checkpoint of some variables, bytes of all that will be added, a phrase about both)."""
     plan = start.plan
     reports = plan.settings.reports
     size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
@@ -238,7 +238,7 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tup
 def check_space(space: tuple[int, int, str], train_dir: str) -> list[str]:
     """Raises a UsageError if the disk has no room for a checkpoint; returns a warning if it has none for all of them.
 
-    What is free changes while a run goes on, so only what it needs to begin with must be there.
+    Free space changes during a run, so only the first checkpoint must fit.
 
     Args:
       space: what `space_for_checkpoints` returned.

@@ -86,7 +86,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
 
 
 def go_through(start: Start, stages: Sequence[Callable]) -> None:
-    """Goes through stages in order, up to the first that raises a UsageError, and prints their lines."""
+    """Runs stages in order, up to the first that raises a UsageError, and prints their lines."""
     for stage in stages:
         say_all(stage(start))
 

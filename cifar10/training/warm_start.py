@@ -26,7 +26,7 @@ def take_model(start: Start) -> list[str]:
         taken = start.record.settings.run.warm_start if start.record else None
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
         is_ignored = given and not plan.finished
-        ignored = Line('ignored', f'--warm_start={given}: the run goes on from its own checkpoint', note=True)
+        ignored = Line('ignored', f'--warm_start={given}: the run continues from its own checkpoint', note=True)
         return [ignored] if is_ignored else []
     values, notes, pattern = {}, [], plan.settings.recipe.freeze
     towers = plan.settings.towers
@@ -34,15 +34,15 @@ def take_model(start: Start) -> list[str]:
     if given:
         found = find(given)
         if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, decisions.deletions(start.folder)):
-            raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this start '
+            raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this command '
                              'deletes; use another --train_dir')
         values, taken = fitting(found, variables)
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
         notes += [Line('warm start', taken, note=True), *_other_classes(given, found.prefix, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
-        notes.append(Line('warning', f'--freeze={pattern} leaves {listed(untrained)} at initial values, which nothing '
-                                     'has trained; start from a model with --warm_start'))
+        notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at their initial values, which '
+                                     'are not trained; start from a model with --warm_start'))
     return notes
 
 
@@ -96,7 +96,8 @@ def fitting(found: saved.Saved, variables: Mapping[str, tf.Variable]) -> tuple[d
             raise UsageError(f'--warm_start={prefix} has values of {name} that are not finite; give another checkpoint')
     if not values:
         example = next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
-        raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as {example}; '
+        raise UsageError(f'--warm_start={prefix} has no variable that fits this network by name and shape, such as '
+                         f'{example}; '
                          'give a checkpoint of a similar network')
     averaged = any(name + AVERAGE in found.values for name in values)
     text = f"{len(values)} of {len(variables)} variables{', as moving averages,' * averaged} from {prefix}"
@@ -119,6 +120,6 @@ def _other_classes(given, prefix, classes):
     with contextlib.suppress(UsageError):  # what another program has stored
         record = look(os.path.dirname(prefix)).record
         if record and len(record.classes) == len(classes) and (changes := record.difference_to(dict(classes=classes))):
-            return [Line('warning', f"--warm_start={given} is of a run with {changes['classes']}, so its last layer "
-                                    'stands for others than here')]
+            return [Line('warning', f"--warm_start={given} was trained with {changes['classes']}, so its last "
+                                    'layer stands for classes other than those here')]
     return []

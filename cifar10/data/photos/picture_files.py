@@ -41,7 +41,7 @@ class NoPicture(Exception):
 
 
 def shown(path: str) -> str:
-    """Returns a path to print in a line; in quotes and with escapes if it has control characters or is not UTF-8."""
+    """Returns a path for a line of output; with quotes and escapes if it has control characters or is not UTF-8."""
     return path if path.isprintable() else repr(path)
 
 
@@ -50,8 +50,8 @@ def opened(path: str) -> Iterator[Image.Image]:
     """Context with a picture file, of which only the header is read yet.
 
     Raises:
-      NoPicture: the file cannot be read or decoded, or the memory is too little for it; also what the context raises
-        for these reasons.
+      NoPicture: the file cannot be read or decoded, or there is too little memory for it; also where the context raises
+        an error for these reasons.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
@@ -81,7 +81,7 @@ def _opened(stream):
     except Image.DecompressionBombError as error:
         raise NoPicture(f'more than {_MOST_PIXELS / 10 ** 6:.0f} million pixels; make it smaller') from error
     except Exception as error:
-        raise NoPicture(f"not a picture in a format that is read ({', '.join(formats)}), or corrupt") from error
+        raise NoPicture(f"not a picture in a supported format ({', '.join(formats)}), or corrupt") from error
 
 
 class Reader:

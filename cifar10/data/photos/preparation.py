@@ -1,4 +1,4 @@
-"""What is made of a picture before it is augmented or classified, as graph operations.
+"""How a picture is prepared before it is augmented or classified, as graph operations.
 
 A picture is prepared first: it is brought to the size in which the data set of a run stores it. Then a box of it
 becomes an image of the size that the network is fed. Conversion, evaluation, classification and exported models all use
@@ -91,13 +91,13 @@ class Preparation(NamedTuple):
 
 
 def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
-    """Returns `augmentation.boxes`, or the largest squares in the centre if it takes these; shapes as there."""
+    """Returns `augmentation.boxes`, or the largest squares in the centre if that is None; shapes as there."""
     boxes = augmentation.boxes(shapes, positions)
     return centre_boxes(shapes, 1.0) if boxes is None else boxes
 
 
 def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns a box of a picture, int32 [4] as `Augmentation.boxes` returns several, as an image.
+    """Returns the part of a picture in a box, int32 [4] as `Augmentation.boxes` returns several, as an image.
 
     Args:
       picture: uint8 [height, width, 3].

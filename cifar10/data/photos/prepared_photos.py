@@ -93,7 +93,7 @@ def _found(path, source):
 def alone_in(folder: str) -> Iterator[None]:
     """Context in which only this process writes to a folder of prepared photos; makes it, and waits for others.
 
-    What killed processes had not written to the end is removed, if the file system has locks.
+    Files that killed processes left unfinished are removed, if the file system has locks.
     """
     with locked(os.path.join(folder, '.lock'), waiting=f'another process that prepares photos in {folder}') as lock:
         if not lock.missing:
@@ -123,7 +123,7 @@ def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> N
 
 
 def read_list(path: str) -> list[Photo]:
-    """Returns the photos whose rows are in a file of a list; raises a ValueError if these are no such rows."""
+    """Returns the photos whose rows are in a file of a list; raises a ValueError if it is not such a list."""
     with named(path), open(path, **_TEXT) as stream:
         header, *rows = [tuple(row.rstrip('\n').split('\t')) for row in stream] or [()]
     if header != _COLUMNS:
@@ -149,7 +149,7 @@ class Photos(Records):
         return 2 * self.count * _ROW_BYTES
 
     def verified(self):
-        remedy = f'rm -r {self.folder} makes the next start prepare them again'
+        remedy = f'to prepare them again: rm -r {self.folder}'
         try:
             photos = read_list(self.files[0])
             sizes = {entry.name: entry.stat().st_size for entry in os.scandir(self.root)}
@@ -179,7 +179,7 @@ class Photos(Records):
             return session.run(images.take(tf.range(min(n, self.count), dtype=tf.int64))[1])
 
     def __str__(self):
-        return f'{self.dataset}, {self.count:,} photos, prepared in {self.root} as {self.folder} lists them'
+        return f'{self.dataset}, {self.count:,} photos, prepared in {self.root}, listed in {self.folder}'
 
 
 class PhotoFiles(Images):
@@ -194,7 +194,8 @@ class PhotoFiles(Images):
         # Without the last column, the sources.
         *facts, names = tf.io.decode_csv(rows, [tf.zeros([1], tf.int32)] * 3 + [['']], field_delim='\t',
                                          use_quote_delim=False, select_cols=[*range(len(_COLUMNS) - 1)])
-        complete = tf.debugging.assert_equal(tf.size(rows), photos.count, message='the list of photos has changed')
+        complete = tf.debugging.assert_equal(
+            tf.size(rows), photos.count, message='the list of photos has changed; start again')
         with tf.control_dependencies([complete]):
             self._files = self._column('files', tf.strings.join([photos.root + '/', names]))
             self._facts = self._column('facts', tf.stack(facts, 1))

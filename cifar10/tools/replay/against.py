@@ -1,4 +1,4 @@
-"""Compares the records of two runs: at which checkpoint and which loss they part, and how their starts differ."""
+"""Compares the records of two runs: at which checkpoint and which loss they diverge, and how their starts differ."""
 import itertools
 from collections.abc import Sequence
 

@@ -32,7 +32,7 @@ class Origin(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A look into a step that was taken again.
+    """A look into a replayed step.
 
     Attributes:
       step: its number.

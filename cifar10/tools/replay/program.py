@@ -1,4 +1,4 @@
-"""Takes steps of a run again, looks into some of them, and prints what happened; or compares the records of two."""
+"""Replays steps of a run, looks into some of them, and prints what happened; or compares the records of two runs."""
 import contextlib
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ _STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens i
 
 
 def replay(settings: ReplaySettings) -> None:
-    """Takes steps of a run again, and prints what happened in them; `against` another run it compares the records."""
+    """Replays steps of a run, and prints what happened in them; with `against`, compares the records of two runs."""
     folder = look(settings.train_dir)
     if settings.against is not None:
         console.say_all(compare_runs(folder, look(settings.against)))

@@ -1,7 +1,7 @@
 """Replays steps of a run in memory, from a checkpoint or from step 0, with the settings that each step had.
 
 It builds the graph that training builds and fetches what training fetches, so the variables come out the same, to the
-bit. It writes nothing into the train_dir and takes no lock, so the run may go on meanwhile.
+bit. It writes nothing into the train_dir and takes no lock, so the run may continue meanwhile.
 """
 import os
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from cifar10.training.run import Run, name_of_tower
 
 
 class Taken(NamedTuple):
-    """A step that was taken again.
+    """A replayed step.
 
     Attributes:
       step: its number.
@@ -62,7 +62,7 @@ class Segment(NamedTuple):
 
 
 class Rerun:
-    """Steps of a run, to be taken again.
+    """Steps of a run, to be replayed.
 
     Args:
       folder: of the run.
@@ -70,7 +70,7 @@ class Rerun:
       first: the first step whose variables are wanted; default: none are.
       start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
         values where there is none.
-      lead: of how many steps before `first` the variables are wanted too, where they lie on the way.
+      lead: the number of steps before `first` whose variables are wanted too, as far as these steps are replayed.
       tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
       network, optimizer, loss, dataset: new locations of the user's own files; default: those that the run recorded.
       data_dir: directory of the data set; default: the run's.
@@ -84,7 +84,7 @@ class Rerun:
       data: the training images.
 
     Raises:
-      UsageError: the steps cannot be taken again.
+      UsageError: the steps cannot be replayed.
     """
 
     def __init__(self, folder: Folder, last: int, first: int | None = None, start: str | None = None, *, lead: int = 0,
@@ -124,10 +124,10 @@ class Rerun:
         return next(segment for segment in self.segments if segment.first <= step <= segment.last)
 
     def steps(self) -> Iterator[Taken]:
-        """Takes the steps; those from the wanted first one on have their variables.
+        """Replays the steps; from the first wanted one on, each has its variables.
 
         Raises:
-          UsageError: the checkpoint is of another network, or the run ended before the last step.
+          UsageError: the checkpoint belongs to another network, or the run ended before the last step.
         """
         values = self.start.values if self.start else None
         for segment in self.segments:
@@ -139,8 +139,8 @@ class Rerun:
                     taken = self._take(run, step)
                     yield taken
                     if step < self.last and not np.all(np.isfinite(taken.losses)):
-                        raise UsageError(f'step {self.last} has not been taken: the loss of step {step} is not finite, '
-                                         f'which ends a run; give --step={step}')
+                        raise UsageError(f'the run never took step {self.last}: the loss of step {step} is not '
+                                         f'finite, which ends a run; give --step={step}')
                 values = run.variables()
 
     def _take(self, run, step):
@@ -166,16 +166,15 @@ class Rerun:
 def _refuse_unrecorded(folder, started, step):
     """Raises a UsageError if a run cannot have taken a step as far as its records show, or has recorded no start."""
     if not started:
-        raise UsageError(f'there is no record of a start in {os.path.join(folder.path, metrics.NAME)}, so it is not '
-                         'known how the run took its steps; a copy of a run needs that file too')
+        raise UsageError(f'{os.path.join(folder.path, metrics.NAME)} has no record of a start, so the steps cannot be '
+                         'repeated; if this is a copy of a run, copy that file too')
     latest, every = started[-1], started[-1].settings.reports.log_frequency
     recorded = max([latest.step, *map(step_of, folder.checkpoints), *folder.recorded, *(
         record['step'] for record in metrics.read(folder.path, metrics.TRAIN))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
     last = min((recorded // every + 1) * every, latest.last_step)
     if step > last:
-        raise UsageError(f'step {step} has not been taken: the run in {folder.path} cannot have come further than '
-                         f'step {last}; give an earlier step')
+        raise UsageError(f'the run in {folder.path} got to step {last} at most; give that step or an earlier one')
 
 
 def _starting_point(folder, first, given, known_from):
@@ -185,16 +184,16 @@ def _starting_point(folder, first, given, known_from):
       folder: of the run.
       first: the step.
       given: prefix of a checkpoint that the user gives, or None.
-      known_from: the step from which on it is known how the run took its steps.
+      known_from: the step after which the records begin.
     """
     if first <= known_from:
-        raise UsageError(f'how the run in {folder.path} took its steps up to {known_from} is not known; give a step '
-                         f'after {known_from}')
+        raise UsageError(f'the records of the run in {folder.path} begin after step {known_from}; give a later '
+                         'step')
     if given:
         found = saved.named('from', given)
         if not known_from <= found.step < first:
-            raise UsageError(f'--from={given} is of step {found.step}, and step {first} is replayed from a checkpoint '
-                             f'of step {known_from} to {first - 1}; give another one, or leave it out')
+            raise UsageError(f'--from={given} is from step {found.step}, but step {first} can be replayed only from '
+                             f'step {known_from} to {first - 1}; give a checkpoint of these, or leave out --from')
         return found
     # The tutorial's are of the step after the one in their names.
     for prefix in (each for each in reversed(folder.checkpoints) if known_from - 1 <= step_of(each) < first):
@@ -206,8 +205,8 @@ def _starting_point(folder, first, given, known_from):
             if exists(prefix):  # otherwise training has removed it, as one too many
                 say('warning', f'{prefix} cannot be read ({error}); starting from the one before it')
     if known_from > 0:
-        raise UsageError(f'no checkpoint of step {known_from} to {first - 1} is kept in {folder.path}, and how the run '
-                         'took the steps before is not known; give one with --from, or a later step')
+        raise UsageError(f'no checkpoint of step {known_from} to {first - 1} is kept in {folder.path}, and the records '
+                         f'begin after step {known_from}; give one with --from, or a later step')
     return None
 
 
@@ -219,17 +218,17 @@ def _divided(started, first, last):
 
 
 def _refuse_without_order(starts, path):
-    """Raises a UsageError if the steps of a start have no order in which they can be taken again."""
+    """Raises a UsageError if the steps of a start have no order in which they can be replayed."""
     for start in starts:
         mode = start.settings.towers.variable_update
         if not UPDATE_MODES.load(mode).synchronous:
             raise UsageError(f'the run in {path} took the steps after {start.step} with --variable_update={mode}, '
-                             'whose updates have no fixed order; such steps cannot be replayed; train in another '
-                             'update mode if you need to replay steps')
+                             'whose updates have no fixed order, so they cannot be replayed; train in another '
+                             'update mode to replay steps')
 
 
 def _devices_of(start, kind):
-    """Returns the devices of this machine on which the towers of a start compute again."""
+    """Returns the devices of this machine on which the towers of a start are replayed."""
     towers = start.settings.towers
     # A strategy adds the gradients device by device, so their number matters. All other towers share one group.
     groups = start.groups if UPDATE_MODES.load(towers.variable_update).uses_strategy else 1
@@ -250,8 +249,8 @@ def _plan(start, locations, devices, data, step, last):
     if plan.step or not prefix:
         return plan
     if not exists(prefix):
-        raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
-                         'checkpoint that is kept, or an older checkpoint with --from')
+        raise UsageError(f'the run began with --warm_start={prefix}, which no longer exists; give a step after a '
+                         'checkpoint that is kept, or an earlier checkpoint with --from')
     variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
     values, _ = warm_start.fitting(warm_start.find(prefix), variables)
     return plan._replace(first_values=values)

@@ -21,7 +21,7 @@ class Verification:
         self._hashes = {record['step']: record['sha256']
                         for record in metrics.read(rerun.folder.path, metrics.CHECKPOINT)}
         self._rerun = rerun
-        self._with_loss, self._with_variables = [], []  # the steps that came out as recorded
+        self._with_loss, self._with_variables = [], []  # the steps that agree with the records
         self._difference = None  # (step, phrase)
         if rerun.start and self._hashes.get(rerun.step) not in (None, saved.digest_of(rerun.start.values)):
             self._difference = rerun.step, f'{rerun.start.prefix} does not have the variables that the run recorded'
@@ -35,14 +35,14 @@ class Verification:
             return
         for name, recorded in self._records.get(taken.step, {}).items():
             if name in taken.figures and (found := metrics.rounded(taken.figures[name])) != recorded:
-                self._difference = taken.step, f'{name} {recorded} was recorded, {found} came out'
+                self._difference = taken.step, f'the run recorded {name} {recorded}, the replay gives {found}'
                 return
         if taken.step in self._records:
             self._with_loss.append(taken.step)
         if taken.after is None or taken.step not in self._hashes:
             return
         if saved.digest_of({name: taken.after[name] for name in taken.saved}) != self._hashes[taken.step]:
-            self._difference = taken.step, 'other variables came out than those of its checkpoint'
+            self._difference = taken.step, 'the variables differ from those of its checkpoint'
             return
         self._with_variables.append(taken.step)
 
@@ -51,7 +51,7 @@ class Verification:
         if self._difference:
             step, difference = self._difference
             if step == self._rerun.step:
-                why = 'it is of another run, or its file has changed'
+                why = 'it belongs to another run, or its file has changed'
             else:
                 segment = self._rerun.segment_of(step)
                 why = '; '.join(_changes(segment)) or _no_change(segment)
@@ -75,7 +75,7 @@ def named_steps(numbers: list[int] | range) -> str:
 
 
 def _changes(segment):
-    """Returns phrases for the known differences between the run and this process."""
+    """Returns what is known to have changed since the run took the steps of a segment, as phrases."""
     plan = segment.plan
     now = record_of(plan).flat()
     compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'images_sha256',
