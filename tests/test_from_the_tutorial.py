@@ -50,11 +50,11 @@ def test_what_stands_in_a_file_here_is_there():
 def test_flags_that_are_the_same_have_the_default_of_the_tutorial():
     # The trainer's last: --data_dir, --train_dir and --batch_size of the evaluator are those of the run.
     defaults = {field.name: field.default for group in (evaluation.GROUPS, training.GROUPS) for field in fields(*group)}
-    for flag, there, here in table('flag'):
-        name = flag.strip('`-')
-        default = PRESETS['classic'].get(name, defaults[name])
-        if here.startswith('the same'):
-            assert there.strip('`').replace(',', '') == ('off' if default is False else str(default)), flag
+    for flags, there, here in table('flag'):
+        for name in re.findall(r'`--(\w+)`', flags):
+            default = PRESETS['classic'].get(name, defaults[name])
+            if here.startswith('the same'):
+                assert there.strip('`').replace(',', '') == ('off' if default is False else str(default)), name
 
 
 def test_the_constants_have_the_values_of_the_tutorial():

@@ -177,12 +177,6 @@ def test_gradients_that_are_changed_together_need_their_mean(mine):
         own_optimizer.check(name, averages_within=True)
 
 
-def test_the_documentation_has_the_example_without_its_docstrings():
-    shown = (ROOT / 'docs' / 'networks.md').read_text().split('```python\nclass Lion')[1].split('```')[0]
-    lines = (ROOT / 'examples' / 'lion.py').read_text().split('class Lion')[1].splitlines()
-    assert shown.split() == '\n'.join(line for line in lines if '"""' not in line).split()
-
-
 def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
     name = mine('pass', 'return 3')
     small = tmp_path / 'small.py'  # what only the variables of a real network are too large for

@@ -119,9 +119,6 @@ def theirs(images, classes, is_training):
     return linear(images, classes), dict(last=images)
 ''', '''
 def theirs(images, classes, training):
-    return linear(images, classes)[:, None, None]
-''', '''
-def theirs(images, classes, training):
     assert images.shape[1] == 3
     return linear(tf.transpose(images, [0, 2, 3, 1]), classes)
 ''', '''
@@ -134,13 +131,6 @@ class theirs_flags:
     batch_size = 128
 def theirs(images, classes, training):
     return linear(tf.reshape(images, [theirs_flags.batch_size, 24, 24, 3]), classes)
-''', '''
-class Theirs:
-    def __init__(self, classes):
-        self.classes = classes
-    def build(self, images, training):
-        self.logits = linear(images, self.classes)
-        return self.logits
 ''', '''
 def theirs(images, classes, training):
     assert images.shape[3] == 1
