@@ -98,7 +98,8 @@ def test_the_page_has_the_figures_of_the_classic_network_that_were_measured():
     measured = {name: [tuple(map(float, cell.split(' + '))) for cell in cells] for name, *cells in re.findall(
         r'^\| `(\w+)` \| ([\d. +]+) \| ([\d.]+) \| ([\d. +]+) \| ([\d.]+) \|$', scaling, re.M)}
     for name, first, sentence in (
-            ('replicated', 0, r'compute for (\S+) s and send for (\S+) s at 1 Gbit/s .`replicated`., and a step takes (\S+) s'),
+            ('replicated', 0,
+             r'compute for (\S+) s and send for (\S+) s at 1 Gbit/s .`replicated`., and a step takes (\S+) s'),
             ('parameter_server', 2, r'With `parameter_server` at 100 Mbit/s the three are (\S+), (\S+) and (\S+)\. ')):
         found, = re.findall(sentence, page)
         terms, total = measured[name][first:first + 2]
