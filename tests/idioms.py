@@ -194,6 +194,13 @@ def batch_normalised_with_a_bias(images, n, training):
     return _linear(tf.reduce_mean(tf.nn.relu(batch_normalisation(x, training)), [1, 2]), n)
 
 
+def normalised_by_image(images, n, training):
+    from cifar10.model import batch_normalisation
+    x = tf.nn.relu(tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME'))
+    x = _linear(tf.reshape(x, [-1, 12 * 12 * 8]), 16, 'h')
+    return _linear(tf.nn.relu(batch_normalisation(x, training)), n)
+
+
 def batch_statistics(images, n, training):
     x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME')
     mean, variance = tf.nn.moments(x, [0, 1, 2])
@@ -316,6 +323,13 @@ def moving_average_in_place(images, n, training):
     return _linear(x - mean, n)
 
 
+def moving_average_that_is_collected(images, n, training):
+    keys = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MOVING_AVERAGE_VARIABLES]
+    x, mean = _pooled(images), tf.get_variable('moving', [3], trainable=False, collections=keys)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(mean, 0.9 * mean + 0.1 * tf.reduce_mean(x, 0)))
+    return _linear(x - mean, n)
+
+
 def exponential_moving_average(images, n, training):
     with tf.variable_scope('layer'):
         x = _pooled(images)
@@ -325,6 +339,17 @@ def exponential_moving_average(images, n, training):
             return _linear(x - average.average(batch_mean), n)
         with tf.control_dependencies([update]):
             return _linear(tf.identity(x), n)
+
+
+def averages_of_weights(images, n, training, name='average'):
+    x, weights = _hidden(images), tf.get_variable('w', [8, n])
+    average = tf.train.ExponentialMovingAverage(0.9, name=name)
+    with tf.control_dependencies([average.apply([weights])]):
+        return tf.matmul(x, weights if training else average.average(weights))
+
+
+def averages_of_weights_named_as_here(images, n, training):
+    return averages_of_weights(images, n, training, 'ExponentialMovingAverage')
 
 
 def counter(images, n, training):
@@ -354,6 +379,12 @@ def variables_without_names(images, n, training):
     count = tf.Variable(0, name='global_step', trainable=False)
     scale = tf.cast(count + 1, tf.float32)
     return scale * tf.matmul(_pooled(images), tf.Variable(tf.ones([3, n]))) + tf.Variable(tf.zeros([n]))
+
+
+def named_as_an_operation(images, n, training):
+    x = tf.nn.conv2d(images, tf.get_variable('kernel', [3, 3, 3, 8]), 2, 'SAME')
+    x = tf.nn.conv2d(x, tf.get_variable('conv2d', [3, 3, 8, 8]), 2, 'SAME')
+    return _linear(tf.reduce_mean(x, [1, 2]), n, 'mean')
 
 
 def named_after_a_scope(images, n, training):
@@ -386,6 +417,18 @@ def moving_average_in_a_branch(images, n, training):
         with tf.variable_scope('norm', reuse=True):
             return x - _moving()
     return _linear(tf.cond(tf.constant(training), by_batch, by_average), n)
+
+
+def branches_that_are_lists(images, n, training):
+    x, is_early = _pooled(images), tf.train.get_global_step() < 2
+    once = tf.cond(is_early, lambda: [x], lambda: [2.0 * x])
+    twice, = tf.cond(is_early, lambda: [once], lambda: [2.0 * once], strict=True)
+    return _linear(twice, n)
+
+
+def dropped_in_the_other_branch(images, n, training):
+    x = _hidden(images)
+    return _linear(tf.cond(tf.constant(False), fn1=lambda: tf.nn.dropout(x, 0.5), fn2=lambda: x), n)
 
 
 def _moving_again():

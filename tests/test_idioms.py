@@ -3,6 +3,7 @@
 What is right for one network must be right for any, so the table has idioms and not features: a new one is a line.
 """
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.model import own_network
+from cifar10.model.averages import saved_names
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
 from cifar10.training.run import Run
@@ -32,18 +34,21 @@ TRAINED = [
     'in_the_scope_without_a_name', 'placeholder_that_nothing_needs', 'over_a_scope_by_its_name',
     'over_losses_of_a_scope', 'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice',
     'in_scopes_named_as_towers',
-    'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim',
+    'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim', 'named_as_an_operation',
+    'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',
     'exponential_moving_average': 'outside of a tf.cond, so each update mode would run it a different number of times; '
                                   'use --variable_update=replicated',
+    'averages_of_weights': 'use --variable_update=replicated',
     'in_scopes_named_as_towers': 'has different operations in different towers',
     'of_slim_normalised_in_place': 'use --variable_update=replicated'}
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
-    'centred_by_what_is_assigned', 'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
+    'centred_by_what_is_assigned', 'normalised_by_image',
+    'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
     'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place']
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing waits for it (line ',
@@ -60,6 +65,7 @@ WARNED = {
 REFUSED = {
     'read_after_it_is_assigned': 'reads the variable moving after',
     'read_after_it_is_assigned_in_an_update': 'reads the variable moving after',
+    'averages_of_weights_named_as_here': 'it keeps a moving average of the variable w, and so does training',
     'counter_of_images': 'the integer variable count is assigned what depends on images',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
     'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
@@ -87,10 +93,10 @@ def name_of(network):
     return f'{ROOT}/tests/idioms.py:{network}'
 
 
-def warnings_of(network, has_copies=False):
+def warnings_of(network, has_copies=False, batch_size=4):
     """Returns the warnings of a rehearsal, without the name of the network."""
     name = name_of(network)
-    return own_network.check(name, own_network.network(name).inference, 4, [24], tf.float32, 0, has_copies)
+    return own_network.check(name, own_network.network(name).inference, batch_size, [24], tf.float32, 0, has_copies)
 
 
 @pytest.fixture(scope='module')
@@ -148,11 +154,22 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
     assert any(value.ndim and not np.array_equal(value, before[name]) for name, value in expected.items())
 
 
+@pytest.mark.parametrize('network', mostly_stress(
+    TRAINED, 'named_as_an_operation', 'moving_average_that_is_collected', 'averages_of_weights'))
+def test_evaluation_needs_no_variable_that_training_does_not_save(network, after_steps):
+    _, saved = after_steps(network, 'replicated', 2, 4)
+    with tf.name_scope('tower_0'):
+        own_network.network(name_of(network)).inference(tf.placeholder(tf.float32, [None, 24, 24, 3]))
+    for averaged in False, True:
+        assert saved_names(averaged).keys() - {tf.GraphKeys.GLOBAL_STEP} <= saved.keys()
+
+
 # What the losses of a network are where it has summed them up itself; others have all that it has collected.
 ONE_DEVICE = {**dict.fromkeys([
     'over_trainable_variables', 'tf_losses', 'regularizer', 'regularizer_of_a_scope',
     'regularizer_of_a_shared_variable', 'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place',
     'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand', 'named_after_a_scope',
+    'moving_average_that_is_collected', 'averages_of_weights', 'dropped_in_the_other_branch',
     'collected_unless_reused', 'over_a_scope_by_its_name', 'centred_by_what_is_assigned',
     'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
     'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised',
@@ -207,6 +224,12 @@ def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
 
 
+def test_where_one_image_is_normalised_by_itself_that_is_told():
+    warning, = warnings_of('normalised_by_image', batch_size=1)
+    assert '--batch_size=1' in warning and 'divided' not in warning
+    assert warnings_of('normalised_by_image') == []
+
+
 @pytest.mark.parametrize('network, has_copies', [
     *((network, False) for network in REFUSED), *((network, True) for network in REFUSED_WITH_COPIES),
     *(pytest.param(network, True, marks=pytest.mark.stress) for network in REFUSED)])
@@ -219,8 +242,10 @@ def test_what_cannot_be_right_on_several_towers_is_refused(network, has_copies):
 
 @pytest.mark.parametrize('network', REFUSED_IN_MIRRORED)
 def test_what_tf_distribute_changes_is_told(network, after_steps):
+    before = sys.argv, list(sys.path)
     with pytest.raises(UsageError, match=REFUSED_IN_MIRRORED[network]):
         after_steps(network, 'mirrored', 2, 4)
+    assert (sys.argv, sys.path) == before
 
 
 def test_every_idiom_is_in_a_table():

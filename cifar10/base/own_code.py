@@ -70,18 +70,13 @@ class _File:
 
         The generators of Python and NumPy are seeded, so that initial values which the code draws repeat.
         """
-        had_old_shapes, loaded = _has_old_shapes(), set(sys.modules)
-        with contextlib.ExitStack() as stack:
+        loaded = set(sys.modules)
+        with unchanged():
             seed = _seed()
-            stack.callback(random.setstate, random.getstate())
-            stack.callback(np.random.set_state, np.random.get_state())
             random.seed(None if seed is None else f'{seed} {part}')
             np.random.seed(None if seed is None else [seed, *part.encode()])
-            stack.callback(_set_old_shapes, had_old_shapes)
             _set_old_shapes(self.old_shapes)
-            for name, value in (('argv', [self._path]), ('path', [*sys.path, self._folder])):
-                stack.callback(setattr, sys, name, getattr(sys, name))
-                setattr(sys, name, value)
+            sys.argv, sys.path = [self._path], [*sys.path, self._folder]
             try:
                 yield
             except BaseException as error:  # modules whose import has failed are no longer modules
@@ -97,6 +92,20 @@ class _File:
         stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
         if stem == os.path.join(self._folder, *name.split('.')) and name.partition('.')[0] != _PACKAGE:
             _imported.setdefault(file, _Import(name, hash_of(file), self._path))
+
+
+@contextlib.contextmanager
+def unchanged() -> Iterator[None]:
+    """Context after which the process is as before, whatever user's code has run in it, in several threads too."""
+    arguments, path, had_old_shapes = sys.argv, sys.path, _has_old_shapes()
+    state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = arguments, path
+        _set_old_shapes(had_old_shapes)
+        random.setstate(state)
+        np.random.set_state(numpy_state)
 
 
 class _Import(NamedTuple):

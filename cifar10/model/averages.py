@@ -47,5 +47,5 @@ def saved_names(averaged: bool) -> dict[str, tf.Variable]:
       averaged: whether variables that have a moving average get the name of the average.
     """
     if averaged:
-        return moving_averages().variables_to_restore()
+        return moving_averages().variables_to_restore(tf.trainable_variables())
     return {variable.op.name: variable for variable in tf.global_variables()}

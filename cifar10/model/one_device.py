@@ -49,15 +49,20 @@ def _collection(graph, key, scope=None):
     return [entry for entry in entries if call.is_within(getattr(entry, 'name', ''), scope)]
 
 
-def _cond(pred, true_fn=None, false_fn=None, *args, **options):
+def _cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, fn2=None):
     """Stands in for `tf.cond`: where the condition is known, only that branch counts.
 
-    Both are built, because either may make the variables that the other reuses.
+    Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only element of
+    a list is returned alone.
     """
     call, chosen = _current.get(), tf.get_static_value(pred) if isinstance(pred, tf.Tensor) else pred
+    branches = true_fn or fn1, false_fn or fn2
     if call is None or chosen is None or tf.get_default_graph() is not call.graph:
-        return _COND(pred, true_fn, false_fn, *args, **options)
-    return call.choose(chosen, true_fn, false_fn)
+        result = _COND(pred, *branches, strict, name)
+    else:
+        result = call.choose(chosen, *branches)
+    is_alone = call and not strict and isinstance(result, (list, tuple)) and len(result) == 1
+    return result[0] if is_alone else result
 
 
 @contextlib.contextmanager
@@ -284,9 +289,7 @@ class OneDevice:
 
 
 def _as_tensors(result):
-    """Returns what a branch has built as `tf.cond` does: numbers as tensors, and the only element of a list alone."""
-    if isinstance(result, (list, tuple)) and len(result) == 1:
-        result = result[0]
+    """Returns what a branch has built with its numbers as tensors, as `tf.cond` does."""
     return tf.nest.map_structure(
         lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
 

@@ -17,12 +17,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own_code
 from cifar10.base.console import Line
-from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
+from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
 from cifar10.base.own_code import BrokenRule, place_of
 from cifar10.model import NUM_CLASSES, Network, rehearsed_steps
 from cifar10.model.network_draws import at_position
 from cifar10.model.one_device import IN_VAIN, WRITES, OneDevice
-from cifar10.model.rehearsed_steps import FED, Rehearsal, relative
+from cifar10.model.rehearsed_steps import FED, SCOPE, Rehearsal, relative
 from cifar10.parallel import session_config
 
 _FLAG = 'network'
@@ -114,7 +114,7 @@ def _rehearse_towers(rehearsal, has_copies):
 
     def check_tower(scope, logits):
         # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
-        drawn.update((types, _of_types(types)) for types in (_DRAWS, _STATELESS))
+        drawn.update((types, _of_types(types, with_inputs(_results(logits)))) for types in (_DRAWS, _STATELESS))
         check_variables()
         check_collections(scope)
         check_operations(logits)
@@ -145,7 +145,7 @@ def _alone(rehearsal, training):
     """Context in a graph that has the network without towers; yields (the images, the logits)."""
     size = rehearsal.batch_size if training else None
     side = rehearsal.static_side if training else rehearsal.sizes[-1]
-    with seeded_graph(rehearsal.seed):
+    with seeded_graph(rehearsal.seed), tf.name_scope(SCOPE):  # an operation that has a variable's name changes that
         images = tf.placeholder(rehearsal.dtype if training else tf.float32, [size, side, side, 3], FED)
         position = tf.placeholder(tf.int64, [], FED)
         with at_position(rehearsal.seed, position) if training else contextlib.nullcontext():
@@ -182,7 +182,7 @@ def _others(rehearsal, before, execute_again):
         with _alone(rehearsal, training) as (_, logits):
             for is_initial, (one, other) in enumerate(zip(was, _described(logits))):
                 for kind, name in rehearsed_steps.only_in_one(one, other):
-                    found.append((f'{kind} {name}{place_of(name)}', is_initial))
+                    found.append((f'{kind} {relative(name)}{place_of(name)}', is_initial))
     return found
 
 
@@ -212,11 +212,16 @@ def _variables():
 
 def check_variables() -> None:
     """Variables come from `tf.get_variable`, are saved, float32 if they are trained, and begin without images."""
+    averages = {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for variable in tf.global_variables():
         if any(relative(operation.name).startswith(FED) for operation in with_inputs([variable.initializer])):
             raise BrokenRule(f'the initial value of the variable {variable.op.name} depends on the images, which are '
                              'not there yet; begin with a constant')
         name = variable.op.name
+        if name in averages:
+            raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
+                             'training, under the same name; leave it out and use --moving_averages=true, or give '
+                             'tf.train.ExponentialMovingAverage another name=')
         if re.search(r'/part_\d+$', name):
             raise BrokenRule(f'the variable {name} is part of a partitioned variable; leave out the partitioner')
         if variable.trainable and variable.dtype.base_dtype != tf.float32:
@@ -257,12 +262,7 @@ def check_collections(scope: str) -> None:
 
 def check_operations(logits: tf.Tensor) -> None:
     """What the logits, losses and statistics need waits for nothing that no tower feeds; no operation writes."""
-    needed = with_inputs([*_results(logits), *(variable.initializer for variable in tf.global_variables())])
-    unneeded = {operation.name for operation in tf.get_default_graph().get_operations()} - {
-        operation.name for operation in needed}
-    for operation in _operations(initialisers=True):
-        if operation.name in unneeded:
-            continue
+    for operation in _operations(with_inputs(_results(logits)) | _initialisers()):
         name = relative(operation.name)
         if operation.op in ('Placeholder', 'PlaceholderWithDefault') and not name.startswith(FED):
             raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds; make it a constant, or use the '
@@ -310,7 +310,7 @@ def _evaluation_warnings(images, logits):
     if logits.op.type in _NO_LOGITS:
         return [f'its outputs are those of a {logits.op.type}{place_of(logits.op.name)}; return logits, as they are '
                 'before a softmax, sigmoid or ReLU']
-    if drawn := _of_types(_DRAWS):
+    if drawn := _of_types(_DRAWS, with_inputs(_results(logits))):
         return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions change from one time '
                 'to the next; use it only where `training` is true']
     fed = np.random.default_rng(0).standard_normal([2, *images.shape.as_list()[1:]], np.float32)
@@ -330,17 +330,23 @@ def _evaluation_warnings(images, logits):
     return []
 
 
-def _of_types(types):
-    """Returns the names of the operations of such types."""
-    return [relative(operation.name) for operation in _operations() if types.fullmatch(operation.op)]
+def _of_types(types, among=None):
+    """Returns the names of the operations of such types among some, by default all; initialisers are left out."""
+    among = set(tf.get_default_graph().get_operations()) if among is None else among
+    return [relative(operation.name) for operation in _operations(among - _initialisers())
+            if types.fullmatch(operation.op)]
 
 
-def _operations(initialisers=False):
-    """Returns the NodeDefs of all operations of the graph and of its functions, with or without initialisers."""
+def _initialisers():
+    """Returns the operations that give the variables of the current graph their initial values."""
+    return with_inputs(variable.initializer for variable in tf.global_variables())
+
+
+def _operations(among):
+    """Returns the NodeDefs of some operations of the graph, and of all its functions."""
     definition = tf.get_default_graph().as_graph_def()
-    left_out = with_inputs(() if initialisers else [variable.initializer for variable in tf.global_variables()])
-    names = {operation.name for operation in left_out}
-    operations = [node for node in definition.node if node.name not in names]
+    names = {operation.name for operation in among}
+    operations = [node for node in definition.node if node.name in names]
     for function in definition.library.function:  # branches of a tf.cond, the body of a tf.while_loop
         operations += function.node_def
     return operations

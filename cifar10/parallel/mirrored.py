@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
+from cifar10.base.own_code import unchanged
 from cifar10.parallel.own_collections import OwnCollections
 from cifar10.parallel.towers import average_gradients, dense
 from cifar10.parallel.update import Step, UpdateMode, move, stacked
@@ -57,7 +58,7 @@ class Mirrored(UpdateMode):
             names[:] = scalars  # the same in all replicas
             return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 
-        with self._strategy.scope():
+        with unchanged(), self._strategy.scope():  # the replicas' threads take turns within `running`
             built = self._strategy.run(replica)
         if any(kind != kinds[0] for kind in kinds):
             raise UsageError('--variable_update=mirrored: the network has different operations in different towers; '

@@ -97,16 +97,19 @@ class OwnCollections:
                              'between calls')
 
     def _refuse_tensors_of_others(self, k, operations):
-        """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""
+        """Raises a ValueError if an operation of tower k uses what another tower has made.
+
+        The towers share variables and initial values.
+        """
         variables = self.variables[k].values()
-        handles = {variable.op.name for variable in [*variables, *tf.get_collection(tf.GraphKeys.GLOBAL_STEP)]}
-        initialisers = with_inputs(variable.initializer for variable in variables)
+        shared = with_inputs(variable.initializer for variable in variables)
+        shared |= {variable.op for variable in [*variables, *tf.get_collection(tf.GraphKeys.GLOBAL_STEP)]}
         for operation in operations:
-            for tensor in () if operation in initialisers else operation.inputs:
+            for tensor in () if operation in shared else operation.inputs:
                 source = tensor.op
                 while source.type in _READS:
                     source = source.inputs[0].op
-                if self._tower_of.get(source.name, k) != k and source.name not in handles:
+                if self._tower_of.get(source.name, k) != k and source not in shared:
                     raise ValueError(f'{operation.name} uses {source.name}, which another tower has made'
                                      f'{place_of(operation.name)}; keep no tensors or variables between two calls of '
                                      'the function')
