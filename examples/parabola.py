@@ -97,7 +97,7 @@ def build(update, count, steps):
     """Builds the towers and their updates in the current graph.
 
     `tower_fn` is called once for each tower, with the loss of its share of the points. An update mode averages the
-    gradients and applies them, in place of `minimize`.
+    gradients and applies them, instead of `minimize`.
 
     Args:
       update: the update mode.

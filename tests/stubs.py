@@ -5,7 +5,7 @@ from tests.helpers import ROOT
 
 
 def write_stubs(folder):
-    """Copies the exercises into a folder, with `raise NotImplementedError` in place of what each function does."""
+    """Copies the exercises into a folder, with `raise NotImplementedError` instead of what each function does."""
     for path in (ROOT / 'lessons' / 'exercises').glob('*.py'):
         tree = ast.parse(path.read_text())
         for node in tree.body:

@@ -47,10 +47,10 @@ mistakes_in_two_equations = {
         'noise / small', 'noise / small ** 0.5'),
     'inverse': ('it returns 0.04167; 24 is right', 'noise / norm', 'norm / noise'),
     'noise_alone': ('it returns 48; 24 is right', 'return noise / norm', 'return noise'),
-    # V / small in place of V.
+    # V / small instead of V.
     'noise_of_a_batch': ('it returns 6; 24 is right', 'return noise / norm', 'return noise / small / norm'),
     'norm_of_the_small_batch': ('it returns 3.429; 24 is right', 'norm = of_small - noise / small', 'norm = of_small'),
-    # The norms in place of their squares.
+    # The norms instead of their squares.
     'not_squared': (
         'is right',
         'noise = ',
