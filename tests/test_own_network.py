@@ -107,7 +107,7 @@ def again(*row):
     ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 (8, 7); return logits, float [images, 10]'),
     again('pass', 'tf.argmax(pixels @ weights, 1)', 'it returns a tensor int64 (8,); return logits'),
     again('pass', 'None', 'it returns NoneType'),
-    again('pass', '(pixels @ weights)[:4]', 'it returns a tensor float32 (4, 10)'),
+    again('pass', '(pixels @ weights)[:4]', 'it returns 4 rows for 8 images (line '),
     ("half = tf.get_variable('half', [], tf.bfloat16)", 'pixels @ weights * tf.cast(half, tf.float32)',
      'the variable half is not float32'),
     ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
@@ -117,12 +117,13 @@ def again(*row):
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.no_op())', 'pixels @ weights',
      'it adds NoOp to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
     ('keep = tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
-     'it makes the placeholder keep_prob, which nothing feeds; make it a constant, or use the argument `training`'),
+     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); make it a constant, or use the '
+     'argument `training`'),
     again('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")',
           'pixels @ weights * keep',
           'it makes the placeholder keep_prob, which nothing feeds'),
     ('tf.contrib.layers.conv2d(pixels, 10, 3)', 'pixels @ weights',
-     '(line 11 of mine.py); contrib.layers.conv2d is tf_slim.conv2d now (python -m pip install'),
+     '(line 11 of mine.py); contrib.layers.conv2d is tf_slim.conv2d now; docs/tf1-networks.md'),
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',
@@ -448,6 +449,12 @@ def test_what_is_allowed_but_hardly_meant_is_told(linear, line, part):
     name = linear(line)
     assert any(part in warning for warning in own_network.check(
         name, own_network.network(name).inference, 8, [24], tf.float32, 0))
+
+
+def test_a_dropout_that_keeps_all_in_evaluation_is_no_warning_there(linear):
+    name = linear('pixels = tf.nn.dropout(pixels, keep_prob=tf.constant(0.5 if training else 1.0))')
+    warning, = own_network.check(name, own_network.network(name).inference, 8, [24], tf.float32, 0)
+    assert 'draws other random numbers after a resume' in warning
 
 
 @pytest.mark.stress

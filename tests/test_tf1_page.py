@@ -67,7 +67,7 @@ CHANGED = {
     'a trained variable is assigned': ('assigned_and_trained', 'leave the assignment out'),
     'a placeholder': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", 'use the argument `training`'),
     'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
-    'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 in its place'),
+    'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 for it'),
     'a session': ('runs_a_session', 'give variables their values as initializer='),
     'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),
     'partitioned': ("tf.get_variable('s', [], use_resource=False)", 'leave out use_resource=False'),
@@ -200,9 +200,9 @@ def test_initializers_of_contrib_have_the_distributions_of_those_of_the_page(the
 
 
 @pytest.mark.parametrize('line, remedy', [
-    ('tf.contrib.layers.fully_connected(x, 10)', 'contrib.layers.fully_connected is tf_slim.fully_connected now ('),
-    ('from tensorflow.contrib import slim', 'contrib.slim is tf_slim now ('),
-    ('import tensorflow.contrib.layers as layers', 'contrib.layers is tf_slim now ('),
+    ('tf.contrib.layers.fully_connected(x, 10)', 'contrib.layers.fully_connected is tf_slim.fully_connected now; docs'),
+    ('from tensorflow.contrib import slim', 'contrib.slim is tf_slim now; docs'),
+    ('import tensorflow.contrib.layers as layers', 'contrib.layers is tf_slim now; docs'),
     ('tf.contrib.rnn.BasicLSTMCell(3)', 'docs/tf1-networks.md says by name what takes the place of contrib'),
     ('tf.layers.dense(x, 10)', 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'),
     ('tf.layers.dense(x, 10)', "python -m pip install -e '.[tf1]' brings it"),

@@ -315,9 +315,9 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
 _REMEDIES = (
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
-    (r'elements of \[None\b|partially known TensorShape \(None\b|NoneType',
-     'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size]), or '
-     'tf.shape(x) for a whole shape'),
+    (r'elements of [\[(]None\b|partially known TensorShape \(None\b|NoneType|Found None',
+     'the number of images is unknown in evaluation: write -1 for it and the other sizes as numbers, as in '
+     'tf.reshape(x, [-1, size]), or tf.shape(x) for a whole shape'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
     (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',

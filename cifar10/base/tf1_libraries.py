@@ -51,7 +51,8 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
         name = found[-1][1]
         if part := _IN_SLIM.match(name):
             there = f'tf_slim.{part[1]}' if part[1] else 'tf_slim'
-            return f'; contrib.{name} is {there} now ({_INSTALL}); {_PAGE} has contrib by name'
+            install = '' if importlib.util.find_spec('tf_slim') else f' ({_INSTALL})'
+            return f'; contrib.{name} is {there} now{install}; {_PAGE} has contrib by name'
         return f'; {_PAGE} says by name what takes the place of contrib'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
         return f'; set {_SWITCH}=1 before TensorFlow is imported'

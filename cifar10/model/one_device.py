@@ -283,9 +283,9 @@ class OneDevice:
         for variable, _, _, after in self._assigned:
             for operation in readers[variable.op.name] if after.op in used else ():
                 if after.op in with_inputs([operation]):
-                    raise BrokenRule(f'it reads the variable {variable.op.name} after it has assigned to it'
-                                     f'{place_of(operation.name)}, but the update assigns, after all towers; use what '
-                                     'the assignment returns')
+                    raise BrokenRule(f'it reads the variable {variable.op.name} after assigning to it'
+                                     f'{place_of(operation.name)}, but an assignment takes effect at the end of the '
+                                     'step; use what the assignment returns')
 
 
 def _as_tensors(result):

@@ -62,6 +62,10 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
         are_logits = isinstance(logits, tf.Tensor) and logits.dtype.is_floating and logits.shape.rank == 2 and (
             logits.shape[1] == num_classes) and logits.shape[:1].is_compatible_with(images.shape[:1])
         if not are_logits:
+            if isinstance(logits, tf.Tensor) and logits.shape.rank == 2 and logits.shape[1] == num_classes:
+                raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images'
+                                 f'{place_of(logits.op.name)}, and {fed}; in a tf.reshape, write -1 for the number of '
+                                 'images, and their size as it is here')
             raise BrokenRule(f'it returns {_phrase(logits)}; return logits, float [images, {num_classes}] ({fed}, '
                              f'{_phrase(images)})')
         call.collect(logits, training)
@@ -113,11 +117,11 @@ def _rehearse_towers(rehearsal, has_copies):
     warnings, drawn = [], {}
 
     def check_tower(scope, logits):
-        # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
-        drawn.update((types, _of_types(types, with_inputs(_results(logits)))) for types in (_DRAWS, _STATELESS))
         check_variables()
         check_collections(scope)
         check_operations(logits)
+        # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
+        drawn.update((types, _of_types(types, with_inputs(_results(logits)))) for types in (_DRAWS, _STATELESS))
         warnings[:] = _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
@@ -265,12 +269,12 @@ def check_operations(logits: tf.Tensor) -> None:
     for operation in _operations(with_inputs(_results(logits)) | _initialisers()):
         name = relative(operation.name)
         if operation.op in ('Placeholder', 'PlaceholderWithDefault') and not name.startswith(FED):
-            raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds; make it a constant, or use the '
-                             'argument `training`')
+            raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds{place_of(operation.name)}; make it '
+                             'a constant, or use the argument `training`')
         if _SOURCES.fullmatch(operation.op):
             raise BrokenRule(f'its operation {name} is a {operation.op}, which nothing starts or fills'
-                             f'{place_of(operation.name)}; use the images that the function is given, and in place '
-                             'of a table tf.gather from a constant')
+                             f'{place_of(operation.name)}; use the images that the function is given, and '
+                             'instead of a table tf.gather from a constant')
     for name in _of_types(WRITES):
         raise BrokenRule(f'its operation {name} changes a variable, and each update mode would run it a different '
                          f'number of times; leave it out, or for moving statistics {_FOR_STATISTICS}')
@@ -310,9 +314,6 @@ def _evaluation_warnings(images, logits):
     if logits.op.type in _NO_LOGITS:
         return [f'its outputs are those of a {logits.op.type}{place_of(logits.op.name)}; return logits, as they are '
                 'before a softmax, sigmoid or ReLU']
-    if drawn := _of_types(_DRAWS, with_inputs(_results(logits))):
-        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions change from one time '
-                'to the next; use it only where `training` is true']
     fed = np.random.default_rng(0).standard_normal([2, *images.shape.as_list()[1:]], np.float32)
     try:
         with cpu_session(tf.get_default_graph()) as session:
@@ -321,9 +322,13 @@ def _evaluation_warnings(images, logits):
                 together = session.run(logits, {images: fed})
                 if np.isfinite(together).all():
                     break
+            again = session.run(logits, {images: fed})
             alone = np.concatenate([session.run(logits, {images: fed[i:i + 1]}) for i in range(len(fed))])
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
         return []
+    if not np.array_equal(again, together) and (drawn := _of_types(_DRAWS, with_inputs(_results(logits)))):
+        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions change from one time '
+                'to the next; use it only where `training` is true']
     if np.abs(alone - together).max() > _ROUNDING * np.abs(together).max():
         return ['the logits of an image depend on the other images of its batch in evaluation too, so predictions '
                 'change with the batch; use statistics of the batch only where `training` is true']
