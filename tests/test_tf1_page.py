@@ -68,6 +68,7 @@ CHANGED = {
     'a placeholder': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", 'use the argument `training`'),
     'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
     'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 for it'),
+    'shape[1].value': ('images.shape[1].value', 'leave out .value'),
     'a session': ('runs_a_session', 'give variables their values as initializer='),
     'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),
     'partitioned': ("tf.get_variable('s', [], use_resource=False)", 'leave out use_resource=False'),
@@ -126,11 +127,6 @@ def theirs(images, classes, training):
     with tf.control_dependencies([tf.debugging.assert_greater_equal(images, 0.0),
                                   tf.debugging.assert_less_equal(images, 1.0)]):
         return linear(tf.identity(images), classes)
-''', '''
-class theirs_flags:
-    batch_size = 128
-def theirs(images, classes, training):
-    return linear(tf.reshape(images, [theirs_flags.batch_size, 24, 24, 3]), classes)
 ''', '''
 def theirs(images, classes, training):
     assert images.shape[3] == 1
