@@ -12,6 +12,7 @@ import os
 import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+os.environ['TF_USE_LEGACY_KERAS'] = '0'  # Keras 3, even if tf_keras is installed and was switched on
 
 import tensorflow as tf  # noqa: E402
 
