@@ -19,7 +19,8 @@ import warnings
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-os.environ.setdefault('TF_USE_LEGACY_KERAS', '0')  # Keras 3, even if tf_keras is installed
+if __name__ == '__main__':
+    os.environ.setdefault('TF_USE_LEGACY_KERAS', '0')  # Keras 3, even if tf_keras is installed
 
 from cifar10.base import startup  # noqa: E402
 from cifar10.programs import program  # noqa: E402
