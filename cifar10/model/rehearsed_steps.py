@@ -1,6 +1,6 @@
-"""Towers of a user's network before a run: they must be the same network, and compute what one tower computes.
+"""Rehearses a user's network before a run: its towers must be equal, and together compute what one tower computes.
 
-They are built as the update mode will build them, and run on random images, with the initial values and some noise.
+The towers are built as the update mode will build them, and run on random images, with noise on the initial values.
 """
 import collections
 import hashlib
@@ -133,7 +133,7 @@ def refuse_another_network(first: Tower, second: Tower) -> None:
     """Raises a BrokenRule if two towers do not consist of the same operations."""
     for kind, name in only_in_one(first.operations, second.operations):
         raise BrokenRule(f'its second call builds another network than its first: only one of them has the {kind} '
-                         f'{relative(name)}{place_of(name)}; build the same in each call{_hint(second)}')
+                         f'{relative(name)}{place_of(name)}; build the same network in each call{_hint(second)}')
 
 
 def _hint(tower):
