@@ -327,8 +327,8 @@ def _evaluation_warnings(images, logits):
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
         return []
     if not np.array_equal(again, together) and (drawn := _of_types(_DRAWS, with_inputs(_results(logits)))):
-        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions change from one time '
-                'to the next; use it only where `training` is true']
+        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions vary from run to '
+                'run; use the operation only where `training` is true']
     if np.abs(alone - together).max() > _ROUNDING * np.abs(together).max():
         return ['the logits of an image depend on the other images of its batch in evaluation too, so predictions '
                 'change with the batch; use statistics of the batch only where `training` is true']
