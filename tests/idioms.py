@@ -280,6 +280,17 @@ def begun_with_a_tensor(images, n, training):
     return _pooled(images) @ weights + tf.get_variable('b', initializer=tf.constant(0.1, shape=[n]))
 
 
+def begun_with_another_variable(images, n, training):
+    x, first = _pooled(images), tf.Variable(tf.random_normal([3, n], stddev=0.35), name='first')
+    return x @ first + tf.square(x) @ tf.Variable(first.initialized_value() * 0.2, name='second')
+
+
+def made_in_a_loop(images, n, training):
+    rows = tf.reshape(images, [-1, 24, 72])[:, :4]
+    outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(8), rows, dtype=tf.float32)
+    return _linear(outputs[:, -1], n)
+
+
 def begun_with_a_random_tensor(images, n, training):
     return _pooled(images) @ tf.get_variable('w', initializer=tf.truncated_normal([3, n], stddev=0.1))
 

@@ -35,6 +35,7 @@ TRAINED = [
     'over_losses_of_a_scope', 'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice',
     'in_scopes_named_as_towers',
     'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim', 'named_as_an_operation',
+    'begun_with_another_variable', 'made_in_a_loop',
     'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
@@ -51,7 +52,7 @@ BY_BATCH = [
     'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
     'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place']
 WARNED = {
-    'assigned_in_vain': 'assigns to a variable, but nothing waits for it (line ',
+    'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
     'ignored_variables': 'it adds to the collection WEIGHT_DECAY, which nothing reads (line ',
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
@@ -66,12 +67,12 @@ REFUSED = {
     'read_after_it_is_assigned': 'reads the variable moving after',
     'read_after_it_is_assigned_in_an_update': 'reads the variable moving after',
     'averages_of_weights_named_as_here': 'it keeps a moving average of the variable w, and so does training',
-    'counter_of_images': 'the integer variable count is assigned what depends on images',
+    'counter_of_images': 'the integer variable count is assigned a value that depends on the images',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
     'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
-    'made_twice': 'by tf.Variable and by tf.get_variable',
+    'made_twice': 'with tf.Variable and with tf.get_variable',
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
     'counted_names': 'variables need the same names at each call',

@@ -443,7 +443,7 @@ def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_p
      'its operation random_normal/RandomStandardNormal draws other random numbers after a resume'),
     ('pixels = tf.random.shuffle(pixels, seed=3) if training else pixels',
      'its operation RandomShuffle draws other random'),
-    ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions change'),
+    ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions vary'),
 ])
 def test_what_is_allowed_but_hardly_meant_is_told(linear, line, part):
     name = linear(line)

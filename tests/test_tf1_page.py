@@ -48,7 +48,7 @@ RUNS = {
     'tf.trainable_variables': ['over_trainable_variables'],
     'tf.assign_sub(mean, ...))`': ['moving_average', 'moving_averages_in_a_group'],
     'control_dependencies': ['moving_average_in_place'],
-    'ExponentialMovingAverage': ['exponential_moving_average'],
+    'ExponentialMovingAverage': ['exponential_moving_average', 'averages_of_weights'],
     'of an integer': ['counter', 'counter_that_is_set'],
     'tf.cond': ['moving_average_in_a_branch'],
     'tf.Variable(': ['variables_by_hand', 'variables_without_names'],
@@ -199,13 +199,13 @@ def test_initializers_of_contrib_have_the_distributions_of_those_of_the_page(the
     ('tf.contrib.layers.fully_connected(x, 10)', 'contrib.layers.fully_connected is tf_slim.fully_connected now; docs'),
     ('from tensorflow.contrib import slim', 'contrib.slim is tf_slim now; docs'),
     ('import tensorflow.contrib.layers as layers', 'contrib.layers is tf_slim now; docs'),
-    ('tf.contrib.rnn.BasicLSTMCell(3)', 'docs/tf1-networks.md says by name what takes the place of contrib'),
+    ('tf.contrib.rnn.BasicLSTMCell(3)', 'docs/tf1-networks.md lists by name what to use instead of contrib'),
     ('tf.layers.dense(x, 10)', 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'),
-    ('tf.layers.dense(x, 10)', "python -m pip install -e '.[tf1]' brings it"),
-    ('import tf_slim', "python -m pip install -e '.[tf1]' brings it")])
+    ('tf.layers.dense(x, 10)', "python -m pip install -e '.[tf1]' installs it"),
+    ('import tf_slim', "python -m pip install -e '.[tf1]' installs it")])
 def test_libraries_that_are_not_there_are_told(line, remedy, tmp_path):
     (tmp_path / 'mine.py').write_text(f'import tensorflow.compat.v1 as tf\ndef network(x, n, training):\n    {line}\n')
-    hidden = "sys.modules['tf_keras'] = sys.modules['tf_slim'] = None" if 'brings' in remedy else ''
+    hidden = "sys.modules['tf_keras'] = sys.modules['tf_slim'] = None" if 'installs' in remedy else ''
     script = f"""
 import os, sys
 os.environ['TF_USE_LEGACY_KERAS'] = '0'

@@ -1,6 +1,6 @@
 """The libraries of TensorFlow 1 that come with the extra `tf1`: tf_keras, which has tf.layers, and tf_slim.
 
-Neither is imported here. What they lack with today's TensorFlow is put in its place, in this file only.
+Neither is imported here. Only this file adds what they miss in today's TensorFlow.
 """
 import importlib.util
 import linecache
@@ -24,11 +24,11 @@ def switch_on() -> None:
     if importlib.util.find_spec('tf_keras'):
         os.environ.setdefault(_SWITCH, '1')
         # One for each layer of each tower.
-        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|layer\.apply)` is deprecated')
+        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
 
 
 def mend() -> None:
-    """Puts in its place what tf_slim 1.1.0 does not find where it looks; to be called before it is used."""
+    """Adds what tf_slim 1.1.0 does not find in today's TensorFlow; to be called before tf_slim is used."""
     import tensorflow.compat.v1 as tf
     # `slim.batch_norm` asks TensorFlow for a module by the name that it had in tf_keras 2.15.
     sys.modules.setdefault('tf_keras.legacy_tf_layers.normalization', tf.layers)
@@ -53,7 +53,7 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
             there = f'tf_slim.{part[1]}' if part[1] else 'tf_slim'
             install = '' if importlib.util.find_spec('tf_slim') else f' ({_INSTALL})'
             return f'; contrib.{name} is {there} now{install}; {_PAGE} has contrib by name'
-        return f'; {_PAGE} says by name what takes the place of contrib'
+        return f'; {_PAGE} lists by name what to use instead of contrib'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
         return f'; set {_SWITCH}=1 before TensorFlow is imported'
-    return f'; {_INSTALL} brings it; {_PAGE} says what it is without'
+    return f'; {_INSTALL} installs it; {_PAGE} says what to write without it'

@@ -136,10 +136,12 @@ class OneDevice:
         if scope and self._has_operation(scope + of_tensor.rstrip('/').rpartition('/')[0]):
             name = before + of_tensor
         if name in self._by_tf_variable:
-            raise BrokenRule(f'it makes the variable {name} by tf.Variable and by tf.get_variable; give it another '
-                             'name in one of them')
-        # A strategy of tf.distribute reduces no variable by itself: the update does.
-        options.update(synchronization=tf.VariableSynchronization.AUTO, aggregation=tf.VariableAggregation.NONE)
+            raise BrokenRule(f'it makes the variable {name} with tf.Variable and with tf.get_variable; give one of '
+                             'the two another name')
+        # A strategy of tf.distribute reduces no variable by itself: the update does. What is read after an update is
+        # the new value, where tf.nn.dynamic_rnn would cache the old one.
+        options.update(synchronization=tf.VariableSynchronization.AUTO, aggregation=tf.VariableAggregation.NONE,
+                       caching_device=None)
         if self._outer.reuse and name not in self._variables:
             options['reuse'] = True
         self._is_getting = True
@@ -149,6 +151,7 @@ class OneDevice:
             self._is_getting = False
         if name not in self._variables:
             self._variables[name] = variable
+            variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
             for method in _ASSIGNMENTS:
                 setattr(variable, method, functools.partial(_assign, variable, method))
             if regularizer:
@@ -215,7 +218,7 @@ class OneDevice:
         value = delta if value is None else value
         if variable.trainable or variable.dtype.base_dtype == tf.bool:
             raise BrokenRule(f'it assigns to the variable {variable.op.name}, which is '
-                             f"{'trained' if variable.trainable else 'no number'}{place_now()}; leave the "
+                             f"{'trained' if variable.trainable else 'a boolean'}{place_now()}; leave the "
                              'assignment out, or make the variable a number with trainable=False')
         with tf.name_scope(name or method):
             value = tf.convert_to_tensor(value, variable.dtype.base_dtype)

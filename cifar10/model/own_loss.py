@@ -59,7 +59,7 @@ def check(name: str) -> list[str]:
         # The gradient of the first example's loss: with regard to the logits of the others it is 0.
         gradient = tf.gradients(losses[0], logits)[0]
         if gradient is None:
-            raise BrokenRule('its losses do not depend on the logits, so nothing would be learnt; use them')
+            raise BrokenRule('its losses do not depend on the logits, so nothing would be learnt; use the logits')
         random = np.random.default_rng(0)
         fed = {logits: random.standard_normal(logits.shape, np.float32), labels: np.arange(_EXAMPLES)}
         try:

@@ -5,7 +5,7 @@
         return logits
 
 Each tower calls the function again, over the same variables. Before a run it is built in two towers and for evaluation;
-what would train wrongly without a word is refused, or told.
+what would train wrongly in silence is refused, or a warning says so.
 """
 import contextlib
 import functools
@@ -219,8 +219,8 @@ def check_variables() -> None:
     averages = {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for variable in tf.global_variables():
         if any(relative(operation.name).startswith(FED) for operation in with_inputs([variable.initializer])):
-            raise BrokenRule(f'the initial value of the variable {variable.op.name} depends on the images, which are '
-                             'not there yet; begin with a constant')
+            raise BrokenRule(f'the initial value of the variable {variable.op.name} depends on the images, which do '
+                             'not exist yet; use a constant')
         name = variable.op.name
         if name in averages:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
@@ -254,13 +254,13 @@ def check_collections(scope: str) -> None:
     for statistic in tf.get_collection(MOVING_STATISTICS):
         if not statistic.value.dtype.is_floating and any(
                 relative(operation.name).startswith(FED) for operation in with_inputs([statistic.value.op])):
-            raise BrokenRule(f'the integer variable {statistic.variable.op.name} is assigned what depends on images, '
-                             'on which towers do not agree; make it float32')
+            raise BrokenRule(f'the integer variable {statistic.variable.op.name} is assigned a value that depends '
+                             'on the images, which differ between towers; make the variable float32')
     for collection in (tf.GraphKeys.LOSSES, tf.GraphKeys.ACTIVATIONS, MOVING_STATISTICS):
         for entry in tf.get_collection(collection):
             if not entry.name.startswith(scope):
                 raise BrokenRule(f'it adds {entry.name.split(":")[0]}, made in an absolute name scope, to the '
-                                 f'collection {collection}, where its tower does not find it; leave out '
+                                 f'collection {collection}, where the tower does not find it; leave out '
                                  'tf.name_scope(None) and scopes that end with /')
 
 
@@ -295,8 +295,8 @@ def _unread_collections(logits):
     known = {MOVING_STATISTICS, IN_VAIN, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
     losses = tf.get_collection(tf.GraphKeys.LOSSES)
     used = {operation.name for operation in with_inputs([logits.op, *[loss.op for loss in losses]])}
-    warnings = [f'its {relative(tensor.op.name)} assigns to a variable, but nothing waits for it'
-                f'{place_of(tensor.op.name)}; add it to tf.GraphKeys.UPDATE_OPS'
+    warnings = [f'its {relative(tensor.op.name)} assigns to a variable, but nothing needs the assignment'
+                f'{place_of(tensor.op.name)}; add the assignment to tf.GraphKeys.UPDATE_OPS'
                 for tensor in tf.get_collection(IN_VAIN)]
     for key in set(tf.get_default_graph().get_all_collection_keys()) - known:
         # Scalars are losses; variables that are collected are often meant for one outside the function.
@@ -327,8 +327,8 @@ def _evaluation_warnings(images, logits):
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
         return []
     if not np.array_equal(again, together) and (drawn := _of_types(_DRAWS, with_inputs(_results(logits)))):
-        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions change from one time '
-                'to the next; use it only where `training` is true']
+        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions vary from run to '
+                'run; use the operation only where `training` is true']
     if np.abs(alone - together).max() > _ROUNDING * np.abs(together).max():
         return ['the logits of an image depend on the other images of its batch in evaluation too, so predictions '
                 'change with the batch; use statistics of the batch only where `training` is true']

@@ -1,6 +1,6 @@
 """Rehearses a user's network in towers before a run: all must be the same, and compute what one tower computes.
 
-They are built as the update mode will build them, and run on random images, with the initial values and some noise.
+The towers are built as the update mode will build them, and run on random images, with noise on the initial values.
 """
 import collections
 import hashlib

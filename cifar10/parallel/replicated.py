@@ -44,11 +44,12 @@ class Copies:
             if copy > 0:
                 # Local variables are initialised after the primaries were initialised or restored, so the copies
                 # follow a restore by themselves.
-                arguments.update(initial_value=self._primary_values[len(self.variables[copy])])
+                value = self._primary_values[len(self.variables[copy])]
+                arguments.update(initial_value=lambda: value)  # a loop may make variables, and takes no tensor
             variable = next_creator(**arguments)
             self.variables[copy].append(variable)
             if copy == 0:
-                with tf.control_dependencies(None):
+                with tf.init_scope():  # outside of loops and control dependencies
                     self._primary_values.append(variable.read_value())
             return variable
 
