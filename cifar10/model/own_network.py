@@ -5,7 +5,7 @@
         return logits
 
 Each tower calls the function again, over the same variables. Before a run it is built in two towers and for evaluation;
-what would train wrongly in silence is refused, or a warning says so.
+what would train wrongly in silence is refused, or reported in a warning.
 """
 import contextlib
 import functools
@@ -121,7 +121,8 @@ def _rehearse_towers(rehearsal, has_copies):
         check_collections(scope)
         check_operations(logits)
         # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
-        drawn.update((types, _of_types(types, with_inputs(_results(logits)))) for types in (_DRAWS, _STATELESS))
+        needed = with_inputs(_results(logits))
+        drawn.update((types, _of_types(types, needed)) for types in (_DRAWS, _STATELESS))
         warnings[:] = _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy

@@ -1,8 +1,8 @@
 """What a start does with a train_dir: whether it may use it, what it deletes there, and in which order.
 
 The functions get a `Folder` and the settings. They write nothing, and read only through `is_ours`. Files of other
-programs are left alone, and an earlier run is deleted only if all of its checkpoints are provably this program's:
-`is_ours` (`saved.is_ours`) tells that of a prefix.
+programs are left alone, and an earlier run is deleted only if all of its checkpoints are provably this program's, which
+`is_ours` (`saved.is_ours`) decides for each prefix.
 """
 import os
 from collections.abc import Callable, Mapping
