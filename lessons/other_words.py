@@ -19,14 +19,15 @@ import warnings
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-if __name__ == '__main__':
-    os.environ.setdefault('TF_USE_LEGACY_KERAS', '0')  # Keras 3, even if tf_keras is installed
 
 from cifar10.base import startup  # noqa: E402
 from cifar10.programs import program  # noqa: E402
 
 with startup.tensorflow_started():
     import tensorflow as tf  # noqa: E402
+
+    # Keras 3: where tf_keras is installed, tf.keras is Keras 2.
+    from keras import Input, Sequential, layers, optimizers  # noqa: E402
 
 from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402
@@ -87,7 +88,7 @@ def distributed(strategy, shares, loss_of, rate, updates):
     """
     with strategy.scope():
         w = tf.Variable(0.0)
-        optimizer = tf.keras.optimizers.SGD(rate)
+        optimizer = optimizers.SGD(rate)
     inputs = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(shares[context.replica_id_in_sync_group]))
 
@@ -107,9 +108,8 @@ def distributed(strategy, shares, loss_of, rate, updates):
 def keras(strategy, rate, updates, examples=EXAMPLES):
     """Trains with Keras' `fit`, an epoch of one batch for each update; returns [(loss before, w after)]."""
     with strategy.scope():
-        model = tf.keras.Sequential([tf.keras.Input([1]),
-                                     tf.keras.layers.Dense(1, use_bias=False, kernel_initializer='zeros')])
-        model.compile(tf.keras.optimizers.SGD(rate), 'mean_squared_error')
+        model = Sequential([Input([1]), layers.Dense(1, use_bias=False, kernel_initializer='zeros')])
+        model.compile(optimizers.SGD(rate), 'mean_squared_error')
     ones = np.ones_like(examples)[:, None]
     batches = tf.data.Dataset.from_tensor_slices((ones, examples[:, None])).batch(len(EXAMPLES))
     return [(model.fit(batches, verbose=0).history['loss'][0], model.get_weights()[0].item()) for _ in range(updates)]
