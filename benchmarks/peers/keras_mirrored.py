@@ -12,8 +12,8 @@ import os
 import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ['TF_USE_LEGACY_KERAS'] = '0'  # Keras 3, even if tf_keras is installed and was switched on
 
+import keras  # noqa: E402  (Keras 3: where tf_keras is installed, tf.keras is Keras 2)
 import tensorflow as tf  # noqa: E402
 
 
@@ -39,7 +39,7 @@ def batches(files, batch_size):
     return data.map(augmented, tf.data.AUTOTUNE, deterministic=False).prefetch(tf.data.AUTOTUNE)
 
 
-class Lrn(tf.keras.layers.Layer):
+class Lrn(keras.layers.Layer):
     """Local response normalisation, for which Keras has no layer."""
 
     def call(self, inputs):
@@ -49,16 +49,16 @@ class Lrn(tf.keras.layers.Layer):
 
 def network():
     """Builds the classic network with its initial values and L2 losses."""
-    layers = tf.keras.layers
+    layers = keras.layers
 
     def start(stddev, bias):
-        return {'kernel_initializer': tf.keras.initializers.TruncatedNormal(stddev=stddev),
-                'bias_initializer': tf.keras.initializers.Constant(bias)}
+        return {'kernel_initializer': keras.initializers.TruncatedNormal(stddev=stddev),
+                'bias_initializer': keras.initializers.Constant(bias)}
 
     def decay():
-        return tf.keras.regularizers.L2(0.004 / 2)  # Keras does not halve the sum of squares
-    return tf.keras.Sequential([
-        tf.keras.Input([24, 24, 3]),
+        return keras.regularizers.L2(0.004 / 2)  # Keras does not halve the sum of squares
+    return keras.Sequential([
+        keras.Input([24, 24, 3]),
         layers.Conv2D(64, 5, padding='same', activation='relu', **start(0.05, 0.0)),
         layers.MaxPooling2D(3, 2, padding='same'), Lrn(),
         layers.Conv2D(64, 5, padding='same', activation='relu', **start(0.05, 0.1)),
@@ -69,7 +69,7 @@ def network():
         layers.Dense(10, **start(1 / 192.0, 0.0))])
 
 
-class Clock(tf.keras.callbacks.Callback):
+class Clock(keras.callbacks.Callback):
     """Times the steps after the warm-up."""
 
     def __init__(self, warmup, steps):
@@ -103,9 +103,9 @@ def main():
     strategy = tf.distribute.MirroredStrategy(['/cpu:0'])
     with strategy.scope():
         model = network()
-        rate = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 136718, 0.1, staircase=True)
-        model.compile(tf.keras.optimizers.SGD(rate, use_ema=True, ema_momentum=0.9999),
-                      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 136718, 0.1, staircase=True)
+        model.compile(keras.optimizers.SGD(rate, use_ema=True, ema_momentum=0.9999),
+                      keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     clock = Clock(flags.warmup, flags.steps)
     model.fit(batches(files, flags.batch_size), steps_per_epoch=flags.warmup + flags.steps, callbacks=[clock],
               shuffle=False, verbose=0)

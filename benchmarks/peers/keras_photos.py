@@ -12,9 +12,8 @@ import os
 import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ['TF_USE_LEGACY_KERAS'] = '0'  # Keras 3, even if tf_keras is installed and was switched on
 
-import tensorflow as tf  # noqa: E402
+import keras  # noqa: E402  (Keras 3: where tf_keras is installed, tf.keras is Keras 2)
 
 # Of the statistics that the evaluation uses. With Keras' 0.99 they lag behind in the few hundred steps of a short run.
 _MOMENTUM = 0.9
@@ -22,15 +21,15 @@ _MOMENTUM = 0.9
 
 def photos(folder, part, size, batch_size):
     """Returns the batches of a part, in shuffled order if they are for training."""
-    return tf.keras.utils.image_dataset_from_directory(
+    return keras.utils.image_dataset_from_directory(
         os.path.join(folder, part), image_size=(size, size), batch_size=batch_size, shuffle=part == 'train', seed=0,
         crop_to_aspect_ratio=True, verbose=False)
 
 
 def network(size, num_classes, widths):
     """Builds groups of two convolutions with batch normalisation, each with a maximum over 2x2 pixels."""
-    layers = tf.keras.layers
-    stack = [tf.keras.Input([size, size, 3]), layers.RandomFlip('horizontal'), layers.RandomRotation(0.1),
+    layers = keras.layers
+    stack = [keras.Input([size, size, 3]), layers.RandomFlip('horizontal'), layers.RandomRotation(0.1),
              layers.RandomZoom(0.1), layers.Rescaling(1 / 255),
              layers.Conv2D(24, 2, activation='relu')]
     for width in widths:
@@ -38,10 +37,10 @@ def network(size, num_classes, widths):
                   layers.BatchNormalization(momentum=_MOMENTUM), layers.ReLU(),
                   layers.Conv2D(width, 3, padding='same', use_bias=False),
                   layers.BatchNormalization(momentum=_MOMENTUM), layers.ReLU()]
-    return tf.keras.Sequential([*stack, layers.GlobalMaxPooling2D(), layers.Dense(num_classes)])
+    return keras.Sequential([*stack, layers.GlobalMaxPooling2D(), layers.Dense(num_classes)])
 
 
-class Stop(tf.keras.callbacks.Callback):
+class Stop(keras.callbacks.Callback):
     """Ends the training after some seconds of the process' time; `batches` is how many batches it trained on."""
 
     def __init__(self, seconds):
@@ -66,10 +65,10 @@ def main():
     parser.add_argument('--widths', default='32,64,128,256')
     parser.add_argument('--seed', type=int, default=0)
     options = parser.parse_args()
-    tf.keras.utils.set_random_seed(options.seed)
+    keras.utils.set_random_seed(options.seed)
     train, test = (photos(options.folder, part, options.size, options.batch_size) for part in ('train', 'test'))
     model = network(options.size, len(train.class_names), [int(width) for width in options.widths.split(',')])
-    model.compile('adam', tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=['accuracy'])
+    model.compile('adam', keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=['accuracy'])
     stop = Stop(options.seconds)
     model.fit(train.prefetch(2), epochs=10000, verbose=0, callbacks=[stop])
     seconds = time.process_time()
