@@ -93,7 +93,7 @@ def start_up(options, *arguments):
       (seconds from the command to the end of the first step, peak memory of the process in MiB).
     """
     with tempfile.TemporaryDirectory() as train_dir:
-        command = [sys.executable, *trainer(options, train_dir), '--tower_device=cpu', '--log_frequency=1', *arguments]
+        command = [sys.executable, *trainer(options, train_dir), '--log_frequency=1', *arguments]
         begin = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
         first = None

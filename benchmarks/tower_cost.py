@@ -25,7 +25,8 @@ def measure(options, row, towers):
     """Returns (seconds to the end of the first step, peak memory in MiB) of a run."""
     mode, own_device = ROWS[row]
     return harness.start_up(options, f'--variable_update={mode}', f'--num_gpus={towers if own_device else 1}',
-                            f'--num_towers={towers}', f'--batch_size={options.batch_size}', '--max_steps=3')
+                            f'--num_towers={towers}', f'--batch_size={options.batch_size}', '--max_steps=3',
+                            '--tower_device=cpu')
 
 
 def lines(results, rows, counts):

@@ -98,9 +98,10 @@ def main():
     parser.add_argument('--steps', type=int, default=300)
     parser.add_argument('--warmup', type=int, default=30)
     parser.add_argument('--batch_size', type=int, default=128)
+    parser.add_argument('--device', choices=('cpu', 'gpu'), default='cpu')
     flags = parser.parse_args()
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
-    strategy = tf.distribute.MirroredStrategy(['/cpu:0'])
+    strategy = tf.distribute.MirroredStrategy([f'/{flags.device}:0'])
     with strategy.scope():
         model = network()
         rate = keras.optimizers.schedules.ExponentialDecay(0.1, 136718, 0.1, staircase=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peer: PyTorch, eager or compiled, in fp32 or bf16, with batches augmented in a process of their own.
 
-Trains the classic network on the CPU and prints a line with images/s at the end. It shares no code with the
+Trains the classic network and prints a line with images/s at the end. It shares no code with the
 program that it is compared with. It needs a folder of CIFAR binary files and torch; without torch it ends
 with status 3.
 
@@ -79,11 +79,13 @@ def train(flags):
     data = Augmented(files, flags.batch_size)
     # One worker process is no slower than a thread, and it does not compete for this process's interpreter
     # lock.
-    batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4))
-    model = network().to(memory_format=torch.channels_last)
+    batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4,
+                                               pin_memory=flags.device == 'gpu'))
+    device = 'cuda' if flags.device == 'gpu' else 'cpu'
+    model = network().to(device, memory_format=torch.channels_last)
 
     def cross_entropy(images, labels):
-        with torch.autocast('cpu', torch.bfloat16, enabled=flags.precision == 'bf16'):
+        with torch.autocast(device, torch.bfloat16, enabled=flags.precision == 'bf16'):
             logits = model(images)
         return nn.functional.cross_entropy(logits.float(), labels)
     if flags.compile:
@@ -98,7 +100,7 @@ def train(flags):
     for step in range(flags.warmup + flags.steps):
         if step == flags.warmup:
             begin = time.perf_counter()
-        loss = cross_entropy(*next(batches))
+        loss = cross_entropy(*(tensor.to(device, non_blocking=True) for tensor in next(batches)))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -119,6 +121,7 @@ def main():
     parser.add_argument('--batch_size', type=int, default=128)
     parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32', help='bf16 uses autocast')
     parser.add_argument('--compile', action='store_true', help='use torch.compile, which needs a C++ compiler')
+    parser.add_argument('--device', choices=('cpu', 'gpu'), default='cpu')
     flags = parser.parse_args()
     try:
         seconds, loss = train(flags)

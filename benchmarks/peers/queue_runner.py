@@ -89,12 +89,14 @@ def main():
     parser.add_argument('--steps', type=int, default=300)
     parser.add_argument('--warmup', type=int, default=30)
     parser.add_argument('--batch_size', type=int, default=128)
+    parser.add_argument('--device', choices=('cpu', 'gpu'), default='cpu')
     flags = parser.parse_args()
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
     with tf.device('/cpu:0'):
         images, labels = augmented_inputs(files, flags.batch_size)
+    with tf.device(f'/{flags.device}:0'):
         loss, update = train_op(images, labels)
-    with tf.train.MonitoredTrainingSession() as session:
+    with tf.train.MonitoredTrainingSession(config=tf.ConfigProto(allow_soft_placement=True)) as session:
         for step in range(flags.warmup + flags.steps):
             if step == flags.warmup:
                 begin = time.perf_counter()
