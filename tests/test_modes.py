@@ -142,6 +142,8 @@ def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, 
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
     assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 0, 0, 1, 1, 1, 1)]
     assert {node.attr['communication_hint'].s for node in nodes} == {b'nccl'}
+    # Between GPUs TensorFlow refuses to reduce bfloat16 and int32; stand-ins do not.
+    assert [node.attr['T'].type for node in nodes] == [tf.float32.as_datatype_enum, tf.float64.as_datatype_enum] * 4
     for first, second in (nodes[:2], nodes[1:3], nodes[2:4], nodes[4:6], nodes[5:7], nodes[6:]):
         assert '^' + first.name in second.input
     keys = [node.attr['instance_key'].i for node in nodes]

@@ -44,11 +44,10 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
     if len(towers) == 1:
         return [list(towers[0])]
     num_groups = len(devices.groups)
-    hint = communication(devices.on_gpus)
     means = []
     for group, device in enumerate(devices.tower_devices[:num_groups]):
         with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
-            member = _Member(num_groups, hint)
+            member = _Member(num_groups, devices.on_gpus)
             # Each packet on its own, so that a large gradient is on its way while the others are still being computed.
             packets_of_towers, (unpack, *_) = zip(*[pack(tensors) for tensors in towers[group::num_groups]])
             means.append(unpack([_mean(packets, len(towers), member) for packets in zip(*packets_of_towers)]))
@@ -68,7 +67,7 @@ def _mean(values, num_towers, member):
     # As uint32, because GPUs would send integers of type int32 to the host and add them there. The bits are the same.
     total = tf.bitcast(_sum([tf.bitcast(each, tf.uint32) for each in integers]), tf.int32)
     units = tf.where_v2(powers < float('inf'), powers * 2.0 ** (1 - bits), float('nan'))
-    return tf.cast(member.reduce(total, 'Add'), tf.float32) / num_towers * units
+    return tf.cast(member.total(total), tf.float32) / num_towers * units
 
 
 def _sum(tensors):
@@ -90,23 +89,27 @@ class _Member:
     would wait for the other.
     """
 
-    def __init__(self, size, hint):
+    def __init__(self, size, on_gpus):
         self._size = size  # how many members there are
-        self._hint = hint  # how they communicate
+        self._hint = communication(on_gpus)
+        # A bfloat16 has the exponents of a float32 in half its bytes. Between GPUs TensorFlow reduces neither bfloat16
+        # nor int32 (base_collective_executor.cc); a float64 holds every int32.
+        self._of_powers, self._of_integers = (tf.float32, tf.float64) if on_gpus else (tf.bfloat16, tf.int32)
         self._reduced = []
 
     def largest(self, powers):
         """Returns the largest of all members' float32 powers of two, element by element."""
-        if self._size == 1:
-            return powers
-        # A bfloat16 has the exponents of a float32 in half its bytes. Not every TensorFlow hands it on to NCCL.
-        dtype = tf.bfloat16 if self._hint == 'ring' else tf.float32
-        return tf.cast(self.reduce(tf.cast(powers, dtype), 'Max'), tf.float32)
+        return tf.cast(self.reduce(powers, 'Max', self._of_powers), tf.float32)
 
-    def reduce(self, tensor, operation):
-        """Returns the result of an operation, 'Add' or 'Max', on the tensors of all members."""
+    def total(self, integers):
+        """Returns the sum of all members' int32 tensors, whose order does not matter."""
+        return self.reduce(integers, 'Add', self._of_integers)
+
+    def reduce(self, tensor, operation, dtype=tf.float32):
+        """Returns the result of an operation, 'Add' or 'Max', on the tensors of all members, sent as `dtype`."""
         if self._size == 1:
             return tensor
+        tensor = tf.cast(tensor, dtype)
         with tf.control_dependencies(self._reduced[-1:]):
             self._reduced.append(tf.raw_ops.CollectiveReduce(
                 input=tensor, group_size=self._size, group_key=_GROUP_KEY, instance_key=len(self._reduced) + 1,
