@@ -6,11 +6,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.cluster import address, listener, membership
+from cifar10.cluster import address, listener, membership, watch
 from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, patient, python, read_until, script_command
@@ -258,6 +260,21 @@ def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses
             f'watch = Watch({{"worker 1": {address!r}}}, 0); {stop}; time.sleep({seconds})')
     result = python('-c', code)
     assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
+
+
+def test_a_watch_that_was_stopped_has_ended(monkeypatch):
+    # Its thread holds the server of its task: it would be inside TensorFlow while Python ends, which aborts.
+    asking, before = threading.Event(), threading.active_count()
+
+    def answer_late(address):
+        asking.set()
+        time.sleep(0.5)
+        return address
+    monkeypatch.setattr(watch, 'peer_of', answer_late)
+    watching = watch.Watch({'worker 1': '127.0.0.1:1'}, 0)
+    assert asking.wait(SECONDS)
+    watching.stop()
+    assert threading.active_count() == before
 
 
 def test_connections_with_a_peer_are_shut_down_and_no_others():

@@ -34,15 +34,18 @@ class StuckWatch:
     def __init__(self, limit: float):
         self._limit = limit
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name='stuck watch', daemon=True)
         self._warned = {}  # since when each thread that a line has reported has made no progress
 
     def __enter__(self):
         if self._limit:
-            threading.Thread(target=self._run, name='stuck watch', daemon=True).start()
+            self._thread.start()
         return self
 
     def __exit__(self, *error):
         self._stop.set()
+        if self._limit:
+            self._thread.join()  # it may be asking other processes, inside TensorFlow
 
     def _run(self):
         tick = min(_TICK_SECS, self._limit / 20)

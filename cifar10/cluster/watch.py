@@ -70,8 +70,12 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the watch: from now on, peers may end."""
+        """Ends the watch: from now on, peers may end.
+
+        Its thread holds this task's server, with `is_same`. As the last to hold it, it would stop it while Python ends.
+        """
         self._stop.set()
+        self._thread.join()
 
     def _run(self):
         while not self._stop.wait(_INTERVAL_SECS):
