@@ -16,7 +16,7 @@ from benchmarks import convergence, generated_photos, harness, pipeline, scaling
 from cifar10.base.errors import RunError
 from cifar10.model import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
-from tests.helpers import LINEAR, ROOT, patient, train
+from tests.helpers import LINEAR, ROOT, patient, run_forked, train
 
 
 def run(script, *arguments):
@@ -200,7 +200,8 @@ def test_ratios_are_of_the_same_round():
     ('scaling.py', '--data_dir=/dev/null', '/dev/null'),
     ('convergence.py', '--images=1000', 'not a multiple of 128')])
 def test_invalid_flags_are_refused_before_measuring(script, argument, part, data_dir):
-    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, argument)
+    result = run_forked([sys.executable, str(ROOT / 'benchmarks' / script), '--dataset=shapes',
+                         '--data_dir=' + data_dir, argument])
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and part in line and result.stdout == ''
 

@@ -1,6 +1,5 @@
 """The best checkpoint of a run that evaluates itself: whole in the folder `best`, where nothing else is touched."""
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -16,13 +15,7 @@ from cifar10.run.best import Best
 from cifar10.run.folder import look, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
-from tests.helpers import ROOT, assert_same_bits, checkpoints, delete_run, state_of, train, variables
-
-
-@pytest.fixture
-def tiny(settings):
-    """A function that makes the settings of a run with a network of 40 numbers."""
-    return functools.partial(settings, network=f'{ROOT}/tests/networks.py:tiny')
+from tests.helpers import assert_same_bits, checkpoints, delete_run, state_of, train, variables
 
 
 def of(folder, run='a'):
@@ -133,9 +126,9 @@ def steps(train_dir):
 
 
 @pytest.mark.stress
-def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_path, capsys):
-    train(tiny(**KEEPING))
-    folder = tiny().run.train_dir
+def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(settings, tmp_path, capsys):
+    train(settings(**KEEPING))
+    folder = settings().run.train_dir
     found = metrics.read(folder, metrics.EVAL)
     precisions = {record['step']: record['precision'] for record in found}
     highest = max(precisions, key=precisions.get)  # the first of them
@@ -143,7 +136,8 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_pa
     assert list(precisions) == [2, 4, 6, 8] and steps(folder) == [8]
     assert (figures['step'], step, round(figures['precision'], 6)) == (highest, highest, precisions[highest])
     assert capsys.readouterr().out.count(f'best       {folder}/best\n') >= 1
-    whole = train(tiny(train_dir=str(tmp_path / 'whole'), max_steps=highest, moving_averages=False, learning_rate=0.02))
+    whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=highest, eval_steps=0,
+                                  keep_best=False)))
     assert_same_bits(kept, whole)
     evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
                                       eval_dir=str(tmp_path / 'eval')))
@@ -164,42 +158,42 @@ def kill_at(monkeypatch, count):
 
 
 @pytest.mark.stress  # by default, without runs: above
-def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_better(tiny, monkeypatch):
+def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_better(settings, monkeypatch):
     flags = dict(KEEPING, eval_steps=3, save_steps=5)
-    folder = tiny().run.train_dir
+    folder = settings().run.train_dir
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         kill_at(patch, 3)
-        train(tiny(**dict(flags, max_steps=20, learning_rate=0.1)))
+        train(settings(**dict(flags, max_steps=20, learning_rate=0.1)))
     figures = best_of(folder)[0]
     assert steps(folder) == [5] and figures['step'] in (3, 6)
     with open(os.path.join(folder, 'best', 'notes.txt'), 'w') as stream:
         stream.write('mine')
-    train(tiny(**dict(flags, max_steps=7, learning_rate=1e-6)))  # another way than before, from step 5 on
+    train(settings(**dict(flags, max_steps=7, learning_rate=1e-6)))  # another way than before, from step 5 on
     found = metrics.read(folder, metrics.EVAL)
     assert [record['step'] for record in found] == [3, 6, 7]
     assert best_of(folder)[0]['correct'] == max(figures['correct'], *(record['correct'] for record in found))
     with open(os.path.join(folder, 'best', 'best.json'), 'w') as stream:
         json.dump(dict(figures, precision=0.0), stream)
-    train(tiny(**dict(flags, max_steps=9)))
+    train(settings(**dict(flags, max_steps=9)))
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
 
 
-def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(tiny, monkeypatch, capsys):
-    folder = tiny().run.train_dir
+def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(settings, monkeypatch, capsys):
+    folder = settings().run.train_dir
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         kill_at(patch, 3)
-        train(tiny(**KEEPING))
+        train(settings(**KEEPING))
     figures, step, _ = best_of(folder)
     assert not checkpoints(folder)
     with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes'):
-        train(tiny(**KEEPING, warm_start=f'{folder}/best'))
+        train(settings(**KEEPING, warm_start=f'{folder}/best'))
     trained_on = shutil.copytree(folder, f'{folder}-trained-on')
     capsys.readouterr()
-    check(tiny(**KEEPING))
+    check(settings(**KEEPING))
     line = (f'replaced   the run in {folder} that ended before its first checkpoint, with its best checkpoint, '
             f'{folder}/best/model.ckpt-{step}\n')
     assert line in capsys.readouterr().out and best_of(folder)[0] == figures
-    train(tiny(**KEEPING))
+    train(settings(**KEEPING))
     assert line in capsys.readouterr().out
     assert best_of(folder)[0]['of']['run'] == look(folder).run_id != figures['of']['run']
     metrics.Metrics(f'{trained_on}/best').add(metrics.TRAIN, step, loss=1.0)
@@ -208,9 +202,9 @@ def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(ti
 
 
 @pytest.mark.stress  # in the other modes: test_modes.py
-def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(tiny, tmp_path):
-    train(tiny(variable_update='async', num_gpus=2, **KEEPING))
-    folder = tiny().run.train_dir
+def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(settings, tmp_path):
+    train(settings(variable_update='async', num_gpus=2, **KEEPING))
+    folder = settings().run.train_dir
     evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
                                       eval_dir=str(tmp_path / 'eval')))
     assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == best_of(folder)[0]['correct']

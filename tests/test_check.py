@@ -34,7 +34,7 @@ def reachable(monkeypatch):
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
     result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=data_dir, num_gpus=2,
                         train_dir=tmp_path / 'new' / 'train', tower_device='cpu', preset='fast', precision='fp32',
-                        widths='8,8,8', sizes='16:0.5,20', batch_size=16)
+                        widths='8,8,8', sizes='16', batch_size=16)
     assert result.returncode == 0 and result.stderr == ''
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if not line.startswith(' '))
     assert re.match(rf'cifar10 {cifar10.__version__}, Python 3\.\S+, TensorFlow 2\.', lines['versions'])
@@ -187,7 +187,7 @@ def lines_of(output):
 
 def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys, reachable):
     check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
-                      preset='fast', precision='fp32'))
+                      preset='fast', precision='fp32', sizes='16'))
     lines = lines_of(capsys.readouterr().out)
     data, run = [text for label, text in lines if label in ('data', 'run')][::2]
     assert data == f'cifar10: the run would begin by downloading 170 MB, into {tmp_path}/data/cifar-10-batches-bin'

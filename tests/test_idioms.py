@@ -15,6 +15,7 @@ from cifar10.model import own_network
 from cifar10.model.averages import saved_names
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
+from cifar10.training import graph
 from cifar10.training.run import Run
 from tests import idioms
 from tests.helpers import ROOT, mostly_stress, plan_of, tf, update_mode
@@ -105,12 +106,27 @@ def data(data_dir):
     return records.prepare('shapes', data_dir)
 
 
+def next_examples(plan, global_step, examples_seen):
+    """Takes the place of the graph's input, which takes longer to build than all these networks: random examples."""
+    random, size = np.random.default_rng(0), plan.settings.towers.batch_size
+    images = tf.constant(random.standard_normal([STEPS * GLOBAL_BATCH, 24, 24, 3], np.float32))
+    labels = tf.constant(random.integers(0, 10, STEPS * GLOBAL_BATCH, np.int32))
+
+    def next_batch(k):
+        first = examples_seen + k * size * plan.mode.synchronous
+        examples = first + tf.range(size, dtype=tf.int64)
+        return tf.gather(images, examples), tf.gather(labels, examples)
+    return next_batch, []
+
+
 @pytest.fixture
-def after_steps(data, data_dir, tmp_path):
+def after_steps(data, data_dir, tmp_path, monkeypatch):
     """A function that takes steps with a network; returns (its variables before, after).
 
     `each` is called with the results of each, which include the batch of the first tower.
     """
+    monkeypatch.setattr(graph, '_input', next_examples)
+
     def run(network, mode, towers, batch_size, before=None, each=lambda results: None):
         # More towers than devices, where a mode takes them: some share a device, and with it a copy of the variables.
         count = towers if UPDATE_MODES.load(mode).one_tower_per_device else min(towers, 2)

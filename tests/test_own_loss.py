@@ -11,7 +11,7 @@ from cifar10.model import own_loss
 from cifar10.settings.replay import replay_settings
 from cifar10.tools.replay.program import replay
 from tests import losses
-from tests.helpers import LINEAR, ROOT, last_variables, mostly_stress
+from tests.helpers import ROOT, last_variables, mostly_stress
 
 TRAINED = 'cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', 'with_centers'
 REFUSED = {
@@ -33,7 +33,8 @@ def name_of(function):
 def trained(train_with):
     """A function that trains the linear network for some steps of 8 examples; returns its variables."""
     def run(name, towers=1, mode='parameter_server', **changes):
-        return train_with(name, 'linear', mode, num_gpus=towers, num_towers=towers, batch_size=8 // towers, **changes)
+        return train_with(name, 'linear', mode, num_gpus=towers, num_towers=towers, batch_size=8 // towers,
+                          save_steps=6, **changes)
     return run
 
 
@@ -52,7 +53,6 @@ def test_the_cross_entropy_of_ones_own_has_the_bits_of_the_programs(trained):
     own, programs = trained('own', loss=name_of('cross_entropy')), trained('programs')
     assert {name: value.tobytes() for name, value in own.items()} == {
         name: value.tobytes() for name, value in programs.items()}
-    assert trained('focal', loss=name_of('focal')).keys() == programs.keys()
 
 
 @pytest.mark.parametrize('function', REFUSED)
@@ -72,7 +72,7 @@ def test_a_run_keeps_its_loss_and_is_replayed_with_a_file_that_was_moved(call, s
     shutil.copy(ROOT / 'tests' / 'losses.py', tmp_path / 'mine.py')
     given = settings(max_steps=2)
     flags = [f'--train_dir={given.run.train_dir}', f'--data_dir={given.data.data_dir}', '--dataset=shapes',
-             '--batch_size=8', '--tower_device=cpu', f'--network={LINEAR}']
+             '--batch_size=8', '--tower_device=cpu', '--network=linear']
     status, _ = call('multi_gpu_train.py', *flags, '--max_steps=2', f"--loss={tmp_path / 'mine.py'}:with_centers")
     assert status == 0
     status, error = call('multi_gpu_train.py', *flags, '--max_steps=3', '--loss=cross_entropy')

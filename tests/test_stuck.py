@@ -16,7 +16,7 @@ import pytest
 from cifar10.base import activity, files
 from cifar10.training import reports, trainer
 from cifar10.training import run as run_module
-from tests import conftest
+from tests import fixtures
 from tests.features import flags_of
 from tests.helpers import (
     ROOT,
@@ -328,7 +328,7 @@ def test_an_input_that_hangs_ends_the_process(small, tmp_path):
 @pytest.fixture
 def small(data_dir, tmp_path):
     """The flags of a small run that does not end by itself."""
-    return dict(conftest.small(data_dir, tmp_path), max_steps=10 ** 6, log_frequency=1, learning_rate=0.001)
+    return dict(fixtures.small(data_dir, tmp_path), max_steps=10 ** 6, log_frequency=1, learning_rate=0.001)
 
 
 @pytest.mark.stress

@@ -195,28 +195,38 @@ def test_initializers_of_contrib_have_the_distributions_of_those_of_the_page(the
     np.testing.assert_allclose(*quantiles, atol=0.02 * values.std())
 
 
-@pytest.mark.parametrize('line, remedy', [
-    ('tf.contrib.layers.fully_connected(x, 10)', 'contrib.layers.fully_connected is tf_slim.fully_connected now; docs'),
-    ('from tensorflow.contrib import slim', 'contrib.slim is tf_slim now; docs'),
-    ('import tensorflow.contrib.layers as layers', 'contrib.layers is tf_slim now; docs'),
-    ('tf.contrib.rnn.BasicLSTMCell(3)', 'docs/tf1-networks.md lists by name what to use instead of contrib'),
-    ('tf.layers.dense(x, 10)', 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'),
-    ('tf.layers.dense(x, 10)', "python -m pip install -e '.[tf1]' installs it"),
-    ('import tf_slim', "python -m pip install -e '.[tf1]' installs it")])
-def test_libraries_that_are_not_there_are_told(line, remedy, tmp_path):
-    (tmp_path / 'mine.py').write_text(f'import tensorflow.compat.v1 as tf\ndef network(x, n, training):\n    {line}\n')
-    hidden = "sys.modules['tf_keras'] = sys.modules['tf_slim'] = None" if 'installs' in remedy else ''
-    script = f"""
+WITHOUT_LIBRARIES = """
 import os, sys
 os.environ['TF_USE_LEGACY_KERAS'] = '0'
-{hidden}
-from cifar10 import train
-train(network={str(tmp_path / 'mine.py')!r} + ':network', dataset='shapes', data_dir={str(tmp_path)!r},
-      train_dir={str(tmp_path / 'train')!r}, tower_device='cpu')
+if sys.argv[1] == 'hidden':
+    sys.modules['tf_keras'] = sys.modules['tf_slim'] = None
+from cifar10 import UsageError, train
+for path in sys.argv[3:]:
+    try:
+        train(network=path + ':network', dataset='shapes', data_dir=sys.argv[2], train_dir=path + '.run',
+              tower_device='cpu')
+    except UsageError as error:
+        print(error)
 """
-    (tmp_path / 'script.py').write_text(script)
-    result = run_forked([sys.executable, str(tmp_path / 'script.py')])
-    assert f'(line 3 of {tmp_path}/mine.py); {remedy}' in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize('libraries, remedies', [
+    ('installed', {
+        'tf.contrib.layers.conv2d(x, 9, 3)': 'contrib.layers.conv2d is tf_slim.conv2d now; docs',
+        'from tensorflow.contrib import slim': 'contrib.slim is tf_slim now; docs',
+        'import tensorflow.contrib.layers as layers': 'contrib.layers is tf_slim now; docs',
+        'tf.contrib.rnn.BasicLSTMCell(3)': 'docs/tf1-networks.md lists by name what to use instead of contrib',
+        'tf.layers.dense(x, 10)': 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'}),
+    ('hidden', dict.fromkeys(['tf.layers.dense(x, 10)', 'import tf_slim'],
+                             "python -m pip install -e '.[tf1]' installs it"))])
+def test_libraries_that_are_not_there_are_told(libraries, remedies, data_dir, tmp_path):
+    paths = [tmp_path / f'mine{i}.py' for i in range(len(remedies))]
+    for path, line in zip(paths, remedies):
+        path.write_text(f'import tensorflow.compat.v1 as tf\ndef network(x, n, training):\n    {line}\n')
+    (tmp_path / 'script.py').write_text(WITHOUT_LIBRARIES)
+    result = run_forked([sys.executable, tmp_path / 'script.py', libraries, data_dir, *paths])
+    for path, remedy, told in zip(paths, remedies.values(), result.stdout.splitlines(), strict=True):
+        assert f'(line 3 of {path}); {remedy}' in told, result.stderr
 
 
 def test_the_table_has_what_networks_are_made_of():

@@ -106,10 +106,11 @@ def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     """
     size = planes.shape[-1]
     crop = crop_size(size)
-    first = tf.cast(numbers[:, :2] * (size - crop + 1), tf.int32)
-    crops = cut_planes(planes, mirrored(first, first + crop - 1, numbers[:, 2] < 0.5), crop, 'nearest')
+    row, column, mirror, contrast = tf.unstack(numbers, axis=1)
+    first = tf.cast(tf.stack([row, column], 1) * (size - crop + 1), tf.int32)
+    crops = cut_planes(planes, mirrored(first, first + crop - 1, mirror < 0.5), crop, 'nearest')
     means = tf.reduce_mean(crops, [2, 3], keepdims=True)
-    return (crops - means) * (0.2 + 1.6 * numbers[:, 3])[:, None, None, None] + means
+    return (crops - means) * tf.reshape(0.2 + 1.6 * contrast, [-1, 1, 1, 1]) + means
 
 
 def standardise(planes: tf.Tensor) -> tf.Tensor:

@@ -39,12 +39,12 @@ class Images:
         paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
         first = 0
         read = self.rows.initializer
-        for i in range(len(records.files)):
+        for path in tf.unstack(paths):
             with tf.control_dependencies([read]):
-                rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(paths[i]), tf.uint8), [-1, records.record_bytes])
+                rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.uint8), [-1, records.record_bytes])
                 if records.label_bytes > 1:
                     rows = tf.concat([rows[:, records.label:records.label + 1], rows[:, records.label_bytes:]], 1)
-                end = first + tf.shape(rows)[0]
+                end = first + tf.unstack(tf.shape(rows))[0]
                 read = tf.scatter_update(self.rows, tf.range(first, end), rows).op
                 first = end
         with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory

@@ -29,6 +29,8 @@ TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
 
+_AT_ONCE = 256  # records that are read together
+
 _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 # The parts of a data set.
@@ -142,9 +144,10 @@ class Records:
                              f'{self.record_bytes} bytes; {remedy}')
         try:
             with named(path), open(path, 'rb') as stream:
-                # Record after record, so that not the whole file is in memory.
-                labels = np.array([stream.read(self.record_bytes)[self.label]
-                                   for _ in range(size // self.record_bytes)])
+                # Some records after others, so that not the whole file is in memory.
+                parts = iter(lambda: stream.read(_AT_ONCE * self.record_bytes), b'')
+                labels = np.concatenate([np.frombuffer(part, np.uint8)[self.label::self.record_bytes]
+                                         for part in parts])
         except OSError as error:
             raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
         wrong = np.flatnonzero(labels >= len(self.classes))
