@@ -122,7 +122,8 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
     def run(script, *arguments):
         in_epochs = any(argument.startswith(('--epochs', '--preset', '--schedule')) for argument in arguments)
         defaults = {'multi_gpu_train.py': ['--dataset=shapes', '--data_dir=' + data_dir,
-                                           f"--train_dir={tmp_path / 'train'}", *['--max_steps=1'] * (not in_epochs)],
+                                           f"--train_dir={tmp_path / 'train'}", '--summary_steps=0',
+                                            *['--max_steps=1'] * (not in_epochs)],
                     'cifar10_eval.py': [f"--eval_dir={tmp_path / 'eval'}", '--run_once',
                                         f'--checkpoint_dir={tmp_path}']}[script]
         monkeypatch.setattr(sys, 'argv', [script] + defaults + list(arguments))

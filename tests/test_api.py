@@ -64,7 +64,7 @@ def run(code, *arguments):
 def small(data_dir, tmp_path):
     """The settings of a small run."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=4,
-                tower_device='cpu', log_frequency=2, network='linear')
+                tower_device='cpu', log_frequency=2, summary_steps=0, network='linear')
 
 
 @pytest.mark.stress

@@ -134,7 +134,7 @@ def test_the_loss_of_a_device_in_a_thread_goes_before_what_the_main_thread_raise
 
 @pytest.mark.parametrize('last, every', mostly_stress([(13, 12), (48, 12), (2, 1)], (13, 12)))
 def test_the_last_step_has_a_line_and_is_evaluated_once(settings, last, every, capsys):
-    given = settings(max_steps=last, num_gpus=8, batch_size=4, log_frequency=every, eval_steps=every,
+    given = settings(max_steps=last, num_gpus=4, batch_size=4, log_frequency=every, eval_steps=every,
                      variable_update='async', profile_steps='2:2')
     train(given)
     folder, output = given.run.train_dir, capsys.readouterr().out

@@ -16,7 +16,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, reporter
 from tests import helpers
-from tests.helpers import ROOT, run_script
+from tests.helpers import ROOT, run_forked, run_script
 
 
 def python(code):
@@ -138,13 +138,14 @@ def test_text_that_could_control_a_terminal_is_escaped(capsys):
 @pytest.mark.parametrize('error, status', [
     (UsageError('a'), 2), (RunError('a'), 1), (TemporaryError('a'), 75),
     (OSError(28, 'No space left on device', '/x'), 1), (KeyboardInterrupt(), 130), (BrokenPipeError(), 141), (None, 0)])
-def test_exit_statuses(error, status):
-    result = python('import sys; from cifar10.programs.program import run\n'
-                    'from cifar10.base.errors import RunError, TemporaryError, UsageError\n'
-                    'def main():\n'
-                    f'    error = {error!r}\n'
-                    '    if error: raise error\n'
-                    'sys.exit(run(main))')
+def test_exit_statuses(error, status, tmp_path):
+    (tmp_path / 'script.py').write_text('import sys; from cifar10.programs.program import run\n'
+                                        'from cifar10.base.errors import RunError, TemporaryError, UsageError\n'
+                                        'def main():\n'
+                                        f'    error = {error!r}\n'
+                                        '    if error: raise error\n'
+                                        'sys.exit(run(main))')
+    result = run_forked([sys.executable, tmp_path / 'script.py'])
     assert result.returncode == status
     assert len(result.stderr.splitlines()) == (0 if status == 0 or isinstance(error, BrokenPipeError) else 1)
 

@@ -27,7 +27,7 @@ def run(tmp_path_factory, data_dir):
     """The train_dir of a short run."""
     path = str(tmp_path_factory.mktemp('run') / 'train')
     result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=path, tower_device='cpu',
-                        batch_size=8, max_steps=12, save_steps=6)
+                        batch_size=8, max_steps=12, save_steps=6, summary_steps=0)
     assert result.returncode == 0, result.stderr
     return path
 

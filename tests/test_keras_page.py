@@ -24,16 +24,16 @@ def page(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize('name', ['first', 'my_network'])
-@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize('name, dtype', [('first', tf.float32), ('my_network', tf.bfloat16)])
 def test_a_network_of_the_page_keeps_the_rules(page, name, dtype):
     name = f'{page}/{name}.py:network'
     assert own_network.check(name, own_network.network(name).inference, 4, [24], dtype, 0, True) == []
 
 
-def test_the_network_and_the_loss_of_the_page_are_trained(page, settings):
+def test_the_network_and_the_loss_of_the_page_are_trained(page, settings, capsys):
     config = settings(network=f'{page}/my_network.py:network', loss=f'{page}/focal.py:focal', num_gpus=2)
     trainer.train(config)
+    assert 'warning: --network' not in capsys.readouterr().out
     names = {f'{scope}/{name}' for scope, names in (
         ('conv1', ('kernel', 'beta', 'moving_mean', 'moving_variance')), ('conv2', ('kernel', 'bias')),
         ('dense', ('kernel', 'bias'))) for name in names}

@@ -1,6 +1,7 @@
 """The shape of the code, and that documentation, help and code agree."""
 import ast
 import configparser
+import functools
 import re
 
 import pytest
@@ -31,6 +32,7 @@ def room_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
 
 
+@functools.cache
 def imports_of(path):
     """Returns the rooms of cifar10 that a file imports from."""
     found = set()

@@ -174,7 +174,7 @@ def run(tmp_path_factory, data_dir):
     """(flags of a run of five steps, an average after every second, on two devices; what it printed)."""
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')), batch_size=8,
                  network='linear', max_steps=5, tower_device='cpu', variable_update='local', local_steps=2, num_gpus=2,
-                 num_towers=2, save_steps=1, eval_steps=3, optimizer='momentum', learning_rate=0.02)
+                 num_towers=2, save_steps=1, summary_steps=0, eval_steps=3, optimizer='momentum', learning_rate=0.02)
     output = io.StringIO()
     with tf.Graph().as_default(), contextlib.redirect_stdout(output):
         train(train_settings(**flags))

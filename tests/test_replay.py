@@ -54,7 +54,7 @@ def train(train_dir, data_dir, *starts, **common):
         with tf.Graph().as_default():
             trainer.train(train_settings(**dict(dict(
                 dataset='shapes', data_dir=data_dir, train_dir=str(train_dir), batch_size=4, tower_device='cpu',
-                log_frequency=1, save_steps=2, max_to_keep=0), **common, **start)))
+                log_frequency=1, save_steps=2, max_to_keep=0, summary_steps=0), **common, **start)))
     return str(train_dir)
 
 

@@ -47,11 +47,11 @@ def opened(settings, graph):
         soundness = Soundness(run)
         variable = spoiling = None
         if spoil:
-            copied = [pair for copies in run.plan.mode.copied() for pair in zip(copies[0], copies[-1])
-                      ] if mode in COPIED else []
             with run.adding():
-                variable, copy = next(pair for pair in [*copied, *((each, each) for each in tf.global_variables())]
-                                      if spoil in pair[0].op.name)
+                pairs = [pair for copies in run.plan.mode.copied() for pair in zip(copies[0], copies[-1])
+                         ] if mode in COPIED else []
+                pairs += [(each, each) for each in tf.global_variables()]
+                variable, copy = next(pair for pair in pairs if spoil in pair[0].op.name)
                 spoiling = spoilt(copy)
         contexts.append(run.opened())
         contexts[-1].__enter__()
@@ -161,7 +161,7 @@ def flipped_mean(monkeypatch):
 @pytest.mark.parametrize('mode, is_found', [('replicated', True), ('parameter_server', False)])
 def test_a_bit_that_is_flipped_in_the_mean_is_found_where_there_are_copies(mode, is_found, settings, flipped_mean):
     config = settings(**flags_of('linear', mode, 12, learning_rate=0.01, save_steps=4))
-    with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 differs') if is_found else nullcontext():
+    with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 has differed') if is_found else nullcontext():
         trainer.train(config)
     assert len(flipped_mean) == (8 if is_found else 12)
 

@@ -103,15 +103,14 @@ def test_the_disk(flags, tmp_path):
 
 
 def test_computed_wrongly(opened):  # noqa: F811
-    one, soundness, spoil = opened('replicated')
+    one, soundness, primary, spoil = opened('replicated', 'weights')
     for _ in range(8):
         one.take()
-    primaries, copy = one.copied
-    spoil(copy[0].name)
+    spoil()
     with pytest.raises(RunError) as error:
         soundness.check()
     shown, = lines_of('Computed wrongly')
-    shown = shown.replace('conv1/weights', primaries[0].op.name)
+    shown = shown.replace('conv1/weights', primary.op.name)
     assert form(shown) == form(f'multi_gpu_train.py: error: {error.value}')
 
 

@@ -95,7 +95,7 @@ def source(file, tmp_path_factory, data_dir):
     with tf.Graph().as_default():
         found = train(train_settings(
             network='narrow', dataset='shapes', data_dir=data_dir, train_dir=folder, batch_size=16,
-            max_steps=20, tower_device='cpu'))
+            max_steps=20, summary_steps=0, tower_device='cpu'))
     assert any(np.abs(found[name] - found[name + SUFFIX]).max() > 1e-4 for name in TRAINED)
     values = {name: found.get(name + SUFFIX, found[name]) for name in (*FIRST, 'second/weights', 'head/weights')}
     return folder, values
@@ -108,14 +108,15 @@ def tuning_steps(file, source, tmp_path_factory, data_dir):
         return train(train_settings(
             network='narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
             train_dir=str(tmp_path_factory.mktemp('tuning')), batch_size=32, max_steps=4, optimizer='momentum',
-            learning_rate=0.01, tower_device='cpu'))
+            learning_rate=0.01, summary_steps=0, tower_device='cpu'))
 
 
 @pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
 def test_every_mode_starts_with_what_is_taken_and_leaves_what_is_frozen(mode, tuned, source, tuning_steps):
     # A copy that started with other values than tower 0's would be seen in the steps.
-    found = train(tuned(variable_update=mode, num_gpus=4, warm_start=source[0], freeze='^first/', max_steps=4,
-                        optimizer='momentum', learning_rate=0.01, **dict(local_steps=1) if mode == 'local' else {}))
+    found = train(tuned(variable_update=mode, num_gpus=2, batch_size=16, warm_start=source[0], freeze='^first/',
+                        max_steps=4, optimizer='momentum', learning_rate=0.01,
+                        **dict(local_steps=1) if mode == 'local' else {}))
     assert found.keys() == tuning_steps.keys()
     for name in FIRST:
         np.testing.assert_array_equal(found[name], source[1][name], err_msg=name)
