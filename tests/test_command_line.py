@@ -334,3 +334,11 @@ def test_a_program_works_without_docstrings(name):
     command = [sys.executable, '-OO', '-m', 'cifar10', name, '--help']
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert shown.returncode == 0 and '--version' in shown.stdout, shown.stderr
+
+
+def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
+    code = "import sys; sys.modules['tensorflow'] = None; from cifar10.programs import train; sys.exit(train.run())"
+    result = subprocess.run([sys.executable, '-c', code, f'--train_dir={tmp_path}'], cwd=ROOT, capture_output=True,
+                            text=True)
+    assert (result.returncode, result.stderr.count('\n')) == (2, 1)
+    assert 'has no TensorFlow; activate the environment' in result.stderr

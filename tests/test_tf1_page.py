@@ -39,7 +39,7 @@ def rows_of(section):
     return rows[1:]  # without the heading
 
 
-# What each row of 'What runs as it is' is about -> the networks of idioms.py that have it.
+# What each row of 'What runs unchanged' is about -> the networks of idioms.py that have it.
 RUNS = {
     'regularizer=r': ['regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable'],
     'GraphKeys.REGULARIZATION_LOSSES': ['collected_unless_reused'],
@@ -80,10 +80,10 @@ CHANGED = {
 
 
 def test_every_row_of_what_runs_is_trained_on_any_number_of_towers():
-    for row, *_ in rows_of('What runs as it is'):
+    for row, *_ in rows_of('What runs unchanged'):
         about = [networks for part, networks in RUNS.items() if part in row]
         assert len(about) == 1 and set(about[0]) <= set(test_idioms.TRAINED) or AT_THE_TOP in row, row
-    assert len(rows_of('What runs as it is')) == len(RUNS) + 1
+    assert len(rows_of('What runs unchanged')) == len(RUNS) + 1
 
 
 @pytest.mark.parametrize('part', CHANGED)
@@ -212,9 +212,9 @@ for path in sys.argv[3:]:
 
 @pytest.mark.parametrize('libraries, remedies', [
     ('installed', {
-        'tf.contrib.layers.conv2d(x, 9, 3)': 'contrib.layers.conv2d is tf_slim.conv2d now; docs',
-        'from tensorflow.contrib import slim': 'contrib.slim is tf_slim now; docs',
-        'import tensorflow.contrib.layers as layers': 'contrib.layers is tf_slim now; docs',
+        'tf.contrib.layers.conv2d(x, 9, 3)': 'contrib.layers.conv2d is tf_slim.conv2d now, after `import tf_slim`; see contrib in docs',
+        'from tensorflow.contrib import slim': 'contrib.slim is tf_slim now; see contrib in docs',
+        'import tensorflow.contrib.layers as layers': 'contrib.layers is tf_slim now; see contrib in docs',
         'tf.contrib.rnn.BasicLSTMCell(3)': 'docs/tf1-networks.md lists by name what to use instead of contrib',
         'tf.layers.dense(x, 10)': 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'}),
     ('hidden', dict.fromkeys(['tf.layers.dense(x, 10)', 'import tf_slim'],

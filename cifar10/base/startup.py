@@ -5,6 +5,7 @@ Programs start it only once they need it, so that `--help` and a mistyped flag a
 import atexit
 import contextlib
 import gc
+import importlib.util
 import os
 import platform
 import re
@@ -72,6 +73,9 @@ def _started(verbose):
     if _process not in (None, os.getpid()):
         raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
                          "so it would hang; start it with multiprocessing.get_context('spawn')")
+    if not importlib.util.find_spec('tensorflow'):
+        raise UsageError(f'{sys.executable} has no TensorFlow; activate the environment in which you installed this '
+                         'program: source .venv/bin/activate')
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     tf1_libraries.switch_on()
     is_new = 'tensorflow' not in sys.modules

@@ -50,9 +50,9 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
     if found:
         name = found[-1][1]
         if part := _IN_SLIM.match(name):
-            there = f'tf_slim.{part[1]}' if part[1] else 'tf_slim'
+            there = f'tf_slim.{part[1]} now, after `import tf_slim`' if part[1] else 'tf_slim now'
             install = '' if importlib.util.find_spec('tf_slim') else f' ({_INSTALL})'
-            return f'; contrib.{name} is {there} now{install}; {_PAGE} has contrib by name'
+            return f'; contrib.{name} is {there}{install}; see contrib in {_PAGE}'
         return f'; {_PAGE} lists by name what to use instead of contrib'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
         return f'; set {_SWITCH}=1 before TensorFlow is imported'
