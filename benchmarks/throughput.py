@@ -58,7 +58,7 @@ RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'),
 def start_up(options, cell):
     """Returns the milliseconds to the first step, or the peak memory in MiB, of a training run."""
     seconds, mebibytes = harness.start_up(
-        options, f"--max_steps={1 if cell == 'first step' else 50}", f'--tower_device={options.device}')
+        options, f"--max_steps={1 if cell == 'first step' else 50}", f'--tower_device={options.tower_device}')
     return 1000 * seconds if cell == 'first step' else mebibytes
 
 
@@ -70,7 +70,7 @@ def peer(options, name):
         script, *extra = PEERS[name]
         output = harness.output_of('benchmarks/peers/' + script, *extra, '--data_dir=' + data_dir,
                                    f'--steps={options.steps // 2}', f'--warmup={options.steps // 2}',
-                                   f'--batch_size={BATCH}', f'--device={options.device}', timeout=900)
+                                   f'--batch_size={BATCH}', f'--device={options.tower_device}', timeout=900)
     return float(re.search(r'images_per_sec=([\d.]+)', output).group(1))
 
 
@@ -80,7 +80,7 @@ def inside(options, cell):
     Returns:
       images/s for the cells 'bare step' and 'evaluation'; microseconds of CPU time per image for 'input'.
     """
-    devices = choose_devices(1, options.device)
+    devices = choose_devices(1, options.tower_device)
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)
     return evaluation(options, devices, data) if cell == 'evaluation' else step(options, devices, data, cell)
@@ -102,7 +102,7 @@ def evaluation(options, devices, data):
 def step(options, devices, data, cell):
     """Returns what `inside` does for the step, or its input, alone in a loop."""
     config = train_settings(
-        dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device=options.device,
+        dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device=options.tower_device,
         num_towers=1, batch_size=BATCH, precision='fp32')
     run = Run(plan_of(decided(config, devices, before={}), data, devices))
     if cell == 'input':
@@ -125,14 +125,14 @@ def step(options, devices, data, cell):
 def measure(options, cell):
     """Returns the figure of a cell in RUNS, PEERS or COSTS."""
     if cell in RUNS:
-        return harness.training_speed(options, options.steps, f'--tower_device={options.device}', *RUNS[cell])
+        return harness.training_speed(options, options.steps, f'--tower_device={options.tower_device}', *RUNS[cell])
     if cell in PEERS:
         return peer(options, cell)
     if cell in ('first step', 'memory'):
         return start_up(options, cell)
     return float(harness.output_of('benchmarks/throughput.py', '--inside=' + cell, '--dataset=' + options.dataset,
                                    '--data_dir=' + options.data_dir, f'--steps={options.steps}',
-                                   f'--device={options.device}').split()[-1])
+                                   f'--tower_device={options.tower_device}').split()[-1])
 
 
 def tables(results):
@@ -173,7 +173,7 @@ def main():
     parser.add_argument('--quick', action='store_true', help='one round of 80 steps, which takes a few minutes')
     parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',
                         help='cells to measure (default: all): ' + ', '.join(cells))
-    parser.add_argument('--device', default='cpu', choices=('cpu', 'gpu'),
+    parser.add_argument('--tower_device', default='cpu', choices=('cpu', 'gpu'),
                         help='device of the runs and of the peers (default: %(default)s)')
     parser.add_argument('--plot', metavar='FILE', help='PNG file to which the training speeds are drawn')
     parser.add_argument('--inside', metavar='CELL', help='cell to measure in this process; prints the figure')

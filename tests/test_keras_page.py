@@ -24,7 +24,8 @@ def page(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize('name, dtype', [('first', tf.float32), ('my_network', tf.bfloat16)])
+@pytest.mark.parametrize('name', ['first', 'my_network'])
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
 def test_a_network_of_the_page_keeps_the_rules(page, name, dtype):
     name = f'{page}/{name}.py:network'
     assert own_network.check(name, own_network.network(name).inference, 4, [24], dtype, 0, True) == []

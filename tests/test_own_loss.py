@@ -53,6 +53,7 @@ def test_the_cross_entropy_of_ones_own_has_the_bits_of_the_programs(trained):
     own, programs = trained('own', loss=name_of('cross_entropy')), trained('programs')
     assert {name: value.tobytes() for name, value in own.items()} == {
         name: value.tobytes() for name, value in programs.items()}
+    assert trained('focal', loss=name_of('focal')).keys() == programs.keys()
 
 
 @pytest.mark.parametrize('function', REFUSED)

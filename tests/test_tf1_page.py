@@ -212,7 +212,8 @@ for path in sys.argv[3:]:
 
 @pytest.mark.parametrize('libraries, remedies', [
     ('installed', {
-        'tf.contrib.layers.conv2d(x, 9, 3)': 'contrib.layers.conv2d is tf_slim.conv2d now, after `import tf_slim`; see',
+        'tf.contrib.layers.fully_connected(x, 10)':
+            'contrib.layers.fully_connected is tf_slim.fully_connected now, after `import tf_slim`; see contrib',
         'from tensorflow.contrib import slim': 'contrib.slim is tf_slim now; see contrib in docs',
         'import tensorflow.contrib.layers as layers': 'contrib.layers is tf_slim now; see contrib in docs',
         'tf.contrib.rnn.BasicLSTMCell(3)': 'docs/tf1-networks.md lists by name what to use instead of contrib',

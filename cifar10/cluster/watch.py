@@ -70,9 +70,10 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the watch: from now on, peers may end.
+        """Ends the watch and its thread: from now on, peers may end.
 
-        Its thread holds this task's server, with `is_same`. As the last to hold it, it would stop it while Python ends.
+        Through `is_same` the thread holds this task's server. If it outlived the task, it could be the last to hold the
+        server, and TensorFlow would stop that while Python ends, which aborts the process.
         """
         self._stop.set()
         self._thread.join()

@@ -39,6 +39,7 @@ class Images:
         paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
         first = 0
         read = self.rows.initializer
+        # `unstack` is one operation, an index is four; most of a small run is building operations.
         for path in tf.unstack(paths):
             with tf.control_dependencies([read]):
                 rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.uint8), [-1, records.record_bytes])

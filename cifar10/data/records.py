@@ -144,7 +144,7 @@ class Records:
                              f'{self.record_bytes} bytes; {remedy}')
         try:
             with named(path), open(path, 'rb') as stream:
-                # Some records after others, so that not the whole file is in memory.
+                # In parts, so that the whole file is never in memory.
                 parts = iter(lambda: stream.read(_AT_ONCE * self.record_bytes), b'')
                 labels = np.concatenate([np.frombuffer(part, np.uint8)[self.label::self.record_bytes]
                                          for part in parts])

@@ -79,7 +79,7 @@ def cut_planes(planes: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bi
     corners = 1e-6 + (1 - 2e-6) * corners
     # Each plane is an image with one channel.
     n = planes.shape[0] or tf.shape(planes)[0]
-    corners = tf.reshape(tf.tile(corners, [1, 3]), [-1, 4])
+    corners = tf.reshape(tf.tile(corners, [1, 3]), [-1, 4])  # for each plane those of its image
     images = tf.image.crop_and_resize(tf.reshape(planes, [-1, height, width, 1]), corners, tf.range(3 * n),
                                       [size, size], method)
     return tf.reshape(images, [-1, 3, size, size])

@@ -94,16 +94,16 @@ class _Member:
         self._hint = communication(on_gpus)
         # A bfloat16 has the exponents of a float32 in half its bytes. Between GPUs TensorFlow reduces neither bfloat16
         # nor int32 (base_collective_executor.cc); a float64 holds every int32.
-        self._of_powers, self._of_integers = (tf.float32, tf.float64) if on_gpus else (tf.bfloat16, tf.int32)
+        self._power_type, self._integer_type = (tf.float32, tf.float64) if on_gpus else (tf.bfloat16, tf.int32)
         self._reduced = []
 
     def largest(self, powers):
         """Returns the largest of all members' float32 powers of two, element by element."""
-        return tf.cast(self.reduce(powers, 'Max', self._of_powers), tf.float32)
+        return tf.cast(self.reduce(powers, 'Max', self._power_type), tf.float32)
 
     def total(self, integers):
         """Returns the sum of all members' int32 tensors, whose order does not matter."""
-        return self.reduce(integers, 'Add', self._of_integers)
+        return self.reduce(integers, 'Add', self._integer_type)
 
     def reduce(self, tensor, operation, dtype=tf.float32):
         """Returns the result of an operation, 'Add' or 'Max', on the tensors of all members, sent as `dtype`."""
