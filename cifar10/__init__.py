@@ -6,7 +6,7 @@ From Python: `from cifar10 import train, evaluate` (docs/python.md). Names are i
 Each line below is a layer; a file imports only from lower layers and from its own room:
 
     programs           flags, exit statuses, and the programs, which `python -m cifar10` lists
-    tools              programs that look at a run: explain, replay, check, show_inputs
+    tools              what looks at a training without doing it: check, explain
     training           the plan of a run, the graph of a step, the loop, and both from Python
     evaluation         uses of a trained model: evaluation, classification, export
     run                the files of a run: its directory, checkpoints, records, curves, progress

@@ -10,8 +10,6 @@ from cifar10.settings.definition import did_you_mean
 COMMANDS = {
     'train': 'trains a network, or resumes its training',
     'eval': 'evaluates the checkpoints of a run, classifies images, or exports the model',
-    'replay': 'repeats a step of a run and shows what happened in it, or where two runs diverge',
-    'show_inputs': 'plots the images that a run feeds its network',
     'local_cluster': 'starts a cluster of processes on this machine, for testing'}
 
 

@@ -240,7 +240,7 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
     os.makedirs(directory.path)
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
-        checkpoints_of_run = checkpoint.Checkpoints(directory, None, 1, None, repeatable=False)
+        checkpoints_of_run = checkpoint.Checkpoints(directory, None, 1, None)
     checkpoints_of_run.last = None if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
     if start == 'nothing':
         assert checkpoints_of_run.resume() is None

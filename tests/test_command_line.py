@@ -17,10 +17,8 @@ import cifar10
 from cifar10.__main__ import COMMANDS
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.programs import flags, program, train
-from cifar10.programs.show_inputs import PlotSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
-from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, begun, mostly_stress, run_script
 
@@ -184,8 +182,7 @@ def test_as_a_process_the_status_and_the_stream_are_the_same():
     assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help\n"
 
 
-GROUPS = {'train': [*training.GROUPS, train.OutputSettings], 'eval': evaluation.GROUPS, 'replay': [ReplaySettings],
-          'show_inputs': [PlotSettings, *training.GROUPS], 'local_cluster': []}
+GROUPS = {'train': [*training.GROUPS, train.OutputSettings], 'eval': evaluation.GROUPS, 'local_cluster': []}
 METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|HOST:PORT,...'
 
 
@@ -247,7 +244,7 @@ def test_settings_check_types(wrong):
         train_settings(**wrong)
 
 
-PROGRAMS = 'train', 'eval', 'replay', 'show_inputs', 'local_cluster'
+PROGRAMS = 'train', 'eval', 'local_cluster'
 
 
 def run_program(*arguments, cwd=ROOT):
@@ -258,11 +255,11 @@ def run_program(*arguments, cwd=ROOT):
 
 @pytest.mark.parametrize('arguments, status, part', [
     ([], 0, 'usage: python -m cifar10 PROGRAM'), (['--help'], 0, '  local_cluster  starts a cluster'),
-    (['repaly'], 2, 'python -m cifar10: error: there is no program repaly (did you mean replay?); choose from: train'),
+    (['evl'], 2, 'python -m cifar10: error: there is no program evl (did you mean eval?); choose from: train, eval'),
     *(([name, '--help'], 0, f'usage: python -m cifar10 {name} ') for name in PROGRAMS),
-    (['replay', '--stepp=1'], 2, 'python -m cifar10 replay: error: unknown flag --stepp'),
+    (['eval', '--stepp=1'], 2, 'python -m cifar10 eval: error: unknown flag --stepp'),
     *(([*name, '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')
-      for name in ([], ['show-inputs'], ['train']))])
+      for name in ([], ['local-cluster'], ['train']))])
 def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
     result = run_program(*arguments)
     lines = [line for line in result.stderr.splitlines() if not line.startswith('import time:')]
@@ -319,7 +316,7 @@ def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(scrip
 
 @pytest.mark.parametrize('line, offered', [
     ('cifar10-train --num_', ['--num_gpus', '--num_towers']), ('cifar10-eval --eval_data=', ['test', 'train_eval']),
-    ('cifar10-replay --dataset cifar100', ['cifar100', 'cifar100-coarse'])])
+    ('cifar10-eval --dataset cifar100', ['cifar100', 'cifar100-coarse'])])
 def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
     pytest.importorskip('argcomplete')
     command = pathlib.Path(sys.executable).with_name(line.split()[0])

@@ -183,14 +183,6 @@ def test_an_export(run, tmp_path):  # noqa: F811
                     tmp_path, ends=(0, 2))
 
 
-@pytest.mark.stress
-def test_a_replay(run, tmp_path):  # noqa: F811
-    def compare(folder, whole):
-        assert read_tree(folder) == read_tree(whole)
-    assert_survives(lambda folder: command_of('-m', 'cifar10', 'replay', f'--train_dir={folder}', '--step=35'),
-                    read_tree(run[1]), compare, 60, tmp_path)
-
-
 @pytest.mark.parametrize('code, name', [
     ('metrics.read(folder, "train")', metrics.NAME),
     pytest.param('metrics.last(folder, "train")', metrics.NAME, marks=pytest.mark.stress),

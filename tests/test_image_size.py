@@ -8,7 +8,6 @@ from cifar10.data import augment, resize, shift
 from cifar10.programs import flags
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
-from cifar10.tools.show_inputs import inputs_of
 from cifar10.training import trainer
 from cifar10.training.start import Start, check_network
 from tests.helpers import ROOT, last_variables, tf, value_of
@@ -116,10 +115,8 @@ def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, tmp_path, 
     assert len(error.strip().splitlines()) == 1 and 'node' not in error
 
 
-def test_show_inputs_and_check_say_the_sizes(settings, capsys):
+def test_a_check_says_the_sizes(settings, capsys):
     config = settings(network=f'{ROOT}/tests/networks.py:convolutions', image_size=48)
-    block = inputs_of(config, 4)[0]
-    assert block.originals.shape == (4, 48, 48, 3) and block.augmented.shape == (4, 36, 36, 3)
     check(config)
     output = capsys.readouterr().out
     assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36\n' in output

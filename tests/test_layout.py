@@ -7,12 +7,10 @@ import re
 import pytest
 
 import cifar10
-from cifar10.programs.show_inputs import PlotSettings
 from cifar10.programs.train import OutputSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
 from cifar10.settings.presets import PRESETS
-from cifar10.settings.replay import ReplaySettings
 from tests.helpers import ROOT
 from tests.learn_pages import anchors_of
 
@@ -24,7 +22,7 @@ DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('*/README.md')) + sorte
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
 ROOMS = [room for layer in LAYERS for room in layer]
-_PROGRAMS = ('train.py', 'eval.py', 'local_cluster.py', 'replay.py', 'show_inputs.py', 'flags.py', '__main__.py')
+_PROGRAMS = ('train.py', 'eval.py', 'local_cluster.py', 'flags.py', '__main__.py')
 
 
 def room_of(path):
@@ -182,11 +180,10 @@ def table(section):
 
 
 @pytest.mark.parametrize('script, groups', [
-    ('multi_gpu_train.py', [*training.GROUPS, OutputSettings]), ('cifar10_eval.py', evaluation.GROUPS),
-    ('python -m cifar10 replay', [ReplaySettings]), ('python -m cifar10 show_inputs', [PlotSettings])])
+    ('multi_gpu_train.py', [*training.GROUPS, OutputSettings]), ('cifar10_eval.py', evaluation.GROUPS)])
 def test_the_documentation_has_every_flag_with_its_default(script, groups):
     rows = table(script)
-    by_name = {field.name.rstrip('_'): field for field in fields(*groups)}
+    by_name = {field.name: field for field in fields(*groups)}
     assert set(rows) == set(by_name)
     for name, field in by_name.items():
         if field.default is not None:
@@ -205,10 +202,10 @@ def test_the_documentation_has_the_flags_that_belong_to_the_run():
 
 
 def first_words():
-    """Returns the first words of the lines that the programs say, but for those of --explain and replay."""
+    """Returns the first words of the lines that the programs say, but for those of --explain."""
     found = set()
     for path in FILES:
-        if path.name in ('explain.py', 'show_inputs.py', 'console.py') or path.parent.name == 'replay':
+        if path.name in ('explain.py', 'console.py'):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, 'id', getattr(node.func, 'attr', None)) in (

@@ -12,11 +12,9 @@ from cifar10.base.graphs import LOSS_SCALE
 from cifar10.data import records
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run.folder import look, step_of
+from cifar10.run.folder import step_of
 from cifar10.settings.training import completed, train_settings
-from cifar10.tools.replay.probe import Probe
-from cifar10.tools.replay.rerun import Rerun
-from cifar10.tools.replay.verify import Verification
+from cifar10.training.run import Run
 from cifar10.training.start import Start
 from tests.helpers import (
     assert_same_bits,
@@ -25,6 +23,7 @@ from tests.helpers import (
     last_variables,
     mostly_stress,
     patient,
+    plan_of,
     planned,
     read_until,
     start_script,
@@ -201,14 +200,19 @@ def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended
     flags = dict(variable_update='local', num_towers=2, num_gpus=1, learning_rate=0.05)
     for interval, last in ((3, 27), (4, 28)):  # after step 27 there is no average every 4 steps
         train(settings(**flags, local_steps=interval, max_steps=last))
-    rerun = Rerun(look(settings().run.train_dir), 28, 28)
-    taken, = [taken for taken in rerun.steps() if taken.step == 28]
-    before, after = (variables(prefix) for prefix in checkpoints(settings().run.train_dir))
+    before, _ = (variables(prefix) for prefix in checkpoints(settings().run.train_dir))
     name = 'linear/weights'
     assert np.abs(before[name] - before[f'{name}/LocalStart']).max() > 1e-3
-    for k in range(2):
-        np.testing.assert_array_equal(taken.read_by(k)[name], before[f'{name}/LocalStart'])
-    np.testing.assert_array_equal(taken.after[name], after[name])
+    given, devices = settings(**flags, local_steps=4), choose(1, 'cpu').with_towers(2)
+    run = Run(plan_of(given, records.prepared(given.data), devices, update_mode('local', devices, 4)))
+    with run.adding():
+        reads = [[variable.read_value() for variable in copy if variable.op.name.endswith(name)]
+                 for copy in run.plan.mode.copied()[0]]
+    with run.opened(before):
+        towers = run.session.run(reads)
+    assert len(towers) == 2
+    for weights, in towers:
+        np.testing.assert_array_equal(weights, before[f'{name}/LocalStart'])
 
 
 def test_the_interval_is_a_setting_of_this_mode_alone(run):
@@ -226,25 +230,6 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
     del flags['local_steps']
     line, = notes(variable_update='async')
     assert line.startswith('changed    variable_update=local (now async), local_steps=2 (now none), eval_steps=')
-
-
-@pytest.mark.stress
-def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run, tmp_path):
-    flags = dict(run[0], train_dir=str(tmp_path), max_steps=21, save_steps=18)
-    train(train_settings(**flags))
-    rerun = Rerun(look(flags['train_dir']), 21, 15)
-    verification = Verification(rerun)
-    with contextlib.closing(Probe(rerun.segment_of(15).plan)) as probe:
-        for taken in rerun.steps():
-            verification.add(taken)
-            if taken.before is None:
-                continue
-            weights = [taken.read_by(k)['linear/weights'] for k in range(2)]
-            assert np.array_equal(*weights) == (taken.step not in (18, 20))  # those that follow no average
-            found = [tower['loss'] for tower in probe.look(taken).towers]
-            np.testing.assert_allclose(found, taken.losses, rtol=1e-5)
-    assert verification.line() == (
-        'verified   as recorded: the loss of steps 10, 20 and 21, the variables of steps 18 and 21')
 
 
 def test_the_moving_averages_decay_is_a_power_that_is_bounded():

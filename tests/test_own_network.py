@@ -13,12 +13,8 @@ from cifar10.base import own_code
 from cifar10.base.errors import UsageError
 from cifar10.model import own_network
 from cifar10.model.own_network import rehearse
-from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
-from cifar10.tools.replay.probe import Probe
-from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
-from tests import helpers
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -456,18 +452,6 @@ def test_a_dropout_that_keeps_all_in_evaluation_is_no_warning_there(linear):
     name = linear('pixels = tf.nn.dropout(pixels, keep_prob=tf.constant(0.5 if training else 1.0))')
     warning, = own_network.check(name, own_network.network(name).inference, 8, [24], tf.float32, 0)
     assert 'draws other random numbers after a resume' in warning
-
-
-@pytest.mark.stress
-def test_replay_and_its_probes_drop_the_same(settings):
-    config = settings(network=NOISY, max_steps=4, num_gpus=2, batch_size=4, log_frequency=1)
-    trainer.train(config)
-    rerun = Rerun(look(config.run.train_dir), 4, 1)
-    *_, taken = rerun.steps()
-    assert_same_bits(taken.after, helpers.variables(helpers.checkpoints(config.run.train_dir)[-1]))
-    probe = Probe(rerun.segments[-1].plan)
-    np.testing.assert_allclose([tower['loss'] for tower in probe.look(taken).towers], taken.losses, rtol=1e-5)
-    probe.close()
 
 
 def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():

@@ -9,20 +9,16 @@ import pytest
 from cifar10 import train
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
-from cifar10.programs.show_inputs import PlotSettings
 from cifar10.run.folder import look
 from cifar10.settings import evaluation
 from cifar10.settings.definition import checked, fields, flag_of
-from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import GROUPS, train_settings
 
-ALL = {'train': GROUPS, 'eval': evaluation.GROUPS, 'replay': [ReplaySettings], 'show_inputs': [PlotSettings]}
+ALL = {'train': GROUPS, 'eval': evaluation.GROUPS}
 PATHS = [(program, name) for program, name in [
     *[('train', name) for name in ('train_dir', 'warm_start', 'data_dir', 'dataset', 'network', 'optimizer')],
     *[('eval', name) for name in ('checkpoint_dir', 'train_dir', 'checkpoint', 'eval_dir', 'export_dir', 'data_dir',
-                                  'dataset', 'network')],
-    *[('replay', name) for name in ('train_dir', 'against', 'from_', 'data_dir', 'dataset', 'network', 'optimizer')],
-    ('show_inputs', 'out')]]
+                                  'dataset', 'network')]]]
 ENDS = {'network': '/a b.py:f', 'optimizer': '/a b.py:f'}
 
 

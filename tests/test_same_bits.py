@@ -7,9 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from cifar10.base.graphs import LOSS_SCALE
-from cifar10.run.folder import look
+from cifar10.run import metrics
 from cifar10.settings.training import train_settings
-from cifar10.tools.replay.against import compare_runs
 from tests.features import PARTS, all_with, flags_of
 from tests.helpers import (
     Tasks,
@@ -153,7 +152,10 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mod
             process.communicate()
         kept = {name: value for name, value in given.items() if name not in ('num_towers', 'batch_size')}
     assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
-    compared = compare_runs(*(look(str(tmp_path / name)) for name in ('moved', 'whole')))
-    assert 'differ     no recorded checkpoint or loss' in compared
-    assert any(line.startswith('equal ') and f' {12 * (kills + 1)}, by the SHA-256' in line for line in compared)
+    moved, whole = ({(record['kind'], record['step']): record.get('sha256', record.get('loss'))
+                     for record in metrics.read(str(tmp_path / name), metrics.CHECKPOINT, metrics.TRAIN)}
+                    for name in ('moved', 'whole'))
+    common = moved.keys() & whole.keys()  # log lines follow each start
+    assert (metrics.CHECKPOINT, 12 * (kills + 1)) in common and any(kind == metrics.TRAIN for kind, _ in common)
+    assert {key: moved[key] for key in common} == {key: whole[key] for key in common}
     assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]

@@ -3,6 +3,7 @@ import ast
 import errno
 import os
 import re
+import subprocess
 import time
 
 import pytest
@@ -11,11 +12,19 @@ from cifar10.base.errors import RunError
 from cifar10.run import cost
 from tests import test_tower_seconds
 from tests.features import flags_of
-from tests.helpers import LINEAR, ROOT, Tasks, patient, python, read_until, run_script, small_disk
+from tests.helpers import LINEAR, ROOT, Tasks, patient, read_until, run_script, small_disk
 from tests.test_errors_of_files import ERRORS
 from tests.test_soundness import opened  # noqa: F401 (a fixture)
 from tests.test_stuck import HANGING, run
 
+DIVIDING = '''
+import tensorflow.compat.v1 as tf
+def net(images, num_classes, training):
+    x = tf.reshape(images, [-1, 24 * 24 * 3])
+    x = x / (4 - tf.cast(tf.train.get_or_create_global_step(), tf.float32))
+    x = tf.debugging.check_numerics(x, 'after the division')
+    return tf.matmul(x, tf.get_variable('w', [24 * 24 * 3, num_classes]))
+'''
 SECTIONS = dict(re.findall(r'^## (.*)\n([^#]*(?:#[^#\n]+\n[^#]*)*)', (ROOT / 'docs' / 'trouble.md').read_text(), re.M))
 
 
@@ -80,11 +89,20 @@ def test_nan(flags, tmp_path):
     assert_shown('NaN', failed.stderr)
 
 
+def test_a_value_that_is_not_finite_is_named_by_a_check_in_the_network(flags, tmp_path):
+    assert 'x = tf.debugging.check_numerics(x, ' in SECTIONS['NaN']
+    (tmp_path / 'net.py').write_text(DIVIDING)
+    failed = run_script('multi_gpu_train.py', **flags, train_dir=tmp_path / 'run', network=f'{tmp_path}/net.py:net')
+    assert failed.returncode == 1
+    assert f'after the division : Tensor had Inf values (line 6 of {tmp_path}/net.py); ' in failed.stderr
+
+
 @pytest.mark.stress
 def test_two_runs_differ(flags, tmp_path):
-    for name, rate in (('one', None), ('other', 0.05)):
+    for name, rate in (('run', None), ('other', 0.05)):
         assert run_script('multi_gpu_train.py', train_dir=tmp_path / name, learning_rate=rate, **flags).returncode == 0
-    compared = python('-m', 'cifar10', 'replay', f'--train_dir={tmp_path}/one', f'--against={tmp_path}/other')
+    command, = re.findall(r'^\$ (.*)', SECTIONS['Two runs differ'], re.M)
+    compared = subprocess.run(command.replace('/tmp', str(tmp_path)), shell=True, capture_output=True, text=True)
     assert_shown('Two runs differ', compared.stdout)
 
 

@@ -10,11 +10,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, metrics, saved
-from cifar10.run.folder import glance, look, step_of
+from cifar10.run.folder import glance, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
-from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
 from tests.helpers import assert_same_bits, checkpoints, rewrite, state_of, train
 
@@ -45,13 +44,6 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
     assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
             'the rate is 0.1 now, and falls next after step 87500; if not, start again from another copy') in lines
-    rerun, = Rerun(look(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
-    assert_same_bits(rerun.after, last)
-    with pytest.raises(UsageError, match='begin after step 1; give a later step$'):
-        Rerun(look(folder), 1)
-    os.remove(os.path.join(folder, 'model.ckpt-0.index'))
-    with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept in .*; give one with --from, or'):
-        Rerun(look(folder), 2)
 
 
 def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):

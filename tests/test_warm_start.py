@@ -21,7 +21,6 @@ from cifar10.run.folder import look
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
-from cifar10.tools.replay import rerun, verify
 from cifar10.training import trainer, warm_start
 from tests.helpers import (
     Tasks,
@@ -247,25 +246,6 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     assert f'warm start 6 of 6 variables, as moving averages, from {prefix}\n' in capsys.readouterr().out
     with pytest.raises(UsageError, match=r'a finished run of --freeze=\S+first/\S* For a run without --freeze use'):
         trainer.train(tuned(max_steps=5, **dict(flags, freeze=None)))
-
-
-def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there(tuned, source, tmp_path):
-    prefix = checkpoints(source[0])[-1]
-    rewrite(prefix, to=str(tmp_path / 'copy'))
-    flags = dict(warm_start=str(tmp_path / 'copy'), freeze='^first/', max_steps=3, log_frequency=1)
-    expected = train(tuned(**flags))
-    folder = look(tuned().run.train_dir)
-    again = rerun.Rerun(folder, 3, 3, tower_device='cpu')
-    *_, last = again.steps()
-    assert_same_bits({name: last.after[name] for name in expected}, expected)
-    assert not verify._changes(again.segments[0])
-    rewrite(prefix, to=str(tmp_path / 'copy'), **{'first/weights': np.zeros([3, 3, 3, 4], np.float32)},
-            without=['first/weights' + SUFFIX])
-    changes = verify._changes(rerun.Rerun(folder, 3, 3, tower_device='cpu').segments[0])
-    assert len(changes) == 1 and changes[0].startswith('warm_start_sha256=')
-    os.remove(tmp_path / 'copy.index')
-    with pytest.raises(UsageError, match='began with --warm_start=.*copy, which no longer exists; give'):
-        rerun.Rerun(folder, 3, 3, tower_device='cpu')
 
 
 def test_frozen_initial_values_are_warned_of(tuned, capsys):

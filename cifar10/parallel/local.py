@@ -33,14 +33,12 @@ class Average(NamedTuple):
       equalise: the operation that is run instead at any other time, such as at the end of a run.
       go_on: the operation that is run after an average on schedule, before the next step; and after a restore.
       steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
-      copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
     """
     follows: Callable[[int], bool]
     scheduled: tf.Operation
     equalise: tf.Operation
     go_on: tf.Operation
     steps: tf.Tensor
-    copies: list
 
 
 class Local(CopiedVariables):
@@ -119,7 +117,7 @@ class Local(CopiedVariables):
                       for group, (copy, mean) in enumerate(zip(self._copies(), means))]
             scheduled = tf.group(equalise, *momentum.updates)
             go_on = tf.group(*self._assigned(starts))
-        return Average(self.averages_after, scheduled, equalise, go_on, steps, self.copies.variables)
+        return Average(self.averages_after, scheduled, equalise, go_on, steps)
 
     def _copies(self):
         """Returns for each copy its variables that updates change: name of the primary -> variable."""

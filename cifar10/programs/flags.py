@@ -1,6 +1,6 @@
 """Command lines: a flag for each setting, help in groups, and errors in one line.
 
-All programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
+All programs use it: the scripts, the examples, the benchmarks, and `local_cluster`.
 """
 import argparse
 import contextlib
@@ -26,9 +26,8 @@ _TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
 _SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
 # What stands in help texts for the value of a string, by the last word of its setting's name.
 _METAVARS = {
-    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'from': 'PREFIX', 'against': 'DIR',
-    'images': 'FILE.png', 'out': 'FILE.png', 'freeze': 'REGEX', 'steps': 'FROM:TO', 'widths': 'N,N,N',
-    'sizes': 'N:X,N', 'hosts': 'HOST:PORT,...'}
+    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'images': 'FILE.png', 'freeze': 'REGEX', 'steps': 'FROM:TO',
+    'widths': 'N,N,N', 'sizes': 'N:X,N', 'hosts': 'HOST:PORT,...'}
 
 
 class Parser(argparse.ArgumentParser):
@@ -193,7 +192,7 @@ def _metavar(field):
     """Returns what stands for the value of a flag in `--help`, such as N, a|b|c, or DIR for `--train_dir`."""
     if field.metadata['choices']:
         return '|'.join(forms(field.metadata['choices']))
-    last_word = field.name.rstrip('_').rsplit('_', 1)[-1]
+    last_word = field.name.rsplit('_', 1)[-1]
     return {int: 'N', float: 'X'}.get(field.type) or _METAVARS.get(last_word, last_word.upper())
 
 

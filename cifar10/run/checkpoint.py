@@ -67,21 +67,18 @@ class Checkpoints:
       start: the checkpoint to restore first, or None.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
-      repeatable: whether the run's steps can be replayed; errors then name the command.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
     """
 
-    def __init__(self, directory: TrainDir, start: Saved | None, max_to_keep: int, log: metrics.Metrics,
-                 repeatable: bool = True):
+    def __init__(self, directory: TrainDir, start: Saved | None, max_to_keep: int, log: metrics.Metrics):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
         self._log = log
-        self._repeatable = repeatable
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables)
@@ -165,7 +162,7 @@ class Checkpoints:
                 found += ', although the averaged variables are finite: a device has computed wrongly'
                 remedy = ''
             what = f'a variable is not finite, so no checkpoint is written ({found})'
-            raise diverged(self._directory.path, step, what, self._repeatable, remedy)
+            raise diverged(self._directory.path, step, what, remedy)
 
     @contextlib.contextmanager
     def _writing(self, step):

@@ -2,7 +2,6 @@
 import contextlib
 import math
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -20,26 +19,22 @@ def describe_latest(train_dir: str) -> str:
     return f'the newest checkpoint is {newest.prefix}' if newest else 'there is no checkpoint yet'
 
 
-def diverged(train_dir: str, step: int, what: str, repeatable: bool, remedy: str = '') -> RunError:
+def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
     """Returns the error of a step with a value that is not finite.
 
     Args:
       train_dir: of the run.
       step: its number.
       what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
-      repeatable: whether the step can be replayed; the error then names the command that shows why it went wrong.
       remedy: what else to do, if anything.
     """
     parts = [f'step {step}: {what}', describe_latest(train_dir)]
     if remedy:
         parts.append(remedy)
-    if repeatable:  # last, so that it can be copied
-        parts.append(f'to see why: python -m cifar10 replay --train_dir={shlex.quote(train_dir)} --step={step}')
     return RunError('; '.join(parts))
 
 
-def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, repeatable: bool = True,
-                      drifts: bool = False) -> None:
+def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts: bool = False) -> None:
     """Raises a RunError, as `diverged` returns it, if any tower's loss in a step is not finite.
 
     If the mode `drifts`, the towers may also have drifted too far apart between two averages.
@@ -47,7 +42,7 @@ def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, repeat
     for k, loss in enumerate(losses):
         if not math.isfinite(loss):
             remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
-            raise diverged(train_dir, step, f'the loss of tower {k} is {loss}', repeatable, remedy)
+            raise diverged(train_dir, step, f'the loss of tower {k} is {loss}', remedy)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,6 @@ class RunRecord(NamedTuple):
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
-      on_gpus: whether the devices were GPUs.
       threads: the CPUs that the process could use, and so the threads that its operations were divided over.
       versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
@@ -52,7 +51,6 @@ class RunRecord(NamedTuple):
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
-    on_gpus: bool | None = None
     threads: int | None = None
     versions: Mapping[str, str] | None = None
 
@@ -96,9 +94,9 @@ class RunRecord(NamedTuple):
         return ' '.join(['python', 'multi_gpu_train.py', f'--train_dir={train_dir}', *flags])
 
     def flat(self) -> dict[str, Any]:
-        """Returns all settings, versions and other facts by their names, without the run's identity and its place."""
+        """Returns all settings and other facts by their names, without the run's identity and its place."""
         values = self._asdict()
-        values = {**values.pop('settings').flat(), **(values.pop('versions') or {}), **values}
+        values = {**values.pop('settings').flat(), **values}
         return {name: value for name, value in values.items() if name not in ('run_id', 'train_dir')}
 
     def difference_to(self, now: Mapping[str, Any]) -> dict[str, str]:

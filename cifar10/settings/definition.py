@@ -62,8 +62,8 @@ def fields(*groups: type) -> list[dataclasses.Field]:
 
 
 def flag_of(field: dataclasses.Field) -> str:
-    """Returns the flag of a setting. The name of a field that would be a keyword of Python ends with an underscore."""
-    return '--' + field.name.rstrip('_')
+    """Returns the flag of a setting."""
+    return f'--{field.name}'
 
 
 def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, Any]:

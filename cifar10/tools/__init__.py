@@ -1,1 +1,1 @@
-"""Tools that look at a run: check it, explain where its time goes, replay a step, show its inputs."""
+"""Tools that look at a training without doing it: check it, explain where its time goes."""

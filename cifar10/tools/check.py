@@ -189,8 +189,7 @@ def _first_step(checked):
     start.refuse_misfit(checked, run.saved)
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
-            checkpoints = checkpoint.Checkpoints(
-                TrainDir(folder), checked.restored, 1, metrics.Metrics(folder), repeatable=False)
+            checkpoints = checkpoint.Checkpoints(TrainDir(folder), checked.restored, 1, metrics.Metrics(folder))
         if checked.problems:
             return
         if checked.cluster or not os.path.exists(plan.data.files[0]):
@@ -201,7 +200,7 @@ def _first_step(checked):
             validation.close()
         with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
-            failures.refuse_divergence(run.step, losses, path, repeatable=False)
+            failures.refuse_divergence(run.step, losses, path)
             checkpoints.refuse_divergence(run.session, run.step)
         yield Line('tried', f'step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                             'not tried')

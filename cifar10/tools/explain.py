@@ -130,7 +130,7 @@ class _Training:
             losses = run.take(dict(seconds=run.graph.losses), self._fixed)['losses']
         else:
             losses = run.take()['losses']
-        failures.refuse_divergence(run.step, losses, self._plan.settings.run.train_dir, repeatable=False)
+        failures.refuse_divergence(run.step, losses, self._plan.settings.run.train_dir)
         if run.averages_after(run.step):
             run.average()
 

@@ -149,5 +149,4 @@ def record_of(plan: Plan) -> RunRecord:
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)),
-        versions=startup.versions(devices.on_gpus))
+        threads=len(os.sched_getaffinity(0)), versions=startup.versions(devices.on_gpus))

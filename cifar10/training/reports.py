@@ -52,7 +52,7 @@ class Reports:
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, start.restored, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
+                directory, start.restored, settings.reports.max_to_keep, self._log)
             run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
             remove(decisions.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
@@ -100,7 +100,7 @@ class Reports:
         reporters = [
             self._progress, Stragglers([plan.devices.place(k) for k in range(plan.devices.num_towers)], say),
             Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
-            self._trace, self._soundness]
+            self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
             reporters.append(_NowAndThen(lambda: self._evaluate(workers), reports.eval_steps, plan, run.step,
@@ -111,9 +111,8 @@ class Reports:
 
     def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is now another folder."""
-        mode = self._run.plan.mode
         self._directory.refuse_another_folder()
-        failures.refuse_divergence(step, losses, self._directory.path, mode.synchronous, mode.drifts)
+        failures.refuse_divergence(step, losses, self._directory.path, self._run.plan.mode.drifts)
 
     def _save(self, workers):
         self._trace.write()

@@ -6,7 +6,7 @@
             results = run.take()
 """
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,16 @@ class Run:
     Args:
       plan: of the training.
       is_new: whether it begins with initial values; default: whether the plan has no checkpoint.
-      build: function (plan, what the recipe has learnt from the images) that builds the graph. It returns an object
-        with `initialise`, `start_inputs` and `average`, as `graph.TrainingGraph` has them.
 
     Attributes:
       plan: as given.
-      graph: the result of `build`.
+      graph: the TrainingGraph.
       saved: the variables that a checkpoint holds, by their names.
       session: the session, within `opened`.
       step: the number of the last step, within `opened`.
     """
 
-    def __init__(self, plan: Plan, is_new: bool | None = None, build: Callable[[Plan, Mapping], Any] = graph.build):
+    def __init__(self, plan: Plan, is_new: bool | None = None):
         self.plan = plan
         self.session = None
         self.step = plan.step
@@ -45,18 +43,12 @@ class Run:
             is_new = not plan.checkpoint
         learnt = graph.learnt(plan) if is_new else {}
         with seeded_graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
-            self.graph = build(plan, learnt)
+            self.graph = graph.build(plan, learnt)
             self.saved = {variable.op.name: variable for variable in tf.global_variables()}
             with plan.mode.scope():
                 self._loader = Loader(self.saved)
                 with tf.name_scope('read'):
-                    self._reads = {name: variable.read_value() for name, variable in self._variables().items()}
-
-    def _variables(self):
-        """Returns the variables that are saved, and the copies of them that towers above 0 have, by their names."""
-        copies = self.graph.average.copies if self.graph.average else []
-        return {**self.saved, **{name_of_tower(k, primary.op.name): variable for k, copy in enumerate(copies)
-                                 for primary, variable in zip(copies[0], copy)}}
+                    self._reads = {name: variable.read_value() for name, variable in self.saved.items()}
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
@@ -65,19 +57,17 @@ class Run:
             yield
 
     @contextlib.contextmanager
-    def opened(self, values: Mapping[str, np.ndarray] | None = None, is_final: bool = True) -> Iterator[None]:
+    def opened(self, values: Mapping[str, np.ndarray] | None = None) -> Iterator[None]:
         """Context with a session, in which the next step is the one that follows the given values.
 
         Args:
           values: arrays by the names of their variables, as `saved.read` returns them; default: the initial
             values, or the values of a warm start.
-          is_final: whether nothing is added to the graph any more.
 
         Raises:
           UsageError: the process lacks a device of the towers.
         """
-        if is_final:
-            self._graph.finalize()
+        self._graph.finalize()
         self._fetched.clear()
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
@@ -152,18 +142,13 @@ class Run:
         """Returns the number of the last step, whichever thread took it."""
         return int(self.session.run(self._reads[tf.GraphKeys.GLOBAL_STEP]))
 
-    def variables(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-        """Returns the values of variables by their names; default: of all, with the copies of the towers."""
-        return self.session.run(self._reads if names is None else {name: self._reads[name] for name in names})
+    def variables(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Returns the values of saved variables, by their names."""
+        return self.session.run({name: self._reads[name] for name in names})
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives saved variables new values, by their names."""
         self._loader.load(self.session, values)
-
-
-def name_of_tower(k: int, name: str) -> str:
-    """Returns the name of a variable in the copy of tower k; tower 0's is the one that is saved."""
-    return f'{name} of tower {k}' if k else name
 
 
 def session_options(plan: Plan) -> tf.ConfigProto:

@@ -2,25 +2,20 @@
 import collections
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
 from cifar10.base.errors import RunError, listed
-from cifar10.run.reporter import Reporter
 from cifar10.training.run import Run
 
 _INTEGERS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # of as many bytes
-_MANY = 20  # steps, of which fp16 may skip the first in search of its loss scale
 _REMEDY = 'nothing is written; start again to continue from the newest checkpoint'
 
 
-class Soundness(Reporter):
+class Soundness:
     """Checks the invariants of a run. Create it before the first session.
 
     - Copies of a variable have the same bits, in a mode that has copies.
-    - Each step has counted one global batch of examples, and the last one had the learning rate of the schedule.
-    - Steps at a learning rate above 0 have changed a variable that is trained (a warning: it may be intended).
+    - Each step has counted one global batch of examples.
     """
 
     def __init__(self, run: Run):
@@ -29,24 +24,15 @@ class Soundness(Reporter):
             copied = run.plan.mode.copied()
             self._names = [[variable.op.name for variable in copies[0]] for copies in copied]
             self._state = dict(step=run.graph.global_step.read_value(), examples=run.graph.examples_seen.read_value(),
-                               copied=[[checksums(copy) for copy in copies] for copies in copied],
-                               trained=checksums([variable for _, variable in run.graph.step.gradients]))
-            self._place = tf.placeholder(tf.int64, [])
-            self._rate, *_ = run.plan.recipe.learning_rates(self._place)
+                               copied=[[checksums(copy) for copy in copies] for copies in copied])
 
     def begin(self) -> None:
         """Notes the state from which a session takes steps."""
         self._first = self._read()
         self._saved = self._first['step']
-        self._effective_steps = 0
-        self._has_looked = False
 
     def _read(self):
         return self._run.session.run(self._state)
-
-    def after_step(self, step, results):
-        self._rate_of_step = results['figures']['learning_rate']
-        self._effective_steps += self._rate_of_step > 0
 
     def check(self) -> None:
         """Checks the state that is to be saved, or was saved; between two steps, and in `local` right after an average.
@@ -64,16 +50,6 @@ class Soundness(Reporter):
         if examples != expected:
             raise RunError(f'step {step}: {steps:,} steps counted {examples:,} examples instead of {expected:,}; a '
                            f'device has computed wrongly, so {_REMEDY}')
-        if self._run.plan.mode.synchronous:
-            place = state['examples'] - self._run.plan.examples_per_step
-            rate = self._run.session.run(self._rate, {self._place: place})
-            if not np.isclose(rate, self._rate_of_step, rtol=1e-6, atol=0):
-                raise RunError(f'step {step}: the learning rate was {self._rate_of_step:g}, but the schedule says '
-                               f'{rate:g}; {_REMEDY}')
-        if not self._has_looked and self._effective_steps >= _MANY:
-            self._has_looked = True
-            if (state['trained'] == first['trained']).all():
-                say('warning', f'no variable has changed in {steps:,} steps; are all gradients 0?')
         self._saved = step
 
     def _compare_copies(self, step, copied):
