@@ -153,11 +153,17 @@ def one_tower():
     return {}
 
 
+# Towers on devices of their own, towers in turn, towers in turn that share a copy, a copy for each tower, replicas,
+# threads.
+SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), ('local', 2), ('mirrored', 2),
+          ('async', 1)]
+
+
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
-    [case for case in itertools.product(TRAINED, UPDATE_MODES, (1, 2, 4)) if not (
-        case[1] == 'mirrored' and case[0] in REFUSED_IN_MIRRORED)],
-    ('over_trainable_variables', 'replicated', 2), ('frozen_in_place', 'replicated', 2),
-    ('dropped', 'replicated', 2)))
+    [(network, *shape) for network in TRAINED for shape in SHAPES if not (
+        shape[0] == 'mirrored' and network in REFUSED_IN_MIRRORED)],
+    ('over_trainable_variables', 'replicated', 4), ('frozen_in_place', 'replicated', 4),
+    ('dropped', 'replicated', 4)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
     assert warnings_of(network, mode in ('replicated', 'local')) == []
     if network not in one_tower:

@@ -18,7 +18,7 @@ PACKAGE = ROOT / 'cifar10'
 FILES = sorted(PACKAGE.rglob('*.py'))
 SOURCES = FILES + [*sorted(ROOT.glob('*.py')), *sorted((ROOT / 'tests').glob('*.py')),
                    *sorted((ROOT / 'lessons').rglob('*.py'))]
-DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('*/README.md')) + sorted((ROOT / 'docs').rglob('*.md'))
+DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('[!.]*/README.md')) + sorted((ROOT / 'docs').rglob('*.md'))
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
 ROOMS = [room for layer in LAYERS for room in layer]
