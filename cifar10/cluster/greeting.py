@@ -3,9 +3,8 @@
 A task stores its greeting in a variable of its server, which the others read.
 """
 import json
-import multiprocessing.pool
-import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -33,11 +32,10 @@ class Greetings:
         self._server = server
         with tf.Graph().as_default(), server.own_session() as session:
             devices = [device.name for device in session.list_devices()]
-            self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], process=secrets.token_hex(8),
-                             devices=devices, flags=dict(flags))
+            self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], devices=devices, flags=dict(flags))
             session.run(tf.raw_ops.AssignVariableOp(resource=_variable(cluster.name), value=json.dumps(self._own)))
         self._accepted = {cluster.name: self._own}
-        self._refused = set()  # processes that do not belong here
+        self._warned = set()  # what has been said of tasks that do not fit
 
     def _read(self, name, seconds=ANSWER_SECS):
         """Returns the greeting of a task; raises an OpError if it does not answer in time, or has none yet."""
@@ -64,8 +62,8 @@ class Greetings:
             self._accepted[name] = greeting
         elif is_strict:
             raise UsageError(problem)
-        elif greeting['process'] not in self._refused:
-            self._refused.add(greeting['process'])
+        elif problem not in self._warned:
+            self._warned.add(problem)
             say('warning', problem)
         return not problem
 
@@ -91,13 +89,6 @@ class Greetings:
         """Returns whether a task belongs to this cluster; raises an OpError if it does not answer in time."""
         return self._read(name, seconds)['cluster'] == self._own['cluster']
 
-    def is_same(self, name: str) -> bool:
-        """Returns whether a task is the process that was accepted."""
-        try:
-            return name in self._accepted and self._read(name)['process'] == self._accepted[name]['process']
-        except tf.errors.OpError:
-            return False
-
     def answers(self, name: str) -> bool:
         """Returns whether a task answers; a stopped one does not."""
         try:
@@ -107,7 +98,7 @@ class Greetings:
 
     def silent(self, peers: Mapping[str, str]) -> str:
         """Returns which peers {name: address} do not answer, as a phrase; '' if all do."""
-        with multiprocessing.pool.ThreadPool(len(peers) or 1) as pool:
+        with ThreadPoolExecutor(len(peers) or 1) as pool:
             answers = pool.map(self.answers, peers)
         missing = {name: address for (name, address), is_there in zip(peers.items(), answers) if not is_there}
         return f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not answer" if missing else ''

@@ -7,6 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -105,7 +106,7 @@ class _Member:
         The limit is five times the timeout.
         """
         self._wait(self._peers, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._peers, self._return_limit, self._greetings.is_same)
+        self._watch = watch.Watch(self._peers, self._return_limit)
 
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds.
@@ -181,23 +182,14 @@ class _Member:
             contents = [tf.decode_raw(tf.io.read_file(path), tf.uint8) for path in paths]
             prints = [(tf.size(content), tf.fingerprint(content[None])) for content in contents]
             try:
-                return [(int(size), bytes(digest)) for size, digest in self._fetched(name, prints)]
+                with self.server.session(name, _START_FACTOR * self._timeout) as session:
+                    return [(int(size), bytes(digest)) for size, digest in session.run(prints)]
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
                 raise UsageError(f'{name} at {address} cannot read the data: {reason(error)}; '
                                  'give every worker the same --data_dir') from error
             except tf.errors.OpError as error:
                 raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}; start all processes again '
                                      'to continue from the newest checkpoint') from error
-
-    def _fetched(self, name, operations):
-        """Returns what operations of a task return, with its own server."""
-        for is_last in (False, True):
-            try:
-                with self.server.session(name, _START_FACTOR * self._timeout) as session:
-                    return session.run(operations)
-            except tf.errors.AbortedError:  # gRPC has repeated a request to a killed task for the one in its place
-                if is_last:
-                    raise
 
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if the training failed."""
@@ -218,10 +210,15 @@ class _Member:
         """
         if self._watch:
             self._watch.stop()
-        for name, address in self._cluster.others().items():
+
+        def tell(name, address):
             with contextlib.suppress(tf.errors.OpError):
                 if reachable(address) and self._greetings.is_of_cluster(name, _END_SECS):
                     self.server.tell_end(name, status, _END_SECS)
+        others = self._cluster.others()
+        # All at once: if this process is killed while it waits for one, the others know.
+        with ThreadPoolExecutor(len(others) or 1) as pool:
+            list(pool.map(tell, others, others.values()))
 
 
 def _short(name):
