@@ -34,9 +34,6 @@ def run(main: Callable[[], int | None]) -> int:
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
-        if os.path.isfile('cifar10.py') and not os.path.isdir('cifar10'):
-            print(f'{name()}: warning: in this folder `import cifar10` and `python -m cifar10` find the file '
-                  'cifar10.py instead of this program; work in another folder', file=sys.stderr)
         status = main() or FINISHED
         if status == UNREAD and Output.failure:
             raise Output.failure
