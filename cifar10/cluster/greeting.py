@@ -1,9 +1,9 @@
-"""What each task of a cluster tells the others: its cluster, its flags and its devices.
+"""What each task of a cluster tells the others: its cluster and its flags.
 
 A task stores its greeting in a variable of its server, which the others read.
 """
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,7 +19,7 @@ _SILENT_SECS = 4  # in which a task that is not stopped answers, also on a busy 
 
 
 class Greetings:
-    """The greeting of this task, and those of the tasks that were accepted.
+    """The greeting of this task, with which those of the others are compared.
 
     Args:
       cluster: the cluster, and this process's task in it.
@@ -30,11 +30,9 @@ class Greetings:
     def __init__(self, cluster: Cluster, server: Server, flags: Mapping[str, Any]):
         self._cluster = cluster
         self._server = server
+        self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], flags=dict(flags))
         with tf.Graph().as_default(), server.own_session() as session:
-            devices = [device.name for device in session.list_devices()]
-            self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], devices=devices, flags=dict(flags))
             session.run(tf.raw_ops.AssignVariableOp(resource=_variable(cluster.name), value=json.dumps(self._own)))
-        self._accepted = {cluster.name: self._own}
         self._warned = set()  # what has been said of tasks that do not fit
 
     def _read(self, name, seconds=ANSWER_SECS):
@@ -58,11 +56,9 @@ class Greetings:
         except tf.errors.OpError:  # it may not have said anything of itself yet
             return False
         problem = self._problem(name, address, greeting)
-        if not problem:
-            self._accepted[name] = greeting
-        elif is_strict:
+        if problem and is_strict:
             raise UsageError(problem)
-        elif problem not in self._warned:
+        if problem and problem not in self._warned:
             self._warned.add(problem)
             say('warning', problem)
         return not problem
@@ -80,10 +76,6 @@ class Greetings:
                     return (f'{name} at {address} has --{flag}={other}, but this task has --{flag}={value}; start all '
                             'tasks with the same flags')
         return ''
-
-    def devices(self, name: str) -> Sequence[str]:
-        """Returns the full names of the devices of a task, as it last reported them."""
-        return self._accepted[name]['devices']
 
     def is_of_cluster(self, name: str, seconds: float) -> bool:
         """Returns whether a task belongs to this cluster; raises an OpError if it does not answer in time."""

@@ -22,7 +22,6 @@ from cifar10.cluster.greeting import Greetings
 from cifar10.cluster.membership import Cluster
 from cifar10.cluster.server import Server, device_of
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.session_config import absent
 
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.
@@ -70,10 +69,9 @@ def _lead(member, cluster, local_devices, train, files):
     try:
         member.wait_for_peers()
         devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.server.target)
-        member.check_devices(devices)
         member.check_files(files)
         with doing('outside the steps', OF_FIRST_STEP, silent=member.silent):
-            ended = train(devices, lambda: member.before_session(devices, files))
+            ended = train(devices, lambda: member.before_session(files))
         status = 0
         return ended
     except TemporaryError as error:
@@ -135,33 +133,18 @@ class _Member:
         """Returns which peers do not answer, as a phrase; '' if all do."""
         return self._greetings.silent(self._peers)
 
-    def check_devices(self, devices):
-        """Checks that every worker has the devices of its towers: soft placement would silently use others.
+    def before_session(self, files):
+        """Waits until every task answers, because making a session has no time limit, and checks its files.
 
-        It uses what they last reported. A worker that has been lost since is waited for before a session.
-        """
-        for i, address in enumerate(self._cluster.workers):
-            reported = self._greetings.devices(f'worker {i}')
-            task = f'/job:worker/task:{i}/'
-            missing = [name for name in absent(devices, reported) if name.startswith(task)]
-            if missing:
-                raise UsageError(
-                    f"worker {i} at {address} has {' '.join(_short(name) for name in reported if 'PU:' in name)}, "
-                    f"but not the chief's {' '.join(map(_short, missing))}; start all workers with the same "
-                    '--num_gpus and --tower_device')
-
-    def before_session(self, devices, files):
-        """Waits until every task answers, because making a session has no time limit, and checks it.
-
-        It waits as long as a lost peer may take to come back. A peer may come back with other devices or other data;
-        raises a RunError then. The data were checked before the first session.
+        It waits as long as a lost peer may take to come back. A peer may come back with other data; raises a RunError
+        then. The data were checked before the first session.
         """
         self._wait(self._cluster.others(), self._timeout, announce=False)
-        try:
-            self.check_devices(devices)
-            self.check_files(files if self._had_session else ())
-        except UsageError as error:
-            raise RunError(str(error)) from error
+        if self._had_session:
+            try:
+                self.check_files(files)
+            except UsageError as error:
+                raise RunError(str(error)) from error
         self._had_session = True
 
     def check_files(self, paths):
@@ -219,8 +202,3 @@ class _Member:
         # All at once: if this process is killed while it waits for one, the others know.
         with ThreadPoolExecutor(len(others) or 1) as pool:
             list(pool.map(tell, others, others.values()))
-
-
-def _short(name):
-    """Returns the last part of a device's full name: 'CPU:0'."""
-    return name.rsplit('/', 1)[1].upper().removeprefix('DEVICE:')
