@@ -1,6 +1,6 @@
 """What each task of a cluster tells the others: its cluster and its flags.
 
-A task stores its greeting in a variable of its server, which the others read.
+A task gives its greeting to its server, where the others read it.
 """
 import json
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.cluster.membership import Cluster
-from cifar10.cluster.server import ANSWER_SECS, Server, device_of
+from cifar10.cluster.server import ANSWER_SECS, Server
 from cifar10.cluster.watch import listed
 
+_GREETING = 'greeting'
 _SILENT_SECS = 4  # in which a task that is not stopped answers, also on a busy machine
 
 
@@ -31,16 +32,12 @@ class Greetings:
         self._cluster = cluster
         self._server = server
         self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], flags=dict(flags))
-        with tf.Graph().as_default(), server.own_session() as session:
-            session.run(tf.raw_ops.AssignVariableOp(resource=_variable(cluster.name), value=json.dumps(self._own)))
+        server.write(cluster.name, _GREETING, json.dumps(self._own))
         self._warned = set()  # what has been said of tasks that do not fit
 
     def _read(self, name, seconds=ANSWER_SECS):
         """Returns the greeting of a task; raises an OpError if it does not answer in time, or has none yet."""
-        with tf.Graph().as_default():
-            text = tf.raw_ops.ReadVariableOp(resource=_variable(name), dtype=tf.string)
-            with self._server.session(name, seconds) as session:
-                return json.loads(session.run(text))
+        return json.loads(self._server.read(name, _GREETING, seconds))
 
     def accepts(self, name: str, address: str, is_strict: bool) -> bool:
         """Returns whether a task answers and fits this one.
@@ -94,9 +91,3 @@ class Greetings:
             answers = pool.map(self.answers, peers)
         missing = {name: address for (name, address), is_there in zip(peers.items(), answers) if not is_there}
         return f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not answer" if missing else ''
-
-
-def _variable(name):
-    """Returns the handle of the variable with the greeting of a task."""
-    with tf.device(device_of(name)):
-        return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name='greeting')

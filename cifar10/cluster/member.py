@@ -26,6 +26,7 @@ from cifar10.parallel.devices import Devices
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
+_END = 'end of training'  # of the text with which a server learns of it: the status
 _END_SECS = 10  # in which a peer can be told that the training has ended, which is tried once
 _LOOK_SECS = 1  # between two looks of a server whether the training has ended
 
@@ -115,7 +116,7 @@ class _Member:
         is_strict = self._cluster.is_chief and not self._had_session
 
         def answers(name, address):
-            if not self._cluster.is_chief and self.server.end_status() is not None:
+            if not self._cluster.is_chief and self._end_status() is not None:
                 return True  # the chief may be gone before this process has reached it
             return reachable(address) and self._greetings.accepts(name, address, is_strict)
         with doing('while it waits for other processes', math.inf):  # which `limit` ends
@@ -174,10 +175,17 @@ class _Member:
                 raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}; start all processes again '
                                      'to continue from the newest checkpoint') from error
 
+    def _end_status(self):
+        """Returns the status that the training ended with, if the chief has told this task; else None."""
+        try:
+            return int(self.server.read(self._cluster.name, _END))
+        except tf.errors.FailedPreconditionError:  # nothing is written there
+            return None
+
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if the training failed."""
         with doing('while the chief trains', silent=self.silent):
-            while (status := self.server.end_status()) is None:
+            while (status := self._end_status()) is None:
                 if self._greetings.answers('worker 0'):
                     moved()
                 time.sleep(_LOOK_SECS)
@@ -197,7 +205,7 @@ class _Member:
         def tell(name, address):
             with contextlib.suppress(tf.errors.OpError):
                 if reachable(address) and self._greetings.is_of_cluster(name, _END_SECS):
-                    self.server.tell_end(name, status, _END_SECS)
+                    self.server.write(name, _END, str(status), _END_SECS)
         others = self._cluster.others()
         # All at once: if this process is killed while it waits for one, the others know.
         with ThreadPoolExecutor(len(others) or 1) as pool:
