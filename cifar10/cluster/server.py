@@ -109,4 +109,4 @@ def _bypass_proxies(hosts: Iterable[str]):
     It compares the end of a host with each entry of `no_grpc_proxy` or, only where that is not set, of `no_proxy`.
     """
     kept = os.environ.get('no_grpc_proxy', os.environ.get('no_proxy', ''))
-    os.environ['no_grpc_proxy'] = ','.join(dict.fromkeys([*filter(None, kept.split(',')), *hosts]))
+    os.environ['no_grpc_proxy'] = ','.join(filter(None, [kept, *hosts]))

@@ -81,15 +81,12 @@ def stdout_for_json(is_asked: bool) -> Iterator[TextIO]:
     if not is_asked:
         yield sys.stdout
         return
-    given, is_descriptor = sys.stdout, False
-    given.flush()
-    with contextlib.suppress(OSError):  # a caller in Python may have redirected it to an object without one
-        is_descriptor = given.fileno() == 1
+    sys.stdout.flush()
     with open(os.dup(1), 'w', buffering=1, errors='backslashreplace') as kept:
         os.dup2(2, 1)
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                yield kept if is_descriptor else given
+                yield kept
         finally:
             os.dup2(kept.fileno(), 1)
 
