@@ -257,7 +257,8 @@ def main():
         run(local_devices)
     else:
         member.take_part(cluster, local_devices, run, arguments.cluster_timeout_secs,
-                         not UPDATE_MODES.load(arguments.variable_update).has_copies)
+                         not UPDATE_MODES.load(arguments.variable_update).has_copies,
+                         flags=dict(towers=arguments.towers))
 
 
 if __name__ == '__main__':

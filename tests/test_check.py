@@ -1,6 +1,5 @@
 """`--check`: what a run would do, every problem that prevents it, and nothing written."""
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -157,22 +156,16 @@ def test_the_memory_that_towers_need_is_compared_with_what_is_free(settings, cap
     assert 'tried' not in dict(lines)
 
 
-@pytest.mark.parametrize('as_json', [None, True])
-def test_every_problem_is_printed(as_json, data_dir, tmp_path):
+def test_every_problem_is_printed(data_dir, tmp_path):
     (tmp_path / 'file').write_text('')
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
         result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=tmp_path / 'file',
                             train_dir=tmp_path / 'file', tower_device='gpu', job_name='worker', task_index=0,
-                            network='missing.py:network', worker_hosts=f'127.0.0.1:{port},127.0.0.1:1', json=as_json)
+                            network='missing.py:network', worker_hosts=f'127.0.0.1:{port},127.0.0.1:1')
     assert result.returncode == 2
     assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start; see the 5 lines ')
-    if as_json:
-        found = json.loads(result.stdout)
-        assert not found['ready'] and found['lines']['versions'][0].startswith('cifar10 ')
-        problems = found['lines']['problem']
-    else:
-        problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
+    problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
     for problem, part in zip(problems, ('the port is in use', 'missing.py', '--tower_device=gpu', '--data_dir',
                                         '--train_dir'), strict=True):
         assert part in problem

@@ -1,7 +1,6 @@
 """The parts of a cluster: its members, the addresses that a task listens at, and its watch over the others."""
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from cifar10.base.errors import UsageError
 from cifar10.cluster import address, listener, membership, watch
 from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, Tasks, patient, python, read_until, script_command
+from tests.helpers import ROOT, Tasks, patient, python, read_until
 
 SECONDS = patient(60)  # limit of one run in this file
 
@@ -205,7 +204,7 @@ for source, target in {pairs!r}:
 @pytest.mark.parametrize('peers', [
     pytest.param(('10.9.0.1', 'a-name'), marks=pytest.mark.stress),
     ('10.9.0.1', 'fd00::2%eth0', '10.9.0.2', '10.9.0.1')])
-def test_connections_come_from_the_network_of_the_address_or_this_machine(namespaces, peers):
+def test_connections_are_to_the_address_of_the_task_and_from_those_of_the_tasks(namespaces, peers):
     pairs = dict(both=[('10.9.0.1', '10.9.0.1'), ('10.8.0.1', '10.9.0.1'), ('127.0.0.1', '127.0.0.1')],
                  task=[('10.9.0.2', '10.9.0.1'), ('10.9.0.9', '10.9.0.1')],
                  third=[('10.8.0.3', '10.9.0.1'), ('10.8.0.3', '10.8.0.1')])
@@ -216,8 +215,11 @@ def test_connections_come_from_the_network_of_the_address_or_this_machine(namesp
         accepted = ''.join(client.communicate(timeout=SECONDS)[0] for client in clients).splitlines()
     finally:
         server.communicate('\n')
-    foreign = ['10.9.0.9 10.9.0.1'] if 'a-name' in peers else []  # another machine of the same network
-    assert accepted == ['10.9.0.1 10.9.0.1', '10.8.0.1 10.9.0.1', '10.9.0.2 10.9.0.1', *foreign]
+    if 'a-name' in peers:
+        assert accepted == ['10.9.0.1 10.9.0.1', '10.8.0.1 10.9.0.1', '10.9.0.2 10.9.0.1', '10.9.0.9 10.9.0.1',
+                            '10.8.0.3 10.9.0.1']
+    else:
+        assert accepted == ['10.9.0.1 10.9.0.1', '10.9.0.2 10.9.0.1']
 
 
 @pytest.mark.stress  # a port, by default: above
@@ -227,28 +229,6 @@ def test_a_server_listens_only_at_the_given_address(small):
         port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
         assert reachable('127.0.0.1:' + port)
         assert not reachable('127.0.0.2:' + port, 0.3)
-
-
-CLOSED = """
-import runpy, sys
-from cifar10.base import startup
-startup.start_tensorflow()
-from cifar10.cluster import listener
-restrict = listener.restrict
-listener.restrict = lambda port, addresses, peers: restrict(port, ['192.0.2.1'], peers)
-sys.argv = {command!r}
-runpy.run_path(sys.argv[0], run_name='__main__')
-"""
-
-
-@pytest.mark.stress
-def test_a_task_that_does_not_reach_itself_is_refused(small, free_addresses):
-    hosts = ','.join(free_addresses(2))
-    command = script_command('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
-    result = python('-c', CLOSED.format(command=command[1:]))
-    assert result.returncode == 2
-    assert re.fullmatch(r'multi_gpu_train.py: error: worker 0 does not reach itself at \S+, so others will not either; '
-                        r'check whether a firewall .*\n', result.stderr)
 
 
 @pytest.mark.stress  # one that is not stopped, by default: below
@@ -263,7 +243,7 @@ def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses
 
 
 def test_a_watch_that_was_stopped_has_ended(monkeypatch):
-    # Its thread holds the server of its task: it would be inside TensorFlow while Python ends, which aborts.
+    # Its thread would end the process when a peer has ended, too.
     asking, before = threading.Event(), threading.active_count()
 
     def answer_late(address):

@@ -16,11 +16,11 @@ import tensorflow.compat.v1 as tf
 import cifar10
 from cifar10.__main__ import COMMANDS
 from cifar10.base.errors import RunError, TemporaryError, UsageError
-from cifar10.programs import flags, program, train
+from cifar10.programs import flags, program
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, begun, mostly_stress, run_script
+from tests.helpers import ROOT, begun, run_script
 
 # (script, flags, what the line says). %(fast)s is the folder of a run that has begun, %(finished)s that of one that has
 # ended, %(taken)s an address that is in use.
@@ -114,7 +114,7 @@ REFUSED = [
             ('--preset=classic', '--preset=fast. For --preset=classic use'))),
         ('--check --train_dir=%(finished)s --seed=1', 'a finished run of --seed=0. For --seed=1 use another'),
         ('--check --network=%(mine.py)s:network', 'it returns a tensor float32'),
-        ('--json', '--json is for --check'),
+        ('--json', 'unknown flag --json, which is a flag of cifar10_eval.py; see --help'),
         ('--keep_best', '--keep_best compares the evaluations of --eval_steps, but there are none'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('multi_gpu_train.py', f'--tower_device=cpu {line}', said) for line, said in (  # clusters
@@ -126,7 +126,6 @@ REFUSED = [
         ('--job_name=worker --worker_hosts=::1:2222', 'not an address; give host:port, or [IPv6 address]:port'),
         ('--job_name=worker --worker_hosts=a:1,a:1', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=a:1,a:01', 'a:1 is the address of two tasks'),
-        ('--job_name=worker --worker_hosts=10.0.0.2:1,[::ffff:10.0.0.2]:1', '10.0.0.2:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is not the address of a single'),
         ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is not the address of a single machine'),
         ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address; give host:port'),
@@ -182,7 +181,7 @@ def test_as_a_process_the_status_and_the_stream_are_the_same():
     assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help\n"
 
 
-GROUPS = {'train': [*training.GROUPS, train.OutputSettings], 'eval': evaluation.GROUPS, 'local_cluster': []}
+GROUPS = {'train': training.GROUPS, 'eval': evaluation.GROUPS, 'local_cluster': []}
 METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|HOST:PORT,...'
 
 
@@ -292,17 +291,6 @@ def test_the_page_has_every_exit_status():
         128, 128 + signal.SIGKILL])]
 
 
-def test_a_file_that_hides_the_package_is_said(call, tmp_path, monkeypatch):
-    (tmp_path / 'old').mkdir()
-    monkeypatch.chdir(tmp_path / 'old')
-    assert 'warning' not in call('cifar10_eval.py', '--checkpoint_dir=/nowhere')[1]
-    (tmp_path / 'old' / 'cifar10.py').touch()
-    status, errors = call('cifar10_eval.py', '--checkpoint_dir=/nowhere')
-    assert status == 2 and 'warning: in this folder `import cifar10` and `python -m cifar10` find the file' in errors
-    (tmp_path / 'old' / 'cifar10').mkdir()
-    assert 'warning' not in call('cifar10_eval.py', '--checkpoint_dir=/nowhere')[1]
-
-
 @pytest.mark.parametrize('script, command', [
     ('multi_gpu_train.py', 'cifar10-train'), ('cifar10_eval.py', 'cifar10-eval')])
 def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(script, command, tmp_path):
@@ -324,13 +312,6 @@ def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
                        _ARGCOMPLETE_COMP_WORDBREAKS=' =', _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / 'offered'))
     subprocess.run([command], env={**os.environ, **environment}, check=False, capture_output=True)
     assert sorted(each.strip() for each in (tmp_path / 'offered').read_text().split('\n')) == offered
-
-
-@pytest.mark.parametrize('name', mostly_stress(PROGRAMS, 'train', 'local_cluster'))
-def test_a_program_works_without_docstrings(name):
-    command = [sys.executable, '-OO', '-m', 'cifar10', name, '--help']
-    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert shown.returncode == 0 and '--version' in shown.stdout, shown.stderr
 
 
 def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):

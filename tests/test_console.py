@@ -186,10 +186,8 @@ def net(images, num_classes, training):
 """)
     run = dict(train_dir=tmp_path / 'run', data_dir=data_dir, tower_device='cpu')
     new = dict(run, dataset='shapes', network=f'{tmp_path}/prints.py:net', batch_size=8, max_steps=1)
-    checked = run_script('multi_gpu_train.py', **new, check=True, json=True)
     assert run_script('multi_gpu_train.py', **new).returncode == 0
     evaluated = run_script('cifar10_eval.py', **run, run_once=True, json=True, num_examples=10)
-    for result in (checked, evaluated):
-        line, = result.stdout.splitlines()
-        assert isinstance(json.loads(line), dict) and result.returncode == 0
-        assert all(f'of {each}' in result.stderr for each in ('Python', 'the descriptor', 'a child'))
+    line, = evaluated.stdout.splitlines()
+    assert isinstance(json.loads(line), dict) and evaluated.returncode == 0
+    assert all(f'of {each}' in evaluated.stderr for each in ('Python', 'the descriptor', 'a child'))

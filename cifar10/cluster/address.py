@@ -91,10 +91,9 @@ def _resolved(host, port, limit):
     while True:
         try:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (socket.gaierror, UnicodeError) as error:
-            if time.monotonic() - begin > limit or isinstance(error, UnicodeError):
-                cause = getattr(error, 'strerror', error)
-                raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause}); correct it '
+        except socket.gaierror as error:
+            if time.monotonic() - begin > limit:
+                raise UsageError(f'{host}, the host of this task, cannot be resolved ({error.strerror}); correct it '
                                  'in --worker_hosts, --ps_hosts or TF_CONFIG') from error
             if not announced:
                 say('waiting', f"for this task's host name {host} to resolve, up to {limit} s")

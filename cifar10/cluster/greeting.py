@@ -1,11 +1,10 @@
-"""What each task of a cluster tells the others: its cluster, its flags and its devices.
+"""What each task of a cluster tells the others: its cluster and its flags.
 
-A task stores its greeting in a variable of its server, which the others read.
+A task gives its greeting to its server, where the others read it.
 """
 import json
-import multiprocessing.pool
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -13,14 +12,15 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.cluster.membership import Cluster
-from cifar10.cluster.server import ANSWER_SECS, Server, device_of
+from cifar10.cluster.server import ANSWER_SECS, Server
 from cifar10.cluster.watch import listed
 
+_GREETING = 'greeting'
 _SILENT_SECS = 4  # in which a task that is not stopped answers, also on a busy machine
 
 
 class Greetings:
-    """The greeting of this task, and those of the tasks that were accepted.
+    """The greeting of this task, with which those of the others are compared.
 
     Args:
       cluster: the cluster, and this process's task in it.
@@ -31,20 +31,13 @@ class Greetings:
     def __init__(self, cluster: Cluster, server: Server, flags: Mapping[str, Any]):
         self._cluster = cluster
         self._server = server
-        with tf.Graph().as_default(), server.own_session() as session:
-            devices = [device.name for device in session.list_devices()]
-            self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], process=secrets.token_hex(8),
-                             devices=devices, flags=dict(flags))
-            session.run(tf.raw_ops.AssignVariableOp(resource=_variable(cluster.name), value=json.dumps(self._own)))
-        self._accepted = {cluster.name: self._own}
-        self._refused = set()  # processes that do not belong here
+        self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], flags=dict(flags))
+        server.write(cluster.name, _GREETING, json.dumps(self._own))
+        self._warned = set()  # what has been said of tasks that do not fit
 
     def _read(self, name, seconds=ANSWER_SECS):
         """Returns the greeting of a task; raises an OpError if it does not answer in time, or has none yet."""
-        with tf.Graph().as_default():
-            text = tf.raw_ops.ReadVariableOp(resource=_variable(name), dtype=tf.string)
-            with self._server.session(name, seconds) as session:
-                return json.loads(session.run(text))
+        return json.loads(self._server.read(name, _GREETING, seconds))
 
     def accepts(self, name: str, address: str, is_strict: bool) -> bool:
         """Returns whether a task answers and fits this one.
@@ -60,12 +53,10 @@ class Greetings:
         except tf.errors.OpError:  # it may not have said anything of itself yet
             return False
         problem = self._problem(name, address, greeting)
-        if not problem:
-            self._accepted[name] = greeting
-        elif is_strict:
+        if problem and is_strict:
             raise UsageError(problem)
-        elif greeting['process'] not in self._refused:
-            self._refused.add(greeting['process'])
+        if problem and problem not in self._warned:
+            self._warned.add(problem)
             say('warning', problem)
         return not problem
 
@@ -83,20 +74,9 @@ class Greetings:
                             'tasks with the same flags')
         return ''
 
-    def devices(self, name: str) -> Sequence[str]:
-        """Returns the full names of the devices of a task, as it last reported them."""
-        return self._accepted[name]['devices']
-
     def is_of_cluster(self, name: str, seconds: float) -> bool:
         """Returns whether a task belongs to this cluster; raises an OpError if it does not answer in time."""
         return self._read(name, seconds)['cluster'] == self._own['cluster']
-
-    def is_same(self, name: str) -> bool:
-        """Returns whether a task is the process that was accepted."""
-        try:
-            return name in self._accepted and self._read(name)['process'] == self._accepted[name]['process']
-        except tf.errors.OpError:
-            return False
 
     def answers(self, name: str) -> bool:
         """Returns whether a task answers; a stopped one does not."""
@@ -107,13 +87,7 @@ class Greetings:
 
     def silent(self, peers: Mapping[str, str]) -> str:
         """Returns which peers {name: address} do not answer, as a phrase; '' if all do."""
-        with multiprocessing.pool.ThreadPool(len(peers) or 1) as pool:
+        with ThreadPoolExecutor(len(peers) or 1) as pool:
             answers = pool.map(self.answers, peers)
         missing = {name: address for (name, address), is_there in zip(peers.items(), answers) if not is_there}
         return f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not answer" if missing else ''
-
-
-def _variable(name):
-    """Returns the handle of the variable with the greeting of a task."""
-    with tf.device(device_of(name)):
-        return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name='greeting')

@@ -7,6 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -21,11 +22,11 @@ from cifar10.cluster.greeting import Greetings
 from cifar10.cluster.membership import Cluster
 from cifar10.cluster.server import Server, device_of
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.session_config import absent
 
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
+_END = 'end of training'  # of the text with which a server learns of it: the status
 _END_SECS = 10  # in which a peer can be told that the training has ended, which is tried once
 _LOOK_SECS = 1  # between two looks of a server whether the training has ended
 
@@ -69,10 +70,9 @@ def _lead(member, cluster, local_devices, train, files):
     try:
         member.wait_for_peers()
         devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.server.target)
-        member.check_devices(devices)
         member.check_files(files)
         with doing('outside the steps', OF_FIRST_STEP, silent=member.silent):
-            ended = train(devices, lambda: member.before_session(devices, files))
+            ended = train(devices, lambda: member.before_session(files))
         status = 0
         return ended
     except TemporaryError as error:
@@ -105,7 +105,7 @@ class _Member:
         The limit is five times the timeout.
         """
         self._wait(self._peers, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._peers, self._return_limit, self._greetings.is_same)
+        self._watch = watch.Watch(self._peers, self._return_limit)
 
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds.
@@ -116,7 +116,7 @@ class _Member:
         is_strict = self._cluster.is_chief and not self._had_session
 
         def answers(name, address):
-            if not self._cluster.is_chief and self.server.end_status() is not None:
+            if not self._cluster.is_chief and self._end_status() is not None:
                 return True  # the chief may be gone before this process has reached it
             return reachable(address) and self._greetings.accepts(name, address, is_strict)
         with doing('while it waits for other processes', math.inf):  # which `limit` ends
@@ -134,33 +134,18 @@ class _Member:
         """Returns which peers do not answer, as a phrase; '' if all do."""
         return self._greetings.silent(self._peers)
 
-    def check_devices(self, devices):
-        """Checks that every worker has the devices of its towers: soft placement would silently use others.
+    def before_session(self, files):
+        """Waits until every task answers, because making a session has no time limit, and checks its files.
 
-        It uses what they last reported. A worker that has been lost since is waited for before a session.
-        """
-        for i, address in enumerate(self._cluster.workers):
-            reported = self._greetings.devices(f'worker {i}')
-            task = f'/job:worker/task:{i}/'
-            missing = [name for name in absent(devices, reported) if name.startswith(task)]
-            if missing:
-                raise UsageError(
-                    f"worker {i} at {address} has {' '.join(_short(name) for name in reported if 'PU:' in name)}, "
-                    f"but not the chief's {' '.join(map(_short, missing))}; start all workers with the same "
-                    '--num_gpus and --tower_device')
-
-    def before_session(self, devices, files):
-        """Waits until every task answers, because making a session has no time limit, and checks it.
-
-        It waits as long as a lost peer may take to come back. A peer may come back with other devices or other data;
-        raises a RunError then. The data were checked before the first session.
+        It waits as long as a lost peer may take to come back. A peer may come back with other data; raises a RunError
+        then. The data were checked before the first session.
         """
         self._wait(self._cluster.others(), self._timeout, announce=False)
-        try:
-            self.check_devices(devices)
-            self.check_files(files if self._had_session else ())
-        except UsageError as error:
-            raise RunError(str(error)) from error
+        if self._had_session:
+            try:
+                self.check_files(files)
+            except UsageError as error:
+                raise RunError(str(error)) from error
         self._had_session = True
 
     def check_files(self, paths):
@@ -181,7 +166,8 @@ class _Member:
             contents = [tf.decode_raw(tf.io.read_file(path), tf.uint8) for path in paths]
             prints = [(tf.size(content), tf.fingerprint(content[None])) for content in contents]
             try:
-                return [(int(size), bytes(digest)) for size, digest in self._fetched(name, prints)]
+                with self.server.session(name, _START_FACTOR * self._timeout) as session:
+                    return [(int(size), bytes(digest)) for size, digest in session.run(prints)]
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
                 raise UsageError(f'{name} at {address} cannot read the data: {reason(error)}; '
                                  'give every worker the same --data_dir') from error
@@ -189,20 +175,17 @@ class _Member:
                 raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}; start all processes again '
                                      'to continue from the newest checkpoint') from error
 
-    def _fetched(self, name, operations):
-        """Returns what operations of a task return, with its own server."""
-        for is_last in (False, True):
-            try:
-                with self.server.session(name, _START_FACTOR * self._timeout) as session:
-                    return session.run(operations)
-            except tf.errors.AbortedError:  # gRPC has repeated a request to a killed task for the one in its place
-                if is_last:
-                    raise
+    def _end_status(self):
+        """Returns the status that the training ended with, if the chief has told this task; else None."""
+        try:
+            return int(self.server.read(self._cluster.name, _END))
+        except tf.errors.FailedPreconditionError:  # nothing is written there
+            return None
 
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if the training failed."""
         with doing('while the chief trains', silent=self.silent):
-            while (status := self.server.end_status()) is None:
+            while (status := self._end_status()) is None:
                 if self._greetings.answers('worker 0'):
                     moved()
                 time.sleep(_LOOK_SECS)
@@ -218,12 +201,12 @@ class _Member:
         """
         if self._watch:
             self._watch.stop()
-        for name, address in self._cluster.others().items():
+
+        def tell(name, address):
             with contextlib.suppress(tf.errors.OpError):
                 if reachable(address) and self._greetings.is_of_cluster(name, _END_SECS):
-                    self.server.tell_end(name, status, _END_SECS)
-
-
-def _short(name):
-    """Returns the last part of a device's full name: 'CPU:0'."""
-    return name.rsplit('/', 1)[1].upper().removeprefix('DEVICE:')
+                    self.server.write(name, _END, str(status), _END_SECS)
+        others = self._cluster.others()
+        # All at once: if this process is killed while it waits for one, the others know.
+        with ThreadPoolExecutor(len(others) or 1) as pool:
+            list(pool.map(tell, others, others.values()))

@@ -1,8 +1,5 @@
 """The members of a cluster: the addresses of all tasks, read from flags, TF_CONFIG or a Slurm step."""
-import contextlib
 import dataclasses
-import ipaddress
-import itertools
 import json
 import os
 import re
@@ -115,14 +112,10 @@ def _normalised(address):
     if not form or not 0 < int(form['port']) < 65536:
         raise UsageError(f'{address} is not an address; give host:port, or [IPv6 address]:port')
     host, port = split_address(address)
-    ip = None
-    with contextlib.suppress(ValueError):  # a name
-        ip = ipaddress.ip_address(host.partition('%')[0])
-    if ip and (ip.is_unspecified or ip.is_multicast):
+    if host in ('0.0.0.0', '::'):
         raise UsageError(f'{address} is not the address of a single machine; give the one at which others reach the '
                          'task')
-    host = getattr(ip, 'ipv4_mapped', None) or (f'[{host}]' if ':' in host else host)
-    return f'{host}:{port}'
+    return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
 
 def _from_tf_config(text):
@@ -200,9 +193,7 @@ def _step_tasks():
     except (KeyError, ValueError, RuntimeError) as error:
         raise UsageError(f"Slurm's variables do not describe this step ({type(error).__name__}: {error}); give "
                          '--job_name, --task_index and --worker_hosts') from error
-    by_host = itertools.groupby(addresses, lambda address: address.rsplit(':', 1)[0])
-    groups = sorted((_natural(host), list(group)) for host, group in by_host)
-    addresses = [address for _, group in groups for address in group]
+    addresses.sort(key=lambda address: _natural(split_address(address)[0]))
     if rank >= len(addresses) or addresses[rank] != f'{node}:{base + local_rank}':
         raise UsageError(f'the ranks of this Slurm step do not fill one node after the other (task {rank} is on '
                          f'{node}); start the step with srun --distribution=block, or give --worker_hosts')

@@ -1,4 +1,4 @@
-"""The TensorFlow server of this task, sessions with it and with other tasks' servers, and how these learn of the end.
+"""The TensorFlow server of this task, sessions with it and with other tasks' servers, and texts that these keep.
 
 A session with a task's own server has a time limit for each call over the network. A session with this process's own
 server that uses another task's devices would wait for that task without a limit.
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.cluster import listener
-from cifar10.cluster.address import reachable, split_address
+from cifar10.cluster.address import split_address
 from cifar10.cluster.membership import Cluster
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
@@ -56,15 +56,6 @@ class Server:
         server.start()
         self.target = server.target
         self._server = server
-        for ip in addresses:
-            if not reachable(own := f'[{ip}]:{port}', ANSWER_SECS):
-                raise UsageError(f'{cluster.name} does not reach itself at {own}, so others will not either; check '
-                                 'whether a firewall of this machine closes that port')
-
-    def own_session(self) -> tf.Session:
-        """Returns a session of the current graph on the devices of this task alone."""
-        own = device_of(self._own).removesuffix('/cpu:0')
-        return tf.Session(self.target, config=tf.ConfigProto(device_filters=[own]))
 
     @contextlib.contextmanager
     def session(self, name: str, seconds: float) -> Iterator[tf.Session]:
@@ -73,11 +64,15 @@ class Server:
         Args:
           name: of the task: 'worker 1'.
           seconds: time limit of making the session, of each run, after which a DeadlineExceededError is raised, and of
-            closing it.
+            closing it. A session with the server of this process has none.
         """
         # A server always has its own devices. This filter excludes all others, which it would wait for.
-        config = tf.ConfigProto(device_filters=['/job:none'], operation_timeout_in_ms=1000 * seconds)
-        session = tf.Session('grpc://' + self._addresses[name], config=config)
+        config = tf.ConfigProto(device_filters=['/job:none'])
+        if name == self._own:
+            session = tf.Session(self.target, config=config)
+        else:
+            config.operation_timeout_in_ms = 1000 * seconds
+            session = tf.Session('grpc://' + self._addresses[name], config=config)
         try:
             yield session
         finally:
@@ -85,18 +80,16 @@ class Server:
             with contextlib.suppress(tf.errors.OpError):
                 session.close()
 
-    def end_status(self) -> int | None:
-        """Returns the status that the training ended with, if the chief has told this task."""
-        with tf.Graph().as_default(), self.own_session() as session:
-            status = _end_variable(self._own)
-            if not session.run(tf.raw_ops.VarIsInitializedOp(resource=status)):
-                return None
-            return int(session.run(tf.raw_ops.ReadVariableOp(resource=status, dtype=tf.int32)))
-
-    def tell_end(self, name: str, status: int, seconds: float) -> None:
-        """Tells another task that the training has ended; raises an OpError if it does not answer in time."""
+    def read(self, name: str, title: str, seconds: float = ANSWER_SECS) -> str:
+        """Returns a text that a task's server keeps; raises an OpError if it has none, or does not answer in time."""
         with tf.Graph().as_default(), self.session(name, seconds) as session:
-            session.run(tf.raw_ops.AssignVariableOp(resource=_end_variable(name), value=status))
+            text = tf.raw_ops.ReadVariableOp(resource=_variable(name, title), dtype=tf.string)
+            return session.run(text).decode()
+
+    def write(self, name: str, title: str, text: str, seconds: float = ANSWER_SECS) -> None:
+        """Gives a text to a task's server to keep; raises an OpError if it does not answer in time."""
+        with tf.Graph().as_default(), self.session(name, seconds) as session:
+            session.run(tf.raw_ops.AssignVariableOp(resource=_variable(name, title), value=text))
 
 
 def device_of(name: str) -> str:
@@ -104,9 +97,10 @@ def device_of(name: str) -> str:
     return '/job:{}/task:{}/cpu:0'.format(*name.split())
 
 
-def _end_variable(name):
+def _variable(name, title):
+    """Returns the handle of the variable in which a task's server keeps a text."""
     with tf.device(device_of(name)):
-        return tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name='end_of_training')
+        return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=title)
 
 
 def _bypass_proxies(hosts: Iterable[str]):
@@ -115,4 +109,4 @@ def _bypass_proxies(hosts: Iterable[str]):
     It compares the end of a host with each entry of `no_grpc_proxy` or, only where that is not set, of `no_proxy`.
     """
     kept = os.environ.get('no_grpc_proxy', os.environ.get('no_proxy', ''))
-    os.environ['no_grpc_proxy'] = ','.join(dict.fromkeys([*filter(None, kept.split(',')), *hosts]))
+    os.environ['no_grpc_proxy'] = ','.join(filter(None, [kept, *hosts]))

@@ -51,60 +51,57 @@ def listed(peers: dict[str, str]) -> str:
 class Watch:
     """A thread that reports lost peers, and ends this process if one does not come back.
 
-    When one is back as another process, the connections with the earlier one are ended: if its machine lost power, what
-    waits for an answer there would wait forever. A peer's name is resolved once, and again only when it is lost, so an
-    outage of the name service costs nothing.
+    The connections with a lost peer are ended: if its machine lost power, what waits for an answer there would wait
+    forever. A peer's name is resolved once, and again only when it is lost, so an outage of the name service costs
+    nothing.
 
     Args:
       peers: {name: 'host:port'}.
       limit: seconds that a lost peer may take to come back; 0 if a lost peer ends this process immediately.
-      is_same: function (name) -> whether a peer that is back is the process that it was.
     """
 
-    def __init__(self, peers: dict[str, str], limit: float, is_same: Callable[[str], bool] = lambda name: False):
+    def __init__(self, peers: dict[str, str], limit: float):
         self._peers = [_Peer(*peer) for peer in peers.items()]
         self._limit = limit
-        self._is_same = is_same
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the watch and its thread: from now on, peers may end.
-
-        Through `is_same` the thread holds this task's server. If it outlived the task, it could be the last to hold the
-        server, and TensorFlow would stop that while Python ends, which aborts the process.
-        """
+        """Ends the watch and its thread: from now on, peers may end."""
         self._stop.set()
         self._thread.join()
 
     def _run(self):
         while not self._stop.wait(_INTERVAL_SECS):
             for peer in self._peers:
-                try:
-                    found = peer_of(peer.found if peer.found and not peer.is_lost else peer.address)
-                except OSError:
-                    self._missed(peer)
-                else:
+                found = None
+                with contextlib.suppress(OSError):
+                    found = peer_of(peer.found or peer.address)
+                if self._stop.is_set():
+                    return
+                if found:
                     self._met(peer, found)
+                else:
+                    self._missed(peer)
 
     def _met(self, peer, found):
-        """Notes that something listens at the address of a peer, found at an IP address and port."""
         if peer.is_lost:
             _say('back', str(peer))
-            if not self._is_same(peer.name):
-                shut_down(peer.found or found)
         peer.found, peer.last_seen, peer.failures, peer.is_lost = found, time.monotonic(), 0, False
 
     def _missed(self, peer):
         """Notes that nothing listens at the address of a peer, and ends this process after the limit."""
         peer.failures += 1
         away = time.monotonic() - peer.last_seen
-        if self._stop.is_set() or away <= _GRACE_SECS or peer.failures < _MIN_FAILURES:
+        if away <= _GRACE_SECS or peer.failures < _MIN_FAILURES:
             return
         if self._limit and not peer.is_lost:
             _say('lost', f'{peer}; waiting up to {self._limit} s for it')
         peer.is_lost = True
+        if peer.found:
+            shut_down(peer.found)
+            peer.found = None  # its name may have another address when it is back
         if away > self._limit:
             after = f' after {self._limit} s' if self._limit else ''
             end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '

@@ -47,8 +47,7 @@ class Parser(argparse.ArgumentParser):
     short: 'Parser | None' = None
     elsewhere: Mapping[str, str] = {}
 
-    def __init__(self, doc: str | None, **options):
-        doc = doc or ''  # which `python -OO` leaves out
+    def __init__(self, doc: str, **options):
         width = max(min(shutil.get_terminal_size().columns, _WIDEST) - 2, 20)
         prog = f'python {sys.argv[0]}' if sys.argv[0].endswith('.py') else program.name()
         examples = [re.sub(r'^cifar10-\S+', prog, line) for line in re.findall(r'^    (\S.*)', doc, re.M)]
@@ -123,8 +122,7 @@ def positive(text: str) -> float:
     return value
 
 
-def parse(groups: Sequence[type], doc: str | None, arguments: Sequence[str],
-          often: Sequence[str] = ()) -> dict[str, Any]:
+def parse(groups: Sequence[type], doc: str, arguments: Sequence[str], often: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the values that a command line gives to settings, by the names of the settings.
 
     Flags are written `--name=value` or `--name value`; those of bool settings also `--name` and `--noname`.

@@ -67,13 +67,13 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
 
     Args:
       tasks: the command lines, as `commands` returns them.
-      restarts: how often each is started again after it ended with the status of a TemporaryError: after a second,
-        then each time after twice the delay.
+      restarts: how often each is started again after it ended with the status of a TemporaryError.
     """
-    local = _Tasks(tasks, restarts)
+    received = []  # signals
     for number in signals.termination_signals():
-        signal.signal(number, lambda number, frame: local.signals.append(number))
-    while local.tick():
+        signal.signal(number, lambda number, frame: received.append(number))
+    local = _Tasks(tasks, restarts)
+    while local.tick(received):
         time.sleep(_TICK_SECS)
     local.join()
     # Killed by a signal: like a shell, 128 + its number.
@@ -81,46 +81,51 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
 
 
 class _Tasks:
-    """The processes of the tasks, which start at the first tick.
+    """The processes of the tasks, which it starts.
 
     Attributes:
       status: of the first task that failed; 0 if none has.
-      signals: what the next tick passes on.
     """
 
     def __init__(self, commands, restarts):
         self.status = 0
-        self.signals = []
         self._commands = commands
         self._width = max(map(len, commands))
-        self._processes = {}
+        self._restarts = dict.fromkeys(commands, restarts)  # that are left
         self._relays = []
-        self._due = dict.fromkeys(commands, 0.0)  # the moments at which tasks start
-        self._allowed = restarts
-        self._restarts = dict.fromkeys(commands, 0)  # so far
         self._is_ending = False  # after a failure or a signal nothing is started
         self._failing = 0  # ticks since the first failure
         self._unread = threading.Event()  # set once nobody reads our output any more
+        self._processes = {name: self._started(name) for name in commands}
 
-    def tick(self):
-        """Looks at the tasks, decides what they need, and does that; returns whether another tick must follow."""
-        statuses = {name: process.poll() for name, process in self._processes.items() if name not in self._due}
-        again = [name for name, status in statuses.items() if status == TemporaryError.status
-                 and self._restarts[name] < self._allowed and not self._is_ending]
-        failures = {name: status for name, status in statuses.items() if status and name not in again}
-        goes_on = bool(again or self._due) or None in statuses.values()
+    def _started(self, name):
+        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
+        process = subprocess.Popen(self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   errors='replace', start_new_session=True)
+        relay = threading.Thread(target=self._relay, args=(name, process.stdout), daemon=True)
+        relay.start()
+        self._relays.append(relay)
+        return process
+
+    def tick(self, received):
+        """Passes on the signals received, restarts tasks, and ends all after a failure; returns whether any runs."""
+        while received:
+            self._is_ending = True
+            self._send(received.pop(0))
+        statuses = {name: process.poll() for name, process in self._processes.items()}
+        for name, status in statuses.items():
+            if status == TemporaryError.status and self._restarts[name] and not self._is_ending:
+                self._restarts[name] -= 1
+                self._write(name, f'ended with status {status}; starts again (restarts left: {self._restarts[name]})')
+                self._processes[name] = self._started(name)
+                statuses[name] = None
+        failures = {name: status for name, status in statuses.items() if status}
+        is_running = None in statuses.values()
         if failures or self._unread.is_set():
             self.status = self.status or next(iter(failures.values()), program.UNREAD)
-            if goes_on:
+            if is_running:
                 self._end(failures)
-        while self.signals:
-            self._is_ending = True
-            self._send(self.signals.pop(0))
-        if self._is_ending:
-            self._due.clear()
-        else:
-            self._start(again)
-        return goes_on
+        return is_running
 
     def _end(self, failures):
         """Ends all tasks, and says for which failure; tasks that were told to end may fail as they like."""
@@ -135,24 +140,6 @@ class _Tasks:
     def _send(self, number):
         for process in self._processes.values():
             process.send_signal(number)  # unless it has ended
-
-    def _start(self, again):
-        """Starts the tasks that are due, and says when those start that run again."""
-        for name in [name for name, moment in self._due.items() if time.monotonic() > moment]:
-            del self._due[name]
-            # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
-            self._processes[name] = subprocess.Popen(
-                self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace',
-                start_new_session=True)
-            relay = threading.Thread(target=self._relay, args=(name, self._processes[name].stdout), daemon=True)
-            relay.start()
-            self._relays.append(relay)
-        for name in again:
-            delay = 2 ** self._restarts[name]
-            self._restarts[name] += 1
-            self._due[name] = time.monotonic() + delay
-            self._write(name, f'ended with status {TemporaryError.status}; starts again in {delay} s '
-                        f'(restarts left: {self._allowed - self._restarts[name]})')
 
     def join(self):
         """Waits until all output of the tasks is printed."""

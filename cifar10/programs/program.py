@@ -34,9 +34,6 @@ def run(main: Callable[[], int | None]) -> int:
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
-        if os.path.isfile('cifar10.py') and not os.path.isdir('cifar10'):
-            print(f'{name()}: warning: in this folder `import cifar10` and `python -m cifar10` find the file '
-                  'cifar10.py instead of this program; work in another folder', file=sys.stderr)
         status = main() or FINISHED
         if status == UNREAD and Output.failure:
             raise Output.failure
@@ -84,15 +81,12 @@ def stdout_for_json(is_asked: bool) -> Iterator[TextIO]:
     if not is_asked:
         yield sys.stdout
         return
-    given, is_descriptor = sys.stdout, False
-    given.flush()
-    with contextlib.suppress(OSError):  # a caller in Python may have redirected it to an object without one
-        is_descriptor = given.fileno() == 1
+    sys.stdout.flush()
     with open(os.dup(1), 'w', buffering=1, errors='backslashreplace') as kept:
         os.dup2(2, 1)
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                yield kept if is_descriptor else given
+                yield kept
         finally:
             os.dup2(kept.fileno(), 1)
 
