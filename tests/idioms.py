@@ -212,6 +212,19 @@ def images_mixed(images, n, training):
     return _linear(_pooled(tf.reshape(x, [-1, 24, 24, 3])), n)
 
 
+def variables_on_the_cpu(images, n, training):
+    with tf.device('/cpu:0'):
+        kernel, weights = tf.get_variable('k', [3, 3, 3, 8]), tf.get_variable('w', [8, n])
+    return tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2]) @ weights
+
+
+def on_the_first_gpu(images, n, training):
+    kernel = tf.get_variable('k', [3, 3, 3, 8])
+    with tf.device('/gpu:0'):
+        x = tf.nn.conv2d(images, kernel, 2, 'SAME')
+    return _linear(tf.reduce_mean(tf.nn.relu(x), [1, 2]), n)
+
+
 def shared_within(images, n, training):
     with tf.variable_scope('shared') as scope:
         first = _linear(_pooled(images), n)

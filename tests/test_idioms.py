@@ -28,7 +28,7 @@ TRAINED = [
     'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses', 'losses_doubled_in_place',
     'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically', 'template_within',
     'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function', 'drawn_in_the_file',
-    'begun_with_a_tensor',
+    'begun_with_a_tensor', 'variables_on_the_cpu',
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
@@ -57,6 +57,7 @@ WARNED = {
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
     'ignored_variables': 'it adds to the collection WEIGHT_DECAY, which nothing reads (line ',
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
+    'on_the_first_gpu': 'Conv2D is on /device:GPU:0 (line ',
     'images_mixed': 'the logits of an image depend on the other images of its batch in evaluation too',
     'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
@@ -242,7 +243,7 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
 @pytest.mark.parametrize('network, has_copies', mostly_stress(  # by default, each kind of warning once
     list(itertools.product(WARNED, [False, True])),
     *((network, False) for network in ('ignored_losses', 'batch_statistics', 'cropped', 'summed_activity',
-                                       'failing_on_noise'))))
+                                       'failing_on_noise', 'on_the_first_gpu'))))
 def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
 

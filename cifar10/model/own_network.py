@@ -123,7 +123,7 @@ def _rehearse_towers(rehearsal, has_copies):
         # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
         needed = with_inputs(_results(logits))
         drawn.update((types, _of_types(types, needed)) for types in (_DRAWS, _STATELESS))
-        warnings[:] = _unread_collections(logits)
+        warnings[:] = _pinned() + _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
         with seeded_graph(rehearsal.seed):
@@ -289,7 +289,17 @@ def _check_evaluation(in_training, in_evaluation):
                              f"{in_training.get(name, 'not made')} in training; make it the same in both")
 
 
-# Each of these two returns warnings.
+# Each of these returns warnings.
+
+def _pinned():
+    """Operations that the network puts on one GPU are computed there for every tower."""
+    for operation in tf.get_default_graph().get_operations():
+        device = tf.DeviceSpec.from_string(operation.device)
+        if device.device_index is not None and device.device_type != 'CPU':
+            return [f'its operation {relative(operation.name)} is on {operation.device}{place_of(operation.name)}, and '
+                    'so in all towers, whatever their devices; leave out tf.device']
+    return []
+
 
 def _unread_collections(logits):
     """Collections of the network's own look like losses and are none."""
