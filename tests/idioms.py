@@ -225,6 +225,15 @@ def on_the_first_gpu(images, n, training):
     return _linear(tf.reduce_mean(tf.nn.relu(x), [1, 2]), n)
 
 
+def loss_in_the_other_branch(images, n, training):
+    x = _hidden(images)
+
+    def other():
+        _add_loss(tf.reduce_mean(x))
+        return x
+    return _linear(tf.cond(tf.constant(True), lambda: x, other), n)
+
+
 def shared_within(images, n, training):
     with tf.variable_scope('shared') as scope:
         first = _linear(_pooled(images), n)

@@ -28,7 +28,7 @@ TRAINED = [
     'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses', 'losses_doubled_in_place',
     'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically', 'template_within',
     'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function', 'drawn_in_the_file',
-    'begun_with_a_tensor', 'variables_on_the_cpu',
+    'begun_with_a_tensor', 'variables_on_the_cpu', 'loss_in_the_other_branch',
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
@@ -246,6 +246,11 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
                                        'failing_on_noise', 'on_the_first_gpu'))))
 def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
+
+
+def test_a_branch_that_is_not_taken_adds_no_loss(graph):
+    own_network.network(name_of('loss_in_the_other_branch')).inference(tf.zeros([4, 24, 24, 3]), True)
+    assert not graph.get_collection(tf.GraphKeys.LOSSES)
 
 
 def test_where_one_image_is_normalised_by_itself_that_is_told():

@@ -115,6 +115,7 @@ class _Import(NamedTuple):
     by: str
 
 
+_RUN = tf.Session.run
 _paths = set()  # of the files that were executed, also of one that failed
 _files = {}  # path -> _File
 _imported = {}  # file of a module -> _Import
@@ -175,18 +176,16 @@ def execute_again(path: str) -> None:
 @contextlib.contextmanager
 def _without_sessions(graph):
     """Context in which no session runs a graph: it is being built, and its variables have no values yet."""
-    run = tf.Session.run
-
     def refuse(session, *args, **kwargs):
         if session.graph is graph:
             raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
                              f'{place_now()}; give variables their values as initializer=')
-        return run(session, *args, **kwargs)
+        return _RUN(session, *args, **kwargs)
     tf.Session.run = tf.InteractiveSession.run = refuse
     try:
         yield
-    finally:
-        tf.Session.run = tf.InteractiveSession.run = run
+    finally:  # replicas of a strategy may be within at the same time, and need not end in the order of their beginning
+        tf.Session.run = tf.InteractiveSession.run = _RUN
 
 
 @contextlib.contextmanager

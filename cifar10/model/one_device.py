@@ -197,11 +197,13 @@ class OneDevice:
         """Builds both branches of a condition that is known; returns what the chosen one does."""
         results = {}
         for branch, build in (True, true_fn), (False, false_fn):
-            count, updates = len(self._assigned), tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            count = len(self._assigned)
+            before = {key: tf.get_collection(key) for key in (tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES)}
             results[branch] = _as_tensors(build())
             if branch != bool(chosen):
                 del self._assigned[count:]
-                tf.get_collection_ref(tf.GraphKeys.UPDATE_OPS)[:] = updates
+                for key, entries in before.items():
+                    tf.get_collection_ref(key)[:] = entries
         return results[bool(chosen)]
 
     def assign(self, variable: tf.Variable, method: str, value: Any = None, use_locking: bool | None = None,
