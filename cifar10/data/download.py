@@ -41,7 +41,11 @@ def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) ->
 def _stream(url, path, size, timeout):
     with _opened(url, timeout) as response, open(path, 'wb') as stream, progress_bar(
             total=size, unit='B', unit_scale=True, desc=os.path.basename(url)) as bar:
+        received = 0
         while chunk := _read(response, url):
+            received += len(chunk)
+            if received > size:  # not the expected file; do not fill the disk with it
+                break
             stream.write(chunk)
             bar.update(len(chunk))
 
