@@ -12,7 +12,7 @@ import pytest
 
 import cifar10
 from cifar10.base.errors import RunError, UsageError
-from cifar10.data import download, records
+from cifar10.data import records
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
@@ -23,12 +23,6 @@ from tests.test_picture_files import encoded
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
-
-
-@pytest.fixture
-def reachable(monkeypatch):
-    """The server of the data sets answers, and nothing is asked of it."""
-    monkeypatch.setattr(download, 'reach', lambda url: None)
 
 
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
@@ -97,7 +91,7 @@ def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, cap
         trainer.train(config)
 
 
-def test_what_is_not_tried_is_named(settings, tmp_path, capsys, reachable):
+def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
     check(settings(profile_steps='2:9'))
     lines = dict(lines_of(capsys.readouterr().out))
     assert lines['untraced'] == '--profile_steps=2:9: the run now takes the steps 1 to 3, so only 2 to 3 are traced'
@@ -185,7 +179,7 @@ def lines_of(output):
     return [line.split(maxsplit=1) for line in output.splitlines() if not line.startswith(' ')]
 
 
-def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys, reachable):
+def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
     check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
                       preset='fast', precision='fp32', sizes='16'))
     lines = lines_of(capsys.readouterr().out)

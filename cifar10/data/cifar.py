@@ -2,7 +2,6 @@
 
 Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
-import contextlib
 import dataclasses
 import gzip
 import os
@@ -29,14 +28,12 @@ class _Archive:
       sha256: its checksum, hexadecimal.
       folder: the folder in it that holds the files.
       files: the files in it that are unpacked.
-      pickled: the names of its version for Python and of the folder in that, which other programs leave.
     """
     name: str
     size: int
     sha256: str
     folder: str
     files: tuple[str, ...]
-    pickled: tuple[str, str]
 
     def fetch(self, folder):
         """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
@@ -44,47 +41,29 @@ class _Archive:
         path = os.path.join(data_dir, self.name)
         if not os.path.isfile(path):
             say('', f'downloading {_SITE}{self.name}')
-            with self._remedy(data_dir):
+            try:
                 download.fetch(_SITE + self.name, path, self.size, self.sha256)
-
-        def copy(source, name):
-            # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract` is safe only with
-            # `filter=`, which Python 3.11.2, Debian 12's, does not have.)
-            with open(os.path.join(temporary, name), 'wb') as target:
-                shutil.copyfileobj(source, target)
+            except download.DownloadError as error:
+                raise download.DownloadError(
+                    f'{error}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand') from error
         with new_folder(folder) as temporary:
-            self.check(path, copy)
+            self._unpack(path, temporary)
+        if not download.is_published(path, self.size, self.sha256):
+            say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 
-    @contextlib.contextmanager
-    def _remedy(self, data_dir):
-        """Context that adds the remedy to a DownloadError."""
-        try:
-            yield
-        except download.DownloadError as error:
-            seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
-            found = f' ({seen[0]} in {data_dir} is the version for Python, which is not used)' if seen else ''
-            raise download.DownloadError(
-                f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand') from error
-
-    def check_source(self, data_dir):
-        """Raises the UsageErrors of `fetch` that can be known without downloading or writing anything."""
-        path = os.path.join(data_dir, self.name)
-        if os.path.isfile(path):
-            self.check(path)
-        else:
-            with self._remedy(data_dir):
-                download.reach(_SITE + self.name)
-
-    def check(self, path, take=lambda source, name: None):
-        """Reads an archive to its end and passes its files to `take`; raises a UsageError if it is corrupt."""
+    def _unpack(self, path, folder):
+        """Reads an archive to its end and copies its files to a folder; raises a UsageError if it is corrupt."""
         missing = {f'{self.folder}/{name}' for name in self.files}
         try:
             with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode='r|') as tar:
                 for member in tar:
                     if member.isfile() and member.name in missing:
                         missing.remove(member.name)
-                        with tar.extractfile(member) as source:
-                            take(source, os.path.basename(member.name))
+                        # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract` is
+                        # safe only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+                        target = os.path.join(folder, os.path.basename(member.name))
+                        with tar.extractfile(member) as source, open(target, 'wb') as copy:
+                            shutil.copyfileobj(source, copy)
                 while stream.read(1 << 20):  # gzip compares its checksum when the end is read
                     pass
             if missing:
@@ -92,21 +71,17 @@ class _Archive:
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UsageError(f'{path} cannot be unpacked ({error}); delete it to download it again, or replace it '
                              f'with {_SITE}{self.name} (SHA-256 {self.sha256})') from error
-        if not download.is_published(path, self.size, self.sha256):
-            say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 
 
 _CIFAR10 = _Archive(
     name='cifar-10-binary.tar.gz', size=170052171,
     sha256='c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
-    folder='cifar-10-batches-bin', files=TRAIN_FILES + TEST_FILES,
-    pickled=('cifar-10-python.tar.gz', 'cifar-10-batches-py'))
+    folder='cifar-10-batches-bin', files=TRAIN_FILES + TEST_FILES)
 
 _CIFAR100 = _Archive(
     name='cifar-100-binary.tar.gz', size=168513733,
     sha256='58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
-    folder='cifar-100-binary', files=('train.bin', 'test.bin'),
-    pickled=('cifar-100-python.tar.gz', 'cifar-100-python'))
+    folder='cifar-100-binary', files=('train.bin', 'test.bin'))
 
 _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 

@@ -52,9 +52,8 @@ class Dataset:
       files: the names of the files of each part.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       size: height and width of the images in the files.
-      archive: what `make` downloads unless it is in data_dir, with its `name`, its `size` in bytes, and
-        `check_source(data_dir)`, which raises a UsageError if the file there is corrupt, or if there is none and it
-        cannot be downloaded; None if it downloads nothing.
+      archive: what `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None if it
+        downloads nothing.
     """
     folder: str
     make: Callable[[str], None]
@@ -311,12 +310,10 @@ class Expected(NamedTuple):
       parts: the Records of each part. In a folder of images every file counts as an image.
       how: how it begins, such as 'downloading 170 MB'.
       num_bytes: the size of the files on the disk, with a download.
-      archive: as a Dataset has it.
     """
     parts: dict[str, Records]
     how: str
     num_bytes: int
-    archive: Any
 
     @property
     def parent(self) -> str:
@@ -332,11 +329,6 @@ class Expected(NamedTuple):
     def what(self) -> str:
         """A phrase that says how much the files take."""
         return f'the data take {self.num_bytes / 1e6:.1f} MB'
-
-    def check_source(self) -> None:
-        """Raises a UsageError if the archive is corrupt, or cannot be downloaded."""
-        if self.archive:
-            self.archive.check_source(self.parent)
 
     def check_space(self) -> None:
         """Raises a UsageError if the disk has no room for the files."""
@@ -364,4 +356,4 @@ def expected(settings: Any) -> Expected | None:
         if not os.path.isfile(os.path.join(settings.data_dir, archive.name)):
             how = f'downloading {archive.size / 1e6:.0f} MB'
             num_bytes += archive.size
-    return Expected(parts, how, num_bytes, dataset.archive)
+    return Expected(parts, how, num_bytes)

@@ -121,8 +121,6 @@ def expect_data(start: Start) -> list[str]:
         records.prepared(settings.data, records.TEST).digest()  # the record of the start has it
         start.data = records.prepared(settings.data)
         return []
-    with offering_shapes(start):
-        start.expected.check_source()
     start.data = start.expected.parts[records.TRAIN]
     return [Line('data', f'{settings.data.dataset}: the run would begin by {start.expected.how}, into '
                          f'{start.data.folder}')]
