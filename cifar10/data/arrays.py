@@ -19,7 +19,7 @@ from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file, new_folder
 from cifar10.data import records
-from cifar10.data.records import ARRAYS, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte
@@ -182,6 +182,6 @@ def _convert(path, test_fraction, size, folder):
             pixels = reader.prepared(pixels)
         return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
     with new_folder(folder) as temporary:
-        for part, files in {TRAIN: TRAIN_FILES, TEST: TEST_FILES}.items():
-            records.write(temporary, files, len(parts[part]), (row(*pair) for pair in parts[part]))
+        for part, pairs in parts.items():
+            records.write(temporary, part, len(pairs), (row(*pair) for pair in pairs))
         records.write_classes(temporary, _classes(parts))

@@ -29,13 +29,12 @@ TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
 
-_AT_ONCE = 256  # records that are read together
-
 _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 # The parts of a data set.
 TRAIN = 'train'
 TEST = 'test'
+_FILES = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Dataset:
     make: Callable[[str], None]
     classes: tuple[str, ...] = ()
     counts: dict | None = None
-    files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
+    files: dict = dataclasses.field(default_factory=lambda: _FILES)
     label_bytes: int = 1
     label: int = 0
     size: int = SIZE
@@ -143,10 +142,7 @@ class Records:
                              f'{self.record_bytes} bytes; {remedy}')
         try:
             with named(path), open(path, 'rb') as stream:
-                # In parts, so that the whole file is never in memory.
-                parts = iter(lambda: stream.read(_AT_ONCE * self.record_bytes), b'')
-                labels = np.concatenate([np.frombuffer(part, np.uint8)[self.label::self.record_bytes]
-                                         for part in parts])
+                labels = np.frombuffer(stream.read(), np.uint8)[self.label::self.record_bytes]
         except OSError as error:
             raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
         wrong = np.flatnonzero(labels >= len(self.classes))
@@ -244,11 +240,8 @@ def _make(dataset, name, folder, image_size, given):
                 if DATASETS.is_own(name):
                     warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
     except OSError as error:
-        is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        if is_denied:
-            remedy = f'; make {os.path.dirname(folder)} writable, or name another directory'
-        else:  # a full disk has its remedy already
-            remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; name another directory'
+        # A full disk has its remedy already.
+        remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; name another directory'
         raise UsageError(f'the data set cannot be put into {given}: {describe_os_error(error)}{remedy}') from error
 
 
@@ -278,9 +271,9 @@ def stored_size(name: str, image_size: int) -> int | None:
     return image_size if image_size <= LARGEST else None
 
 
-def write(folder: str, files: tuple[str, ...], count: int, rows: Iterable[bytes]) -> None:
+def write(folder: str, part: str, count: int, rows: Iterable[bytes]) -> None:
     """Writes `count` records to the files of a part in a folder, one after the other, about as many to each."""
-    rows = iter(rows)
+    files, rows = _FILES[part], iter(rows)
     for i, name in enumerate(files):
         with open(os.path.join(folder, name), 'wb') as stream:
             stream.writelines(itertools.islice(rows, count // len(files) + (i < count % len(files))))

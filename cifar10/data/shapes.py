@@ -7,7 +7,7 @@ import numpy as np
 
 from cifar10.base.files import new_folder
 from cifar10.data import SIZE
-from cifar10.data.records import TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
+from cifar10.data.records import TEST, TRAIN, Dataset, write, write_classes
 
 _TRAIN_COUNT = 10000
 _TEST_COUNT = 2000
@@ -90,10 +90,10 @@ def _colour(masks, generator):
 
 def _make(folder):
     with new_folder(folder) as temporary:
-        for names, count, seed in ((TRAIN_FILES, _TRAIN_COUNT, 1), (TEST_FILES, _TEST_COUNT, 2)):
+        for part, count, seed in ((TRAIN, _TRAIN_COUNT, 1), (TEST, _TEST_COUNT, 2)):
             labels, images = render(count, seed)
             rows = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
-            write(temporary, names, count, map(bytes, rows))
+            write(temporary, part, count, map(bytes, rows))
         write_classes(temporary, CLASSES)
 
 
