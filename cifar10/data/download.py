@@ -33,11 +33,9 @@ def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) ->
     """
     with making(path), new_file(path) as part:
         _stream(url, part, size, timeout)
-        part_size = os.path.getsize(part)
-        part_checksum = sha256(part)
-        if (part_size, part_checksum) != (size, checksum):
-            raise DownloadError(f'{url} sent a wrong file: {part_size} bytes, SHA-256 {part_checksum}; expected {size} '
-                                f'bytes, {checksum}')
+        if not is_published(part, size, checksum):
+            raise DownloadError(f'{url} sent a wrong file of {os.path.getsize(part)} bytes; expected {size} bytes with '
+                                f'SHA-256 {checksum}')
 
 
 def _stream(url, path, size, timeout):
