@@ -18,9 +18,7 @@ from cifar10.data.photos.preparation import UPRIGHT, Preparation
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
 _MOST_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # of a picture; Pillow reads no larger one
-_PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
-_STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
-_LARGE = 100 << 20  # bytes of memory; a picture that takes more is decoded while no other of these is
+_LARGE = 40_000_000  # pixels, up to 24 bytes of memory each; a larger picture is decoded while no other of these is
 _large_picture = threading.Lock()
 _DIVISORS = (8, 4, 2)  # libjpeg decodes at a fraction of the size in less time and memory
 _LEAST = 2  # pixels that a fraction must leave for each pixel of the result, so that little of what it smooths is seen
@@ -102,8 +100,7 @@ class Reader:
             divisor = self._divisor(width, height)
             # For a JPEG; other formats are decoded whole.
             divisor = divisor if image.draft(None, (width // divisor, height // divisor)) else 1
-            size = width * height * (_PIXEL_BYTES // divisor ** 2 + _STORED_PIXEL_BYTES)
-            with _large_picture if size > _LARGE else contextlib.nullcontext():
+            with _large_picture if width * height > _LARGE else contextlib.nullcontext():
                 pixels = _pixels(image)
                 orientation = _orientation(image)
                 shape = (height, width) if divisor > 1 else pixels.shape[:2]
