@@ -154,6 +154,7 @@ class Records:
     def digest(self) -> str:
         """Returns the SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
         status = [os.stat(path) for path in self.files]
+    @functools.cached_property
         return _sha256(self.files, tuple((each.st_size, each.st_mtime_ns) for each in status))
 
     def fingerprints(self) -> set:
@@ -183,13 +184,6 @@ class Records:
         resized = '' if self.size == self.stored_size else f', resized to {self.size}x{self.size}'
         return (f'{self.dataset}, {self.count:,} images of {self.stored_size}x{self.stored_size} in {self.folder}'
                 f'{resized}')
-
-
-@functools.lru_cache(maxsize=8)
-def _sha256(files, status):
-    """Returns the SHA-256 of files, which a start asks for several times; `status` tells whether they have changed."""
-    del status
-    return sha256(*files)
 
 
 def _located(name, data_dir, test_fraction, image_size):
