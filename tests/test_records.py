@@ -217,17 +217,6 @@ def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checks
     assert sorted(os.listdir(tmp_path)) == ['file', 'served']
 
 
-def test_leftovers_of_killed_processes_are_removed_although_the_data_set_exists(cifar_dir):
-    (cifar_dir / f'.{FOLDER}.abcd0123').mkdir()
-    (cifar_dir / f'.{FOLDER}.abcd0123' / 'data_batch_1.bin').write_text('half of it')
-    (cifar_dir / '.cifar-10-binary.tar.gz.abcd0123').write_text('half of it')
-    users = ('.notes.abcd0123', 'cifar-10-binary.tar.gz.part', f'.{FOLDER}.backup')
-    for name in users:
-        (cifar_dir / name).write_text('mine')
-    assert records.prepare('cifar10', str(cifar_dir)).count == 20
-    assert sorted(os.listdir(cifar_dir)) == sorted([FOLDER, *users])
-
-
 def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
     begun = tmp_path / 'begun'
     begun.mkdir()

@@ -17,7 +17,7 @@ import numpy as np
 from cifar10.base.console import say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, named, remove_leftovers, sha256, shortage
+from cifar10.base.files import making, named, sha256, shortage
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
@@ -216,9 +216,6 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         _make(dataset, name, folder, image_size, given)
     else:
         warn_of_others(os.path.dirname(folder), given)
-        remove_leftovers(folder)
-        if dataset.archive:
-            remove_leftovers(os.path.join(data_dir, dataset.archive.name))
         say_all(dataset.notices() if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
     return dataset.records(name, folder, part, classes, image_size).verified()
