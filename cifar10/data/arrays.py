@@ -5,7 +5,6 @@ unless a fraction of the others is set apart for testing. They are converted onc
 of the run, as pictures of the same pixels would be. Importing this module must not import TensorFlow.
 """
 import dataclasses
-import functools
 import hashlib
 import os
 import zipfile
@@ -44,8 +43,7 @@ class ArrayFile(Dataset):
         with _opened(self.path) as file:
             fraction = None if any(name in file for name in _NAMES[TEST]) else test_fraction
         folder = f'{self.path}-{image_size}px' + (f'-{fraction:g}' if fraction else '')
-        return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size,
-                                   make=functools.partial(_convert, self.path, fraction, image_size))
+        return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size)
 
     def expected(self):
         parts = _parts(self.path, self.test_fraction)
@@ -56,6 +54,26 @@ class ArrayFile(Dataset):
             yield Line('warning', f'{self.path} was changed after {self.folder} was made from it; to convert it again: '
                                   f'rm -r {self.folder}')
 
+    def make(self, folder):
+        """Converts the images to records of square images."""
+        from cifar10.data.augment import Augmentation
+        from cifar10.data.photos.picture_files import Reader
+        from cifar10.data.photos.preparation import Preparation
+        parts = _parts(self.path, self.test_fraction)
+        size = self.size
+        say('', f'converting {sum(map(len, parts.values())):,} images in {self.path} to {size}x{size} pixels')
+        reader = Reader(Preparation(size, Augmentation(), size))
+
+        def row(label, image):
+            pixels = np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
+            if pixels.shape[:2] != (size, size):
+                pixels = reader.prepared(pixels)
+            return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
+        with new_folder(folder) as temporary:
+            for part, pairs in parts.items():
+                records.write(temporary, part, len(pairs), (row(*pair) for pair in pairs))
+            records.write_classes(temporary, _classes(parts))
+
 
 def dataset(path: str) -> Dataset:
     """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
@@ -65,7 +83,7 @@ def dataset(path: str) -> Dataset:
         return folders.dataset(path)
     if not os.path.isfile(path):
         raise UsageError(f'--dataset={path} is not a file; give one that numpy.savez has written')
-    return ArrayFile(path, make=None, path=path)
+    return ArrayFile(path, path=path)
 
 
 def saved(given: Any, data_dir: str) -> str:
@@ -165,23 +183,3 @@ def _parts(path, test_fraction):
 
 def _classes(parts):
     return tuple(str(label) for label in range(1 + max(label for pairs in parts.values() for label, _ in pairs)))
-
-
-def _convert(path, test_fraction, size, folder):
-    """Converts the images to records of square images of a size, in a new folder."""
-    from cifar10.data.augment import Augmentation
-    from cifar10.data.photos.picture_files import Reader
-    from cifar10.data.photos.preparation import Preparation
-    parts = _parts(path, test_fraction)
-    say('', f'converting {sum(map(len, parts.values())):,} images in {path} to {size}x{size} pixels')
-    reader = Reader(Preparation(size, Augmentation(), size))
-
-    def row(label, image):
-        pixels = np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
-        if pixels.shape[:2] != (size, size):
-            pixels = reader.prepared(pixels)
-        return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
-    with new_folder(folder) as temporary:
-        for part, pairs in parts.items():
-            records.write(temporary, part, len(pairs), (row(*pair) for pair in pairs))
-        records.write_classes(temporary, _classes(parts))

@@ -43,8 +43,7 @@ class Dataset:
 
     Attributes:
       folder: the folder of its .bin files: a name below data_dir, or an absolute path.
-      make: function folder -> None that downloads, renders or converts the files into a new folder, which
-        appears whole or not at all.
+      maker: what `make` calls, unless a subclass has its own.
       classes: the names of its classes, in the order of their labels; empty if they are known only from the
         files.
       counts: how many images each part has; None if it is known only from the files.
@@ -55,7 +54,7 @@ class Dataset:
         downloads nothing.
     """
     folder: str
-    make: Callable[[str], None]
+    maker: Callable[[str], None] | None = None
     classes: tuple[str, ...] = ()
     counts: dict | None = None
     files: dict = dataclasses.field(default_factory=lambda: _FILES)
@@ -75,6 +74,10 @@ class Dataset:
         Raises a UsageError if it could not make them.
         """
         return self.classes, self.counts
+
+    def make(self, folder: str) -> None:
+        """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
+        self.maker(folder)
 
     def made_bytes(self) -> int:
         """Returns how many bytes of what `make` will make are on the disk already."""
@@ -151,11 +154,10 @@ class Records:
                              f'{len(self.classes) - 1}; {remedy}')
         return len(labels)
 
-    def digest(self) -> str:
-        """Returns the SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
-        status = [os.stat(path) for path in self.files]
     @functools.cached_property
-        return _sha256(self.files, tuple((each.st_size, each.st_mtime_ns) for each in status))
+    def digest(self) -> str:
+        """The SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
+        return sha256(*self.files)
 
     def fingerprints(self) -> set:
         """Returns fingerprints of the images, without their labels."""

@@ -8,8 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf2
@@ -17,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.errors import UsageError
-from cifar10.base.files import locked, named, new_file, private_names, sha256
+from cifar10.base.files import named, new_file, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph
@@ -87,20 +86,6 @@ def _found(path, source):
         if os.path.getsize(path) == photo.bytes:
             return photo
     return None
-
-
-@contextlib.contextmanager
-def alone_in(folder: str) -> Iterator[None]:
-    """Context in which only this process writes to a folder of prepared photos; makes it, and waits for others.
-
-    Files that killed processes left unfinished are removed, if the file system has locks.
-    """
-    with locked(os.path.join(folder, '.lock'), waiting=f'another process that prepares photos in {folder}') as lock:
-        if not lock.missing:
-            for name in os.listdir(folder):
-                if re.fullmatch(private_names(r'.*\.bmp'), name):
-                    os.remove(os.path.join(folder, name))
-        yield
 
 
 def usual_bytes(image_size: int) -> int:
