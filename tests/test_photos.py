@@ -146,7 +146,7 @@ def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, chan
         np.testing.assert_array_equal(pixels, expected_pixels)
 
 
-@pytest.mark.parametrize('text', ['', 'label\n', None])
+@pytest.mark.parametrize('text', ['label\n1\n', None])
 def test_a_list_that_is_none_is_refused(copy, text):
     path = copy / LIST / 'train.tsv'
     path.unlink() if text is None else path.write_text(text)
@@ -204,8 +204,7 @@ def test_the_room_on_the_disk_is_that_of_what_is_not_prepared_yet(copy):
     settings = train_settings(dataset=f'{copy}/', test_fraction=0.5, image_size=SIZE, network='fast').data
     whole = 24 * 4 * SHORT ** 2
     there = sum(path.stat().st_size for path in (copy / PHOTOS).iterdir())
-    found = records.expected(settings)
-    assert found.num_bytes == max(whole - there, 0) and found.what.startswith('the data take ')
+    assert records.expected(settings).num_bytes == max(whole - there, 0)
     shutil.rmtree(copy / PHOTOS)
     assert records.expected(settings).num_bytes == whole
 

@@ -51,7 +51,7 @@ def test_the_inner_folder_is_not_data_dir(cifar_dir):
 
 def damage_missing(path):
     path.unlink()
-    return 'is missing'
+    return 'No such file or directory'
 
 
 def damage_empty(path):

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import os
 import zipfile
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -99,7 +98,7 @@ def saved(given: Any, data_dir: str) -> str:
                          'labels), (test images, test labels))')
     arrays = {name: np.ascontiguousarray(array)
               for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
-    checked(arrays, 'dataset')
+    _checked(arrays, 'dataset')
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f'{name} {array.dtype.str} {array.shape} '.encode() + array.tobytes())
@@ -112,28 +111,27 @@ def saved(given: Any, data_dir: str) -> str:
     return path
 
 
-def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _checked(arrays, where):
     """Returns the (images, labels) of each part; raises a UsageError if the arrays are not images and labels."""
     parts = {}
     for part, names in _NAMES.items():
         given = [name for name in names if name in arrays]
+        if not given:
+            continue
         if len(given) == 1:
             raise UsageError(f'{where} has {given[0]} only; give {names[0]} and {names[1]}')
-        if given:
-            parts[part] = tuple(arrays[name] for name in names)
-    for part, (images, labels) in parts.items():
-        names = ', '.join(_NAMES[part])
+        images, labels = parts[part] = tuple(arrays[name] for name in names)
         if images.dtype != np.uint8:
             scaled = ' (multiply them by 255 first if they are from 0 to 1)' if images.dtype.kind == 'f' else ''
-            raise UsageError(f'{where} has {_NAMES[part][0]} of type {images.dtype}; {_GIVE}{scaled}')
+            raise UsageError(f'{where} has {names[0]} of type {images.dtype}; {_GIVE}{scaled}')
         if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape:
-            raise UsageError(f'{where} has {_NAMES[part][0]} of shape {images.shape}; {_GIVE}')
+            raise UsageError(f'{where} has {names[0]} of shape {images.shape}; {_GIVE}')
         if labels.dtype.kind not in 'iu' or not labels.ndim or labels.size != len(labels) or len(labels) != len(images):
-            raise UsageError(f'{where} has {names} of shapes {images.shape} and {labels.shape}, the labels of type '
-                             f'{labels.dtype}; {_GIVE}')
+            raise UsageError(f"{where} has {', '.join(names)} of shapes {images.shape} and {labels.shape}, the labels "
+                             f'of type {labels.dtype}; {_GIVE}')
         if labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             wrong = labels.min() if labels.min() < 0 else labels.max()
-            raise UsageError(f'{where} has the label {wrong} in {_NAMES[part][1]}; give labels from 0 to at most '
+            raise UsageError(f'{where} has the label {wrong} in {names[1]}; give labels from 0 to at most '
                              f'{_MOST_CLASSES - 1}')
     return parts
 
@@ -158,17 +156,16 @@ def _parts(path, test_fraction):
 
     Their order looks random but is always the same: networks that look at some images before training take the first.
     """
-    from cifar10.data import folders
     with _opened(path) as file:
         try:
             arrays = {name: file[name] for names in _NAMES.values() for name in names if name in file}
         except (ValueError, zipfile.BadZipFile, OSError, EOFError) as error:
             raise UsageError(f'--dataset={path} cannot be read ({error}); give arrays of numbers') from error
     parts = {}
-    for part, (images, labels) in checked(arrays, f'--dataset={path}').items():
+    for part, (images, labels) in _checked(arrays, f'--dataset={path}').items():
         order = np.random.default_rng(0).permutation(len(images))
         parts[part] = [(int(label), image) for label, image in zip(labels.ravel()[order], images[order])]
-    parts = folders.divided(parts, test_fraction)
+    parts = records.divided(parts, test_fraction)
     classes = set(map(int, _classes(parts)))
     for part, pairs in parts.items():
         if missing := classes - {label for label, _ in pairs}:

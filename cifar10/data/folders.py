@@ -6,11 +6,9 @@ photo, in a folder beside those of the classes, and a list of them.
 The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
 class is set apart for testing.
 """
-import collections
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
 
 from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, describe_os_error
@@ -75,7 +73,7 @@ class _ImageFolder(Dataset):
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, and converted images are stored in it; make a '
                              'writable folder of symbolic links to its class directories, and give that')
-        parts = divided(files, self.test_fraction)
+        parts = records.divided(files, self.test_fraction)
         self._check_counts(classes, parts)
         return tuple(classes), {part: len(examples) for part, examples in parts.items()}
 
@@ -102,7 +100,7 @@ class _ImageFolder(Dataset):
         with new_folder(folder) as temporary:
             unreadable = []
             examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
-            parts = divided(examples, self.test_fraction)
+            parts = records.divided(examples, self.test_fraction)
             self._check_counts(classes, parts, unreadable)
             for part, pairs in parts.items():
                 self._write(temporary, part, pairs)
@@ -226,23 +224,6 @@ def _classes(path, folders):
                          'another class, or, if the classes are in this one, use '
                          f'--dataset={os.path.join(folders[TRAIN], classes[0])}/')
     return classes
-
-
-def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
-    """Returns {part: its examples}, pairs whose first element is the label, given those of the parts of `_folders`.
-
-    Of every class a fraction is for testing, but at least one image.
-    """
-    if test_fraction is None:
-        return examples
-    counts = collections.Counter(label for label, _ in examples[TRAIN])
-    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
-    parts = {TRAIN: [], TEST: []}
-    for example in examples[TRAIN]:
-        label, _ = example
-        parts[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
-        tests_to_come[label] -= 1
-    return parts
 
 
 def _read(read, pairs, unreadable):

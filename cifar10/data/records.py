@@ -3,13 +3,14 @@
 A record is a byte or two of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
 (https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
 """
+import collections
 import dataclasses
 import errno
 import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,17 +138,15 @@ class Records:
     def _verified_count(self, path):
         """Returns how many records a file holds, after checking its length and its labels."""
         remedy = f'move {self.folder} away, and the next start makes it again'
-        if not os.path.isfile(path):
-            raise UsageError(f'{path} is missing; {remedy}')
-        size = os.path.getsize(path)
-        if size == 0 or size % self.record_bytes:
-            raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of '
-                             f'{self.record_bytes} bytes; {remedy}')
         try:
             with named(path), open(path, 'rb') as stream:
-                labels = np.frombuffer(stream.read(), np.uint8)[self.label::self.record_bytes]
+                content = stream.read()
         except OSError as error:
             raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
+        if not content or len(content) % self.record_bytes:
+            raise UsageError(f'{path} holds {len(content)} bytes, which is not a whole number of records of '
+                             f'{self.record_bytes} bytes; {remedy}')
+        labels = np.frombuffer(content, np.uint8)[self.label::self.record_bytes]
         wrong = np.flatnonzero(labels >= len(self.classes))
         if len(wrong):
             raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
@@ -264,6 +263,28 @@ def stored_size(name: str, image_size: int) -> int | None:
     return image_size if image_size <= LARGEST else None
 
 
+def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
+    """Sets a fraction of each class apart for testing, but at least one example; the order stays as it is.
+
+    Args:
+      examples: {part: its examples}, pairs whose first element is the label; if there is a fraction, all are in TRAIN.
+      test_fraction: None if they are divided already.
+
+    Returns:
+      {part: its examples}.
+    """
+    if test_fraction is None:
+        return examples
+    counts = collections.Counter(label for label, _ in examples[TRAIN])
+    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
+    parts = {TRAIN: [], TEST: []}
+    for example in examples[TRAIN]:
+        label, _ = example
+        parts[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
+        tests_to_come[label] -= 1
+    return parts
+
+
 def write(folder: str, part: str, count: int, rows: Iterable[bytes]) -> None:
     """Writes `count` records to the files of a part in a folder, one after the other, about as many to each."""
     files, rows = _FILES[part], iter(rows)
@@ -311,14 +332,9 @@ class Expected(NamedTuple):
         """The flag that names this directory."""
         return '--dataset' if DATASETS.is_own(self.parts[TRAIN].dataset) else '--data_dir'
 
-    @property
-    def what(self) -> str:
-        """A phrase that says how much the files take."""
-        return f'the data take {self.num_bytes / 1e6:.1f} MB'
-
     def check_space(self) -> None:
         """Raises a UsageError if the disk has no room for the files."""
-        if problem := shortage(self.parent, self.flag, self.num_bytes, self.what):
+        if problem := shortage(self.parent, self.flag, self.num_bytes, 'the data set'):
             raise UsageError(problem)
 
 

@@ -65,8 +65,6 @@ def opened(path: str) -> Iterator[Image.Image]:
 
 def _opened(stream):
     """Returns the picture in an open file; refuses one that is too large, before it takes memory."""
-    if os.fstat(stream.fileno()).st_size == 0:
-        raise NoPicture('an empty file')
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
