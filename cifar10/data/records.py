@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +40,10 @@ _FILES = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set in CIFAR's binary layout.
+    """A data set in CIFAR's binary layout; a subclass says how its files are made.
 
     Attributes:
       folder: the folder of its .bin files: a name below data_dir, or an absolute path.
-      maker: what `make` calls, unless a subclass has its own.
       classes: the names of its classes, in the order of their labels; empty if they are known only from the
         files.
       counts: how many images each part has; None if it is known only from the files.
@@ -55,7 +54,6 @@ class Dataset:
         downloads nothing.
     """
     folder: str
-    maker: Callable[[str], None] | None = None
     classes: tuple[str, ...] = ()
     counts: dict | None = None
     files: dict = dataclasses.field(default_factory=lambda: _FILES)
@@ -78,7 +76,7 @@ class Dataset:
 
     def make(self, folder: str) -> None:
         """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
-        self.maker(folder)
+        raise NotImplementedError
 
     def made_bytes(self) -> int:
         """Returns how many bytes of what `make` will make are on the disk already."""
