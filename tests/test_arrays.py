@@ -58,9 +58,9 @@ def test_a_fraction_of_each_class_is_held_out_and_the_order_is_always_the_same(t
     labels = {part: [row[0] for row in rows_of(data)] for part, data in parts.items()}
     for part, count in ((TRAIN, 16), (TEST, 4)):
         assert [labels[part].count(label) for label in range(3)] == [count] * 3
-    before = parts[TRAIN].digest()
+    before = parts[TRAIN].digest
     shutil.rmtree(parts[TRAIN].folder)
-    assert records.prepare(path, '', TRAIN, 0.2).digest() == before
+    assert records.prepare(path, '', TRAIN, 0.2).digest == before
     first = np.fromfile(parts[TRAIN].files[0], np.uint8).reshape(-1, parts[TRAIN].record_bytes)[:, 0]
     assert len(set(first)) == 3  # not class after class
 

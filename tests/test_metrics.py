@@ -127,6 +127,6 @@ def test_without_test_images_there_is_a_line_before_training(call, settings, dat
     folder.mkdir(parents=True)
     for name in records.TRAIN_FILES:
         os.symlink(os.path.join(data_dir, 'shapes-bin', name), folder / name)
-    with pytest.raises(UsageError, match='test_batch.bin is missing'):
+    with pytest.raises(UsageError, match='test_batch.bin: No such file'):
         trainer.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))
     assert not os.path.exists(tmp_path / 'train' / 'config.json')

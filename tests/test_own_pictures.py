@@ -59,13 +59,11 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert output.count('converting') == 1 and 'are training images too' not in output
     listed = f'{path}cifar-bin/left-out.txt'
     assert f'warning: 1 left out (listed in {listed}); the first is {path}train/owl/notes.txt' in output
-    notice = f'files      1 left out; they are listed in {listed}\n'
-    assert notice not in output
     records.prepare(path, '/nowhere')  # a later start
-    assert capsys.readouterr().out == notice
-    os.utime(f'{path}test/eel/1.png', (2 ** 31, 2 ** 31))
+    assert capsys.readouterr().out == ''
+    os.utime(f'{path}test/eel', (2 ** 31, 2 ** 31))
     records.prepare(path, '/nowhere')
-    assert 'warning: images or classes were added, removed or changed after' in capsys.readouterr().out
+    assert 'warning: images or classes were added or removed after' in capsys.readouterr().out
 
 
 def test_test_images_that_are_training_images_are_said(folder, capsys):
@@ -77,20 +75,11 @@ def test_test_images_that_are_training_images_are_said(folder, capsys):
         assert 'warning: 2 of the test images are training images too\n' in capsys.readouterr().out
 
 
-def test_files_beside_the_class_directories_are_left_out_and_counted(folder, capsys):
-    path = folder(*numbered('ant', 'bee'), 'loose.png', '.hidden.png')
-    records.prepare(path, '/nowhere', test_fraction=0.3)
-    reason = '(beside the class directories, not in one)'
-    listed = f'{path}cifar-bin-0.3/left-out.txt'
-    output = capsys.readouterr().out
-    assert f'1 left out (listed in {listed}); the first is {path}loose.png {reason}\n' in output
-
-
 def test_a_folder_in_a_class_is_left_out(folder, capsys):
     path = folder(*numbered('ant', 'bee'), 'ant/more/1.png', 'ant/notes.txt')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     output = capsys.readouterr().out
-    assert 'converting 21 files of 2 classes' in output and 'warning: 2 left out (listed ' in output
+    assert 'converting 22 files of 2 classes' in output and 'warning: 2 left out (listed ' in output
 
 
 @pytest.mark.parametrize('name', ['', 'bee'])
@@ -128,7 +117,7 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
         records.prepare(path, '/nowhere', part, 0.5)
     made = f'{path}cifar-bin-0.5'
     assert capsys.readouterr().out.count(
-        f'warning: images or classes were added, removed or changed after {made} was made; to convert') == 1
+        f'warning: images or classes were added or removed after {made} was made; to convert') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -145,18 +134,15 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('train', 'car'), 'if train is a class, rename it'),
     (numbered('train', 'test', 'car'), 'no class directories; put .* its class, which must not be train or test$'),
     (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
-    (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has control characters"),
-    (numbered('a', 'b\x1b[31m'), r"'b\\x1b\[31m' in .* has control characters in its name, or"),
-    (numbered('a', 'b\u2028c'), 'has control characters'), (numbered('a', 'b\r'), 'has control characters'),
-    (numbered('a', '  '), "directory '  ' in .* or a space at an end, or"),
+    (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has a line break in its"),
+    (numbered('a', 'b\u2028c'), 'has a line break'), (numbered('a', 'b\r'), 'has a line break'),
+    (numbered('a', '  '), "directory '  ' in .* or a space at an end;"),
     (numbered('a', 'b', 'c '), 'a space at an end'),
     (numbered('a', '\u3000b'), 'a space at an end'),
-    (numbered('a', 'b', 'cifar-binary'), "'cifar-binary' in .* begins with cifar-bin, as converted images do"),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
     (['a/1.png'], 'has one class directory, a/; add a directory with images of another class'),
     (numbered('photos/a', 'photos/b'), 'has one class directory, photos/; .* in this one, use --dataset=.*/photos/$'),
     (['1.png', '2.png'], 'has no class directories; put each image into a directory that has the name of'),
-    (numbered('a', 'b/x'), r'class b has no .* image; .* \(images in directories below it are not read\)$'),
     (numbered('a', 'b', n=2), 'has 2 training images; give at least 5'),
     (numbered('a', 'b') + ['c/1.png'],
      'class c has no training image; give it more, as at least one is held out for testing, or remove'),
@@ -174,33 +160,19 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     assert 'converting' not in capsys.readouterr().out
 
 
-def test_a_class_whose_files_are_no_images_is_refused_before_others_are_converted(folder, capsys):
-    path = folder(*numbered('a', 'b'), 'c/1.heic', 'c/2.heic', 'c/more.txt')
-    for i in (1, 2):
-        pathlib.Path(path, 'c', f'{i}.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
-    # One of the three files is for testing.
-    why = (rf'class c has no training image \([23] of its files cannot be read; the first is {path}c/1.heic, not a '
-           'picture in a supported format .JPEG, PNG, GIF, WEBP, BMP, ')
-    for size in (32, 72):
-        config = train_settings(dataset=path, image_size=size, network='fast', data_dir='/nowhere').data
-        for function in (records.expected, records.prepared):  # the first is that of --check
-            with pytest.raises(UsageError, match=why):
-                function(config)
-    assert capsys.readouterr().out == '' and sorted(os.listdir(path)) == ['a', 'b', 'c']
-
-
 def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
-    path = folder(*numbered('a', 'b'), 'c/1.png', 'c/2.png')
-    for i in (1, 2):
-        pathlib.Path(path, 'c', f'{i}.png').write_bytes(file_of(0)[:200])
-    with pytest.raises(UsageError, match=f'class c has no training image .2 of its files .* {path}c/1.png, a corrupt'):
+    path = folder(*numbered('a', 'b'), 'c/1.png', 'c/2.heic', 'c/3/4.png')
+    pathlib.Path(path, 'c', '1.png').write_bytes(file_of(0)[:200])
+    pathlib.Path(path, 'c', '2.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
+    with pytest.raises(UsageError, match=f'class c has no training image .3 of its files .* {path}c/1.png, a corrupt '
+                       r'.*\(images in directories below it are not read\)$'):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     assert 'left out' not in capsys.readouterr().out
     assert sorted(os.listdir(path)) == ['a', 'b', 'c']
 
 
 def test_names_that_a_class_may_have(folder, capsys):
-    names = ['train', 'Test', 'a b', 'naïve', '猫', '#1', os.fsdecode(b'\xff\xfe')]
+    names = ['train', 'Test', 'a b', 'a\x1b[31m', 'naïve', '猫', '#1', os.fsdecode(b'\xff\xfe')]
     parts = [f'{part}/{name}' for part in ('train', 'test') for name in names]
     path = folder(*numbered(*parts, n=2), 'train/.hidden/1.png', 'train/a b/line\nend\udcff.txt')
     assert records.prepare(path, '/nowhere', test_fraction=0.1).classes == tuple(sorted(names))
@@ -370,8 +342,7 @@ def test_a_link_that_cannot_be_followed_is_left_out_and_listed(folder, tmp_path,
     assert records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size).count == 18
     listed = next((tmp_path / 'mine').glob('cifar-bin*/left-out.txt')).read_text().splitlines()
     assert listed == [f'{path}ant/loop.png (Too many levels of symbolic links)',
-                      f'{path}ant/none.png (No such file or directory)',
-                      f'{path}loop (beside the class directories, not in one)']
+                      f'{path}ant/none.png (No such file or directory)']
     capsys.readouterr()
     records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size)
     assert 'warning' not in capsys.readouterr().out  # of links that led nowhere when the files were made
@@ -395,19 +366,3 @@ def test_a_link_into_a_folder_that_may_not_be_entered_is_left_out():
             os.chmod(f'{path}/secret', 0o755)
         listed = pathlib.Path(path, 'mine', 'cifar-bin-0.1', 'left-out.txt').read_text()
         assert listed == f'{path}/mine/ant/link.png (Permission denied)\n'
-
-
-def test_a_picture_behind_a_link_that_changes_is_warned_of_as_a_file_is(folder, tmp_path, capsys):
-    path = folder(*numbered('ant', 'bee'))
-    os.makedirs(tmp_path / 'links' / 'ant')
-    os.symlink(path + 'bee', tmp_path / 'links' / 'bee')
-    for i in range(10):
-        os.symlink(f'{path}ant/{i}.png', tmp_path / 'links' / 'ant' / f'{i}.png')
-    os.symlink('nowhere', tmp_path / 'links' / 'ant' / '.#lock')  # of an editor: hidden, so not read
-    linked = f"{tmp_path / 'links'}/"
-    for _ in range(2):
-        records.prepare(linked, '/nowhere', test_fraction=0.1)
-        assert 'warning' not in capsys.readouterr().out
-    os.utime(f'{path}ant/3.png', (2 ** 31, 2 ** 31))
-    records.prepare(linked, '/nowhere', test_fraction=0.1)
-    assert 'warning: images or classes were added, removed or changed after' in capsys.readouterr().out

@@ -5,11 +5,9 @@ unless a fraction of the others is set apart for testing. They are converted onc
 of the run, as pictures of the same pixels would be. Importing this module must not import TensorFlow.
 """
 import dataclasses
-import functools
 import hashlib
 import os
 import zipfile
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file, new_folder
 from cifar10.data import records
-from cifar10.data.records import ARRAYS, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte
@@ -44,8 +42,7 @@ class ArrayFile(Dataset):
         with _opened(self.path) as file:
             fraction = None if any(name in file for name in _NAMES[TEST]) else test_fraction
         folder = f'{self.path}-{image_size}px' + (f'-{fraction:g}' if fraction else '')
-        return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size,
-                                   make=functools.partial(_convert, self.path, fraction, image_size))
+        return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size)
 
     def expected(self):
         parts = _parts(self.path, self.test_fraction)
@@ -56,6 +53,26 @@ class ArrayFile(Dataset):
             yield Line('warning', f'{self.path} was changed after {self.folder} was made from it; to convert it again: '
                                   f'rm -r {self.folder}')
 
+    def make(self, folder):
+        """Converts the images to records of square images."""
+        from cifar10.data.augment import Augmentation
+        from cifar10.data.photos.picture_files import Reader
+        from cifar10.data.photos.preparation import Preparation
+        parts = _parts(self.path, self.test_fraction)
+        size = self.size
+        say('', f'converting {sum(map(len, parts.values())):,} images in {self.path} to {size}x{size} pixels')
+        reader = Reader(Preparation(size, Augmentation(), size))
+
+        def row(label, image):
+            pixels = np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
+            if pixels.shape[:2] != (size, size):
+                pixels = reader.prepared(pixels)
+            return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
+        with new_folder(folder) as temporary:
+            for part, pairs in parts.items():
+                records.write(temporary, part, len(pairs), (row(*pair) for pair in pairs))
+            records.write_classes(temporary, _classes(parts))
+
 
 def dataset(path: str) -> Dataset:
     """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
@@ -65,7 +82,7 @@ def dataset(path: str) -> Dataset:
         return folders.dataset(path)
     if not os.path.isfile(path):
         raise UsageError(f'--dataset={path} is not a file; give one that numpy.savez has written')
-    return ArrayFile(path, make=None, path=path)
+    return ArrayFile(path, path=path)
 
 
 def saved(given: Any, data_dir: str) -> str:
@@ -81,7 +98,7 @@ def saved(given: Any, data_dir: str) -> str:
                          'labels), (test images, test labels))')
     arrays = {name: np.ascontiguousarray(array)
               for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
-    checked(arrays, 'dataset')
+    _checked(arrays, 'dataset')
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f'{name} {array.dtype.str} {array.shape} '.encode() + array.tobytes())
@@ -94,28 +111,27 @@ def saved(given: Any, data_dir: str) -> str:
     return path
 
 
-def checked(arrays: Mapping[str, np.ndarray], where: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _checked(arrays, where):
     """Returns the (images, labels) of each part; raises a UsageError if the arrays are not images and labels."""
     parts = {}
     for part, names in _NAMES.items():
         given = [name for name in names if name in arrays]
+        if not given:
+            continue
         if len(given) == 1:
             raise UsageError(f'{where} has {given[0]} only; give {names[0]} and {names[1]}')
-        if given:
-            parts[part] = tuple(arrays[name] for name in names)
-    for part, (images, labels) in parts.items():
-        names = ', '.join(_NAMES[part])
+        images, labels = parts[part] = tuple(arrays[name] for name in names)
         if images.dtype != np.uint8:
             scaled = ' (multiply them by 255 first if they are from 0 to 1)' if images.dtype.kind == 'f' else ''
-            raise UsageError(f'{where} has {_NAMES[part][0]} of type {images.dtype}; {_GIVE}{scaled}')
+            raise UsageError(f'{where} has {names[0]} of type {images.dtype}; {_GIVE}{scaled}')
         if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape:
-            raise UsageError(f'{where} has {_NAMES[part][0]} of shape {images.shape}; {_GIVE}')
+            raise UsageError(f'{where} has {names[0]} of shape {images.shape}; {_GIVE}')
         if labels.dtype.kind not in 'iu' or not labels.ndim or labels.size != len(labels) or len(labels) != len(images):
-            raise UsageError(f'{where} has {names} of shapes {images.shape} and {labels.shape}, the labels of type '
-                             f'{labels.dtype}; {_GIVE}')
+            raise UsageError(f"{where} has {', '.join(names)} of shapes {images.shape} and {labels.shape}, the labels "
+                             f'of type {labels.dtype}; {_GIVE}')
         if labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             wrong = labels.min() if labels.min() < 0 else labels.max()
-            raise UsageError(f'{where} has the label {wrong} in {_NAMES[part][1]}; give labels from 0 to at most '
+            raise UsageError(f'{where} has the label {wrong} in {names[1]}; give labels from 0 to at most '
                              f'{_MOST_CLASSES - 1}')
     return parts
 
@@ -140,17 +156,16 @@ def _parts(path, test_fraction):
 
     Their order looks random but is always the same: networks that look at some images before training take the first.
     """
-    from cifar10.data import folders
     with _opened(path) as file:
         try:
             arrays = {name: file[name] for names in _NAMES.values() for name in names if name in file}
         except (ValueError, zipfile.BadZipFile, OSError, EOFError) as error:
             raise UsageError(f'--dataset={path} cannot be read ({error}); give arrays of numbers') from error
     parts = {}
-    for part, (images, labels) in checked(arrays, f'--dataset={path}').items():
+    for part, (images, labels) in _checked(arrays, f'--dataset={path}').items():
         order = np.random.default_rng(0).permutation(len(images))
         parts[part] = [(int(label), image) for label, image in zip(labels.ravel()[order], images[order])]
-    parts = folders.divided(parts, test_fraction)
+    parts = records.divided(parts, test_fraction)
     classes = set(map(int, _classes(parts)))
     for part, pairs in parts.items():
         if missing := classes - {label for label, _ in pairs}:
@@ -165,23 +180,3 @@ def _parts(path, test_fraction):
 
 def _classes(parts):
     return tuple(str(label) for label in range(1 + max(label for pairs in parts.values() for label, _ in pairs)))
-
-
-def _convert(path, test_fraction, size, folder):
-    """Converts the images to records of square images of a size, in a new folder."""
-    from cifar10.data.augment import Augmentation
-    from cifar10.data.photos.picture_files import Reader
-    from cifar10.data.photos.preparation import Preparation
-    parts = _parts(path, test_fraction)
-    say('', f'converting {sum(map(len, parts.values())):,} images in {path} to {size}x{size} pixels')
-    reader = Reader(Preparation(size, Augmentation(), size))
-
-    def row(label, image):
-        pixels = np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
-        if pixels.shape[:2] != (size, size):
-            pixels = reader.prepared(pixels)
-        return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
-    with new_folder(folder) as temporary:
-        for part, files in {TRAIN: TRAIN_FILES, TEST: TEST_FILES}.items():
-            records.write(temporary, files, len(parts[part]), (row(*pair) for pair in parts[part]))
-        records.write_classes(temporary, _classes(parts))

@@ -2,58 +2,52 @@
 
 Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
-import dataclasses
 import gzip
 import os
 import shutil
 import tarfile
 import zlib
+from typing import NamedTuple
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_folder
 from cifar10.data import download
-from cifar10.data.records import TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import TEST, TRAIN, Dataset
 
 _SITE = 'https://www.cs.toronto.edu/~kriz/'
 
 
-@dataclasses.dataclass(frozen=True)
-class _Archive:
-    """A published archive.
-
-    Attributes:
-      name: its file name.
-      size: in bytes.
-      sha256: its checksum, hexadecimal.
-      folder: the folder in it that holds the files.
-      files: the files in it that are unpacked.
-    """
+class _Archive(NamedTuple):
+    """A published archive: the name of its file, its size in bytes and its SHA-256."""
     name: str
     size: int
     sha256: str
-    folder: str
-    files: tuple[str, ...]
 
-    def fetch(self, folder):
+
+class _Published(Dataset):
+    """A data set whose folder is packed in an archive."""
+
+    def make(self, folder):
         """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
         data_dir = os.path.dirname(folder)
-        path = os.path.join(data_dir, self.name)
+        name, size, checksum = self.archive
+        path = os.path.join(data_dir, name)
         if not os.path.isfile(path):
-            say('', f'downloading {_SITE}{self.name}')
+            say('', f'downloading {_SITE}{name}')
             try:
-                download.fetch(_SITE + self.name, path, self.size, self.sha256)
+                download.fetch(_SITE + name, path, size, checksum)
             except download.DownloadError as error:
                 raise download.DownloadError(
-                    f'{error}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand') from error
+                    f'{error}; put {name} (SHA-256 {checksum}) into {data_dir} by hand') from error
         with new_folder(folder) as temporary:
             self._unpack(path, temporary)
-        if not download.is_published(path, self.size, self.sha256):
+        if not download.is_published(path, size, checksum):
             say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 
     def _unpack(self, path, folder):
         """Reads an archive to its end and copies its files to a folder; raises a UsageError if it is corrupt."""
-        missing = {f'{self.folder}/{name}' for name in self.files}
+        missing = {f'{self.folder}/{name}' for names in self.files.values() for name in names}
         try:
             with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode='r|') as tar:
                 for member in tar:
@@ -69,19 +63,10 @@ class _Archive:
             if missing:
                 raise tarfile.ReadError(f'{min(missing)} is not in it')
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            name, _, checksum = self.archive
             raise UsageError(f'{path} cannot be unpacked ({error}); delete it to download it again, or replace it '
-                             f'with {_SITE}{self.name} (SHA-256 {self.sha256})') from error
+                             f'with {_SITE}{name} (SHA-256 {checksum})') from error
 
-
-_CIFAR10 = _Archive(
-    name='cifar-10-binary.tar.gz', size=170052171,
-    sha256='c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
-    folder='cifar-10-batches-bin', files=TRAIN_FILES + TEST_FILES)
-
-_CIFAR100 = _Archive(
-    name='cifar-100-binary.tar.gz', size=168513733,
-    sha256='58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
-    folder='cifar-100-binary', files=('train.bin', 'test.bin'))
 
 _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 
@@ -108,13 +93,15 @@ _COARSE_CLASSES = (
     'medium_mammals', 'non-insect_invertebrates', 'people', 'reptiles', 'small_mammals', 'trees',
     'vehicles_1', 'vehicles_2')
 
-CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, _CIFAR10_CLASSES, _COUNTS, archive=_CIFAR10)
+CIFAR10 = _Published('cifar-10-batches-bin', _CIFAR10_CLASSES, _COUNTS, archive=_Archive(
+    'cifar-10-binary.tar.gz', 170052171, 'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd'))
 
 
 def _cifar100(classes, label):
-    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, classes, _COUNTS,
-                   files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
-                   archive=_CIFAR100)
+    return _Published(
+        'cifar-100-binary', classes, _COUNTS, files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2,
+        label=label, archive=_Archive(
+            'cifar-100-binary.tar.gz', 168513733, '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec'))
 
 
 # A record has two labels, the coarse one first.

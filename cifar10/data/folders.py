@@ -6,32 +6,23 @@ photo, in a folder beside those of the classes, and a list of them.
 The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
 class is set apart for testing.
 """
-import collections
-import contextlib
 import dataclasses
-import functools
 import hashlib
-import math
 import os
-import re
-import unicodedata
-import warnings
-from collections.abc import Mapping
 
 from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import named, new_folder
+from cifar10.base.files import locked, new_folder
 from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos
-from cifar10.data.photos.picture_files import NoPicture, Reader, each, opened, shown
+from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
-from cifar10.data.records import CLASSES_FILE, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
-_PHOTOS = re.compile(_CONVERTED + r'-\d+px-photos')  # the name of a folder with prepared photos, of all divisions
-_UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
+_MOST_CLASSES = 256  # of records, whose label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
 
@@ -49,7 +40,7 @@ def dataset(path: str) -> '_ImageFolder':
         raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/ (a directory such as val/ has to '
                          f'be renamed), or use --dataset={os.path.join(path, part)} to set a fraction of it apart for '
                          f'testing, or, if {part} is a class, rename it')
-    return _ImageFolder(path, make=None, path=path, is_divided=bool(parts))
+    return _ImageFolder(path, path=path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,127 +49,166 @@ class _ImageFolder(Dataset):
 
     Attributes:
       path: the folder.
-      is_divided: whether it has train/ and test/.
-      test_fraction: if it has not, the fraction of the images of each class that is for testing; otherwise None.
+      test_fraction: the fraction of the images of each class that is for testing; None if it has train/ and test/.
     """
     path: str = ''
-    is_divided: bool = True
     test_fraction: float | None = None
 
-    _MOST_CLASSES = 256  # the label of a record is a byte
-
     def configured(self, test_fraction, image_size):
-        if self.is_divided:
+        if os.path.isdir(os.path.join(self.path, TRAIN)):
             test_fraction = None
-        elif test_fraction is None:
-            raise ValueError(f'{self.path} is not divided into train/ and test/, so it needs a test_fraction')
         folder = os.path.join(self.path, _CONVERTED)
         if test_fraction is not None:
             folder += f'-{test_fraction:g}'
         if image_size != SIZE:
             folder += f'-{image_size}px'
-        if image_size > LARGEST:
-            photos = os.path.join(self.path, f'{_CONVERTED}-{image_size}px-photos')
-            return _PhotoFolder(folder, functools.partial(_prepare, self.path, test_fraction, image_size, photos),
-                                files={part: (f'{part}.tsv',) for part in (TRAIN, TEST)}, size=image_size,
-                                path=self.path, is_divided=self.is_divided, test_fraction=test_fraction, photos=photos)
-        return dataclasses.replace(self, folder=folder, test_fraction=test_fraction, size=image_size,
-                                   make=functools.partial(_convert, self.path, test_fraction, image_size))
+        kind = _PhotoFolder if image_size > LARGEST else _ImageFolder
+        return kind(folder, size=image_size, path=self.path, test_fraction=test_fraction)
 
     def expected(self):
-        classes, files, _ = _examples(self.path, self.test_fraction)
-        if len(classes) > self._MOST_CLASSES:
+        classes, files = self._examples()
+        if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
             raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; use '
-                             f'{self._MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
+                             f'{_MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, and converted images are stored in it; make a '
                              'writable folder of symbolic links to its class directories, and give that')
-        parts = divided(files, self.test_fraction)
-        _check_counts(self.path, classes, parts, self.test_fraction)
-        _refuse_unreadable(self.path, classes, files, self.test_fraction)
+        parts = records.divided(files, self.test_fraction)
+        self._check_counts(classes, parts)
         return tuple(classes), {part: len(examples) for part, examples in parts.items()}
 
     def notices(self):
-        left_out = os.path.join(self.folder, _LEFT_OUT)
-        if os.path.exists(left_out):
-            with named(left_out), open(left_out, encoding='utf-8') as stream:
-                yield Line('files', f'{len(stream.readlines())} left out; they are listed in {left_out}')
-        class_folders = [os.path.join(folder, name) for folder in _folders(self.path, self.test_fraction).values()
+        class_folders = [os.path.join(folder, name) for folder in self._folders().values()
                          for name in _class_names(folder)]
-        if max(map(_last_change, class_folders), default=0) > os.path.getmtime(self.folder):
-            yield Line('warning', f'images or classes were added, removed or changed after {self.folder} was made; to '
-                                  f'convert them again: rm -r {self.folder} (a run can be resumed only with the same '
-                                  'classes and number of training images)')
+        if max(map(os.path.getmtime, class_folders), default=0) > os.path.getmtime(self.folder):
+            yield Line('warning', f'images or classes were added or removed after {self.folder} was made; to convert '
+                                  f'them again: rm -r {self.folder} (a run can be resumed only with the same classes '
+                                  'and number of training images)')
+
+    def make(self, folder):
+        self._make(folder, 'converting', f' to {self.size}x{self.size} pixels',
+                   Reader(Preparation(self.size, Augmentation(), self.size)))
+
+    def _make(self, folder, doing, how, read):
+        """Makes a folder of what `read` makes of the images, all of which is in memory meanwhile.
+
+        Args:
+          doing, how: what the line says of it, before and after the files.
+        """
+        classes, files = self._examples()
+        say('', f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {self.path}{how}')
+        with new_folder(folder) as temporary:
+            unreadable = []
+            examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
+            parts = records.divided(examples, self.test_fraction)
+            self._check_counts(classes, parts, unreadable)
+            for part, pairs in parts.items():
+                self._write(temporary, part, pairs)
+            records.write_classes(temporary, classes)
+            if unreadable:
+                left_out = [f'{shown(file)} ({reason})' for file, reason in sorted(unreadable)]
+                with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
+                    stream.writelines(f'{line}\n' for line in left_out)
+                say('warning', f'{len(left_out)} left out (listed in {os.path.join(folder, _LEFT_OUT)}); the first is '
+                               f'{left_out[0]}')
+
+    def _write(self, folder, part, examples):
+        """Writes the files of a part, given (label, what `read` made) pairs."""
+        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
+        records.write(folder, part, len(examples), rows)
+
+    def _folders(self):
+        """Returns {part: the folder of its classes}; without train/ and test/ all images are in TRAIN, undivided."""
+        if self.test_fraction is not None:
+            return {TRAIN: self.path}
+        return {part: os.path.join(self.path, part) for part in (TRAIN, TEST)}
+
+    def _examples(self):
+        """Finds the files; raises a UsageError if they have another layout.
+
+        Returns:
+          (the names of the classes, {part: (label, path) pairs}).
+          The order of the pairs looks random but is always the same. The parts are those of `_folders`.
+        """
+        folders = self._folders()
+        classes = _classes(self.path, folders)
+        examples = {}
+        for part, folder in folders.items():
+            files = [(label, os.path.join(name, file)) for label, name in enumerate(classes)
+                     for file in _names(os.path.join(folder, name))]
+            # Not class after class: networks that look at some images before training take the first ones.
+            files.sort(key=lambda pair: hashlib.sha256(os.fsencode(pair[1])).digest())
+            examples[part] = [(label, os.path.join(folder, file)) for label, file in files]
+        return classes, examples
+
+    def _check_counts(self, classes, parts, left_out=()):
+        """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
+        for part, examples in parts.items():
+            for missing in set(range(len(classes))) - {label for label, _ in examples}:
+                name = classes[missing]
+                files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == name)
+                why = ''
+                if files:
+                    file, reason = files[0]
+                    why = f' ({len(files)} of its files cannot be read; the first is {shown(file)}, {reason})'
+                held_out = ', as at least one is held out for testing' if self.test_fraction is not None else ''
+                raise UsageError(f"--dataset={self.path}: class {name} has no "
+                                 f"{'training' if part == TRAIN else 'test'} image{why}; give it more{held_out}, or "
+                                 'remove its directory (images in directories below it are not read)')
+        if len(parts[TRAIN]) < _LEAST_IMAGES:
+            raise UsageError(f'--dataset={self.path} has {len(parts[TRAIN])} training images; give at least '
+                             f'{_LEAST_IMAGES}')
 
 
 @dataclasses.dataclass(frozen=True)
 class _PhotoFolder(_ImageFolder):
-    """The images below a folder, of which each is prepared as a file of its own.
+    """The images below a folder, of which each is prepared as a file of its own; `folder` has a list of them."""
+    files: dict = dataclasses.field(default_factory=lambda: {part: (f'{part}.tsv',) for part in (TRAIN, TEST)})
 
-    Attributes:
-      photos: the folder of the prepared photos; `folder` has the list.
-    """
-    photos: str = ''
-
-    _MOST_CLASSES = math.inf
+    @property
+    def _photos(self):
+        """The folder of the prepared photos, of all divisions."""
+        return os.path.join(self.path, f'{_CONVERTED}-{self.size}px-photos')
 
     def made_bytes(self):
-        return prepared_photos.size_of(self.photos)
+        return prepared_photos.size_of(self._photos)
 
     def records(self, name, folder, part, classes, image_size):
-        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.photos)
+        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self._photos)
+
+    def make(self, folder):
+        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {self._photos}; if this is '
+               'interrupted, the next start continues it')
+        waiting = f'another process that prepares photos in {self._photos}'
+        with locked(os.path.join(self._photos, '.lock'), waiting=waiting):
+            self._make(folder, 'preparing ', how, prepared_photos.Writer(self._photos, self.size))
+
+    def _write(self, folder, part, examples):
+        prepared_photos.write_list(os.path.join(folder, *self.files[part]), self.path, examples)
 
 
-def _entries(folder):
-    """Returns what is in a folder, without what is hidden; raises a UsageError if the user may not read it."""
+def _names(folder):
+    """Returns the sorted names in a folder that are not hidden; raises a UsageError if the user may not read it."""
     try:
-        return [entry for entry in os.scandir(folder) if not entry.name.startswith('.')]
+        return sorted(name for name in os.listdir(folder) if not name.startswith('.'))
     except PermissionError as error:
         raise UsageError(f'{describe_os_error(error)}; make the folder readable, or remove it') from error
 
 
-def _is_dir(entry):
-    """Returns whether an entry of a folder is a folder; a link that cannot be followed is none."""
-    with contextlib.suppress(OSError):
-        return entry.is_dir()
-    return False
-
-
-def _last_change(folder):
-    """Returns when the last file, which may be behind a link, was added to a folder, removed from it or changed."""
-    times = [os.path.getmtime(folder)]
-    for entry in _entries(folder):
-        with contextlib.suppress(OSError):  # a link to nothing
-            times.append(entry.stat().st_mtime)
-    return max(times)
-
-
-def _folders(path, test_fraction):
-    """Returns {part: the folder of its classes}; without train/ and test/ all images are in TRAIN, not yet divided."""
-    return {TRAIN: path} if test_fraction is not None else {part: os.path.join(path, part) for part in (TRAIN, TEST)}
-
-
 def _class_names(folder):
-    """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
-    return sorted(entry.name for entry in _entries(folder) if _is_dir(entry) and not (
-        _PHOTOS.fullmatch(entry.name)
-        or entry.name.startswith(_CONVERTED) and os.path.isfile(os.path.join(entry.path, CLASSES_FILE))))
-
-
-def _check_name(folder, name):
-    """Raises a UsageError if a class directory in `folder` has a name that no class can have."""
-    has_unprintable = any(unicodedata.category(character) in _UNPRINTABLE for character in name)
-    if has_unprintable or name != name.strip() or name.startswith(_CONVERTED):
-        raise UsageError(f'the class directory {name!r} in {folder} has control characters in its name, or a space at '
-                         f'an end, or begins with {_CONVERTED}, as converted images do; rename or remove it')
+    """Returns the sorted names of the class directories in a folder."""
+    return [name for name in _names(folder)
+            if not name.startswith(_CONVERTED) and os.path.isdir(os.path.join(folder, name))]
 
 
 def _classes(path, folders):
-    """Returns the names of the classes, given what `_folders` returns; raises a UsageError if no run can have them."""
+    """Returns the names of the classes, given the folder of each part; raises a UsageError if no run can have them."""
     names = {part: _class_names(folder) for part, folder in folders.items()}
     for part, folder in folders.items():
         for name in names[part]:
-            _check_name(folder, name)
+            if name.splitlines(keepends=True) != [name.strip()]:  # it would not survive in a file of one name a line
+                raise UsageError(f'the class directory {name!r} in {folder} has a line break in its name, or a space '
+                                 'at an end; rename it')
             if folder == path and name.lower() in (TRAIN, TEST):
                 raise UsageError(f'--dataset={path} has {name}/ among its class directories; rename it to '
                                  f'{name.lower()} if it holds class directories, or else to another name')
@@ -194,134 +224,6 @@ def _classes(path, folders):
                          'another class, or, if the classes are in this one, use '
                          f'--dataset={os.path.join(folders[TRAIN], classes[0])}/')
     return classes
-
-
-def _examples(path, test_fraction):
-    """Finds the files below `path`; raises a UsageError if they have another layout.
-
-    Returns:
-      (the names of the classes, {part: (label, path) pairs}, (path, reason) of whatever else is in the folders).
-      The order of the pairs looks random but is always the same. The parts are those of `_folders`.
-    """
-    folders = _folders(path, test_fraction)
-    classes = _classes(path, folders)
-    files, misplaced = {}, []
-    for part, folder in folders.items():
-        entries = [(label, entry) for label, name in enumerate(classes)
-                   for entry in _entries(os.path.join(folder, name))]
-        misplaced += [(entry.path, 'a directory') for _, entry in entries if _is_dir(entry)]
-        misplaced += [(entry.path, 'beside the class directories, not in one') for entry in _entries(folder)
-                      if not _is_dir(entry)]
-
-        def digest(labelled_path, folder=folder):
-            _, path = labelled_path
-            return hashlib.sha256(os.fsencode(os.path.relpath(path, folder))).digest()
-        # Not class after class: networks that look at some images before training take the first ones.
-        files[part] = sorted(((label, entry.path) for label, entry in entries if not _is_dir(entry)), key=digest)
-    return classes, files, misplaced
-
-
-def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
-    """Returns {part: its examples}, pairs whose first element is the label, given those of the parts of `_folders`.
-
-    Of every class a fraction is for testing, but at least one image.
-    """
-    if test_fraction is None:
-        return examples
-    counts = collections.Counter(label for label, _ in examples[TRAIN])
-    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
-    parts = {TRAIN: [], TEST: []}
-    for example in examples[TRAIN]:
-        label, _ = example
-        parts[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
-        tests_to_come[label] -= 1
-    return parts
-
-
-def _check_counts(path, classes, parts, test_fraction, left_out=()):
-    """Raises a UsageError if a part or a class of it has too few images; `left_out` has (path, reason) of others."""
-    for part, examples in parts.items():
-        for missing in set(range(len(classes))) - {label for label, _ in examples}:
-            name = classes[missing]
-            files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == name)
-            why = ''
-            if files:
-                why = f' ({len(files)} of its files cannot be read; the first is {shown(files[0][0])}, {files[0][1]})'
-            held_out = ', as at least one is held out for testing' if test_fraction is not None else ''
-            raise UsageError(f"--dataset={path}: class {name} has no {'training' if part == TRAIN else 'test'} "
-                             f'image{why}; give it more{held_out}, or remove its directory (images in directories '
-                             'below it are not read)')
-    if len(parts[TRAIN]) < _LEAST_IMAGES:
-        raise UsageError(f'--dataset={path} has {len(parts[TRAIN])} training images; give at least '
-                         f'{_LEAST_IMAGES}')
-
-
-def _refuse_unreadable(path, classes, files, test_fraction):
-    """Raises a UsageError if a class has too few files that can be read, before any is converted."""
-    enough = 1 if test_fraction is None else 2  # images, of which one is for testing
-    left_out, readable, counts = [], {}, collections.Counter()
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', module=r'PIL\.')
-        for part, pairs in files.items():
-            readable[part] = []
-            for label, file in pairs:
-                if counts[part, label] < enough:
-                    try:
-                        with opened(file):
-                            counts[part, label] += 1
-                    except NoPicture as error:
-                        left_out.append((file, str(error)))
-                        continue
-                readable[part].append((label, file))
-    _check_counts(path, classes, divided(readable, test_fraction), test_fraction, left_out)
-
-
-def _convert(path, test_fraction, size, folder):
-    """Converts the images below `path` to records of square images of a size in a new folder."""
-    def write(temporary, part, examples):
-        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
-        records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], len(examples), rows)
-    _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
-          Reader(Preparation(size, Augmentation(), size)), write)
-
-
-def _prepare(path, test_fraction, size, photos, folder):
-    """Prepares those images below `path` that are not in the folder `photos` yet, and lists all in a new folder."""
-    def write(temporary, part, examples):
-        prepared_photos.write_list(os.path.join(temporary, f'{part}.tsv'), path, examples)
-    how = (f', about {prepared_photos.usual_bytes(size) / 1000:.0f} kB each, in {photos}; if this is interrupted, the '
-           'next start continues it')
-    with prepared_photos.alone_in(photos):
-        before = len(os.listdir(photos))
-        _make(path, test_fraction, folder, 'preparing ', how, prepared_photos.Writer(photos, size), write)
-        if before > 1:  # besides the lock
-            say('prepared', f'{len(os.listdir(photos)) - before:,} photos; the others had been prepared before')
-
-
-def _make(path, test_fraction, folder, doing, how, read, write):
-    """Makes a folder of what `read` makes of the images below `path`, all of which is in memory meanwhile.
-
-    Args:
-      doing, how: what the line says of it, before and after the files.
-      write: function (temporary folder, part, its (label, what `read` made) pairs) that writes the files of a part.
-    """
-    classes, files, misplaced = _examples(path, test_fraction)
-    say('', f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}{how}')
-    with new_folder(folder) as temporary:
-        unreadable = []
-        examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
-        parts = divided(examples, test_fraction)
-        _check_counts(path, classes, parts, test_fraction, unreadable)
-        for part in parts:
-            write(temporary, part, parts[part])
-        records.write_classes(temporary, classes)
-        left_out = [f'{shown(file)} ({reason})' for file, reason in sorted(misplaced + unreadable)]
-        if left_out:
-            with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
-                stream.writelines(f'{line}\n' for line in left_out)
-    if left_out:  # as the folder with the list has its name now
-        say('warning', f'{len(left_out)} left out (listed in {os.path.join(folder, _LEFT_OUT)}); the first is '
-                       f'{left_out[0]}')
 
 
 def _read(read, pairs, unreadable):

@@ -3,13 +3,14 @@
 A record is a byte or two of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
 (https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
 """
+import collections
 import dataclasses
 import errno
 import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from cifar10.base.console import say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, named, remove_leftovers, sha256, shortage
+from cifar10.base.files import making, named, sha256, shortage
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
@@ -29,23 +30,20 @@ TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
 
-_AT_ONCE = 256  # records that are read together
-
 _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 # The parts of a data set.
 TRAIN = 'train'
 TEST = 'test'
+_FILES = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set in CIFAR's binary layout.
+    """A data set in CIFAR's binary layout; a subclass says how its files are made.
 
     Attributes:
       folder: the folder of its .bin files: a name below data_dir, or an absolute path.
-      make: function folder -> None that downloads, renders or converts the files into a new folder, which
-        appears whole or not at all.
       classes: the names of its classes, in the order of their labels; empty if they are known only from the
         files.
       counts: how many images each part has; None if it is known only from the files.
@@ -56,10 +54,9 @@ class Dataset:
         downloads nothing.
     """
     folder: str
-    make: Callable[[str], None]
     classes: tuple[str, ...] = ()
     counts: dict | None = None
-    files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
+    files: dict = dataclasses.field(default_factory=lambda: _FILES)
     label_bytes: int = 1
     label: int = 0
     size: int = SIZE
@@ -76,6 +73,10 @@ class Dataset:
         Raises a UsageError if it could not make them.
         """
         return self.classes, self.counts
+
+    def make(self, folder: str) -> None:
+        """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
+        raise NotImplementedError
 
     def made_bytes(self) -> int:
         """Returns how many bytes of what `make` will make are on the disk already."""
@@ -135,30 +136,25 @@ class Records:
     def _verified_count(self, path):
         """Returns how many records a file holds, after checking its length and its labels."""
         remedy = f'move {self.folder} away, and the next start makes it again'
-        if not os.path.isfile(path):
-            raise UsageError(f'{path} is missing; {remedy}')
-        size = os.path.getsize(path)
-        if size == 0 or size % self.record_bytes:
-            raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of '
-                             f'{self.record_bytes} bytes; {remedy}')
         try:
             with named(path), open(path, 'rb') as stream:
-                # In parts, so that the whole file is never in memory.
-                parts = iter(lambda: stream.read(_AT_ONCE * self.record_bytes), b'')
-                labels = np.concatenate([np.frombuffer(part, np.uint8)[self.label::self.record_bytes]
-                                         for part in parts])
+                content = stream.read()
         except OSError as error:
             raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
+        if not content or len(content) % self.record_bytes:
+            raise UsageError(f'{path} holds {len(content)} bytes, which is not a whole number of records of '
+                             f'{self.record_bytes} bytes; {remedy}')
+        labels = np.frombuffer(content, np.uint8)[self.label::self.record_bytes]
         wrong = np.flatnonzero(labels >= len(self.classes))
         if len(wrong):
             raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
                              f'{len(self.classes) - 1}; {remedy}')
         return len(labels)
 
+    @functools.cached_property
     def digest(self) -> str:
-        """Returns the SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
-        status = [os.stat(path) for path in self.files]
-        return _sha256(self.files, tuple((each.st_size, each.st_mtime_ns) for each in status))
+        """The SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
+        return sha256(*self.files)
 
     def fingerprints(self) -> set:
         """Returns fingerprints of the images, without their labels."""
@@ -187,13 +183,6 @@ class Records:
         resized = '' if self.size == self.stored_size else f', resized to {self.size}x{self.size}'
         return (f'{self.dataset}, {self.count:,} images of {self.stored_size}x{self.stored_size} in {self.folder}'
                 f'{resized}')
-
-
-@functools.lru_cache(maxsize=8)
-def _sha256(files, status):
-    """Returns the SHA-256 of files, which a start asks for several times; `status` tells whether they have changed."""
-    del status
-    return sha256(*files)
 
 
 def _located(name, data_dir, test_fraction, image_size):
@@ -226,9 +215,6 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         _make(dataset, name, folder, image_size, given)
     else:
         warn_of_others(os.path.dirname(folder), given)
-        remove_leftovers(folder)
-        if dataset.archive:
-            remove_leftovers(os.path.join(data_dir, dataset.archive.name))
         say_all(dataset.notices() if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
     return dataset.records(name, folder, part, classes, image_size).verified()
@@ -244,11 +230,8 @@ def _make(dataset, name, folder, image_size, given):
                 if DATASETS.is_own(name):
                     warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
     except OSError as error:
-        is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        if is_denied:
-            remedy = f'; make {os.path.dirname(folder)} writable, or name another directory'
-        else:  # a full disk has its remedy already
-            remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; name another directory'
+        # A full disk has its remedy already.
+        remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; name another directory'
         raise UsageError(f'the data set cannot be put into {given}: {describe_os_error(error)}{remedy}') from error
 
 
@@ -278,9 +261,31 @@ def stored_size(name: str, image_size: int) -> int | None:
     return image_size if image_size <= LARGEST else None
 
 
-def write(folder: str, files: tuple[str, ...], count: int, rows: Iterable[bytes]) -> None:
+def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
+    """Sets a fraction of each class apart for testing, but at least one example; the order stays as it is.
+
+    Args:
+      examples: {part: its examples}, pairs whose first element is the label; if there is a fraction, all are in TRAIN.
+      test_fraction: None if they are divided already.
+
+    Returns:
+      {part: its examples}.
+    """
+    if test_fraction is None:
+        return examples
+    counts = collections.Counter(label for label, _ in examples[TRAIN])
+    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
+    parts = {TRAIN: [], TEST: []}
+    for example in examples[TRAIN]:
+        label, _ = example
+        parts[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
+        tests_to_come[label] -= 1
+    return parts
+
+
+def write(folder: str, part: str, count: int, rows: Iterable[bytes]) -> None:
     """Writes `count` records to the files of a part in a folder, one after the other, about as many to each."""
-    rows = iter(rows)
+    files, rows = _FILES[part], iter(rows)
     for i, name in enumerate(files):
         with open(os.path.join(folder, name), 'wb') as stream:
             stream.writelines(itertools.islice(rows, count // len(files) + (i < count % len(files))))
@@ -325,14 +330,9 @@ class Expected(NamedTuple):
         """The flag that names this directory."""
         return '--dataset' if DATASETS.is_own(self.parts[TRAIN].dataset) else '--data_dir'
 
-    @property
-    def what(self) -> str:
-        """A phrase that says how much the files take."""
-        return f'the data take {self.num_bytes / 1e6:.1f} MB'
-
     def check_space(self) -> None:
         """Raises a UsageError if the disk has no room for the files."""
-        if problem := shortage(self.parent, self.flag, self.num_bytes, self.what):
+        if problem := shortage(self.parent, self.flag, self.num_bytes, 'the data set'):
             raise UsageError(problem)
 
 

@@ -7,10 +7,7 @@ import numpy as np
 
 from cifar10.base.files import new_folder
 from cifar10.data import SIZE
-from cifar10.data.records import TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
-
-_TRAIN_COUNT = 10000
-_TEST_COUNT = 2000
+from cifar10.data.records import TEST, TRAIN, Dataset, write, write_classes
 
 # Images that are rendered together, few enough for their planes to stay in the processor's cache.
 _CHUNK = 500
@@ -88,13 +85,16 @@ def _colour(masks, generator):
     return np.clip(images, 0, 255).astype(np.uint8)
 
 
-def _make(folder):
-    with new_folder(folder) as temporary:
-        for names, count, seed in ((TRAIN_FILES, _TRAIN_COUNT, 1), (TEST_FILES, _TEST_COUNT, 2)):
-            labels, images = render(count, seed)
-            rows = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
-            write(temporary, names, count, map(bytes, rows))
-        write_classes(temporary, CLASSES)
+class _Shapes(Dataset):
+
+    def make(self, folder):
+        with new_folder(folder) as temporary:
+            for part, seed in ((TRAIN, 1), (TEST, 2)):
+                count = self.counts[part]
+                labels, images = render(count, seed)
+                rows = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
+                write(temporary, part, count, map(bytes, rows))
+            write_classes(temporary, self.classes)
 
 
-SHAPES = Dataset('shapes-bin', _make, CLASSES, counts={TRAIN: _TRAIN_COUNT, TEST: _TEST_COUNT})
+SHAPES = _Shapes('shapes-bin', CLASSES, counts={TRAIN: 10_000, TEST: 2_000})

@@ -159,11 +159,11 @@ def _prepare_data(record, settings, where):
         # The run may have been trained on images that are test images now.
         trained = records.prepared(data)
         record.refuse_another(dict(examples=trained.count), where, model.OWN_IMAGES)
-        if record.difference_to(dict(images_sha256=trained.digest())):
+        if record.difference_to(dict(images_sha256=trained.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '
                            'have been among them')
         if part == records.TEST:
-            if record.difference_to(dict(test_sha256=images.digest())):
+            if record.difference_to(dict(test_sha256=images.digest)):
                 say('warning', 'the test images are not those that belonged to the run when it was trained')
             records.warn_of_shared(trained, images)
     if settings.num_examples and settings.num_examples > images.count:

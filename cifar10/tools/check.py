@@ -120,7 +120,7 @@ def _space_for_data(checked):
         parent, flag = checked.expected.parent, checked.expected.flag
         refuse_of_others(parent, f'{flag}={parent}')
         check_dir(parent, flag)
-        yield _free(parent, checked.expected.what)
+        yield _free(parent, f'the data take {checked.expected.num_bytes / 1e6:.1f} MB')
         checked.expected.check_space()
 
 

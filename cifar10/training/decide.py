@@ -145,7 +145,7 @@ def record_of(plan: Plan) -> RunRecord:
     devices, data, taken = plan.devices, plan.data, plan.first_values
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
-        images_sha256=data.digest(), test_sha256=records.prepared(settings.data, records.TEST).digest(),
+        images_sha256=data.digest, test_sha256=records.prepared(settings.data, records.TEST).digest,
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),

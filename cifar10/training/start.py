@@ -118,7 +118,7 @@ def expect_data(start: Start) -> list[str]:
     find_images(start)
     start.expected = records.expected(settings.data)
     if start.expected is None:
-        records.prepared(settings.data, records.TEST).digest()  # the record of the start has it
+        records.prepared(settings.data, records.TEST)
         start.data = records.prepared(settings.data)
         return []
     start.data = start.expected.parts[records.TRAIN]
@@ -199,8 +199,8 @@ def refuse_other_images(start: Start) -> list[str]:
     if not os.path.isdir(data.folder):
         return []
     record.refuse_another(dict(examples=data.count), where, remedy)
-    digests = {'training': dict(images_sha256=data.digest()),
-               'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
+    digests = {'training': dict(images_sha256=data.digest),
+               'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest)}
     if data.dataset.endswith(records.ARRAYS):  # which nobody repairs
         record.refuse_another({**digests['training'], **digests['test']}, where, remedy)
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)

@@ -1,9 +1,7 @@
 """Reads picture files of any size with Pillow, and prepares the pictures in them."""
 import contextlib
-import itertools
 import multiprocessing.pool
 import os
-import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +14,6 @@ from PIL import Image, ImageOps
 from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
 from cifar10.base.graphs import lasting_cpu_session
-from cifar10.base.startup import quiet_stderr
 from cifar10.data.photos.preparation import UPRIGHT, Preparation
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
@@ -25,7 +22,6 @@ _PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
 _STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
 _LARGE = 100 << 20  # bytes of memory; a picture that takes more is decoded while no other of these is
 _large_picture = threading.Lock()
-_LIBJPEG = re.compile(rb'JPEG|JFIF|Insufficient memory')  # its complaints, which name no file
 _DIVISORS = (8, 4, 2)  # libjpeg decodes at a fraction of the size in less time and memory
 _LEAST = 2  # pixels that a fraction must leave for each pixel of the result, so that little of what it smooths is seen
 _ORIENTATION = 0x112  # the number of the tag in EXIF data
@@ -33,7 +29,6 @@ _ORIENTATION = 0x112  # the number of the tag in EXIF data
 # stored column is (Exif 2.32, section 4.6.4).
 _ROWS_FROM_END, _COLUMNS_FROM_END = (3, 4, 6, 7), (2, 3, 7, 8)
 _MOST_THREADS = 8
-_AT_A_TIME = 256  # files whose results wait in memory
 
 
 class NoPicture(Exception):
@@ -72,8 +67,6 @@ def opened(path: str) -> Iterator[Image.Image]:
 
 def _opened(stream):
     """Returns the picture in an open file; refuses one that is too large, before it takes memory."""
-    if os.fstat(stream.fileno()).st_size == 0:
-        raise NoPicture('an empty file')
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
@@ -145,10 +138,9 @@ def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = Fals
         except NoPicture as error:
             return error
     threads = min(os.cpu_count(), _MOST_THREADS)
-    with (quiet_stderr(_LIBJPEG), warnings.catch_warnings(), multiprocessing.pool.ThreadPool(threads) as pool):
+    with warnings.catch_warnings(), multiprocessing.pool.ThreadPool(threads) as pool:
         warnings.filterwarnings('ignore', module=r'PIL\.')  # files that are odd, but can be read
-        slabs = (paths[first:first + _AT_A_TIME] for first in range(0, len(paths), _AT_A_TIME))
-        results = itertools.chain.from_iterable(pool.imap(attempt, slab) for slab in slabs)
+        results = pool.imap(attempt, paths)
         yield from progress_bar(results, total=len(paths), unit='file', leave=False) if progress else results
 
 

@@ -8,8 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf2
@@ -17,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.errors import UsageError
-from cifar10.base.files import locked, named, new_file, private_names, sha256
+from cifar10.base.files import named, new_file, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph
@@ -29,7 +28,6 @@ from cifar10.data.resize import planes_of
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
 _ROW_BYTES = 100  # of a row of the list in memory, about
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
-_SEPARATORS = '\t\r\n'  # characters that no name of a file can have
 _HEADER_BYTES = 54  # of a BMP
 
 
@@ -67,7 +65,7 @@ class Writer:
 
     def __call__(self, source: str) -> Photo:
         """Returns the Photo of a file; raises a NoPicture as `picture_files.opened` does."""
-        if set(source) & set(_SEPARATORS):
+        if set(source) & set('\t\r\n'):  # which separate columns and rows
             raise NoPicture('its name has a tab or a line break; rename it')
         with opened(source):
             name = sha256(source)[:32] + '.bmp'
@@ -87,20 +85,6 @@ def _found(path, source):
         if os.path.getsize(path) == photo.bytes:
             return photo
     return None
-
-
-@contextlib.contextmanager
-def alone_in(folder: str) -> Iterator[None]:
-    """Context in which only this process writes to a folder of prepared photos; makes it, and waits for others.
-
-    Files that killed processes left unfinished are removed, if the file system has locks.
-    """
-    with locked(os.path.join(folder, '.lock'), waiting=f'another process that prepares photos in {folder}') as lock:
-        if not lock.missing:
-            for name in os.listdir(folder):
-                if re.fullmatch(private_names(r'.*\.bmp'), name):
-                    os.remove(os.path.join(folder, name))
-        yield
 
 
 def usual_bytes(image_size: int) -> int:
@@ -123,12 +107,10 @@ def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> N
 
 
 def read_list(path: str) -> list[Photo]:
-    """Returns the photos whose rows are in a file of a list; raises a ValueError if it is not such a list."""
+    """Returns the photos whose rows are in a file of a list; raises a ValueError if these have other columns."""
     with named(path), open(path, **_TEXT) as stream:
-        header, *rows = [tuple(row.rstrip('\n').split('\t')) for row in stream] or [()]
-    if header != _COLUMNS:
-        raise ValueError('its first row does not have the names of the columns')
-    return [Photo(int(height), int(width), name, source) for _, height, width, name, source in rows]
+        rows = [row.rstrip('\n').split('\t') for row in stream]
+    return [Photo(int(height), int(width), name, source) for _, height, width, name, source in rows[1:]]
 
 
 @dataclasses.dataclass(frozen=True)
