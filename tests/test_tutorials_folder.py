@@ -68,17 +68,13 @@ def test_a_folder_of_the_tutorial_stays_one_whatever_network_is_asked_for(tutori
         trainer.train(settings(train_dir=folder, network='linear', max_steps=2))
 
 
-def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings, tmp_path, closed_network, capsys):
+def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings, tmp_path, closed_network):
     folder = tutorials('classic')
     flags = dict(dataset='cifar10', network='classic', data_dir=str(tmp_path / 'none'))
     for changes, end in ((dict(), ' by hand, or use --dataset=shapes --train_dir=/tmp/shapes, which needs no network'),
                          (dict(train_dir=folder), ' by hand'), (dict(warm_start=folder), ' by hand')):
-        asked = settings(**{**flags, **changes})
         with pytest.raises(UsageError, match=f'{end}$'):
-            trainer.train(asked)
-        with pytest.raises(UsageError):
-            check(asked)
-        assert re.search(f'problem .*{end}\n', capsys.readouterr().out)
+            trainer.train(settings(**{**flags, **changes}))
     with pytest.raises(UsageError, match=' by hand$'):
         evaluate(eval_settings(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=str(tmp_path / 'none')))
 
