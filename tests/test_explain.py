@@ -53,7 +53,7 @@ def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, cap
     output = capsys.readouterr().out
     assert state_of(config.run.train_dir) == files
     before, after = output.split('\nmeasuring  ')
-    assert '\na step' not in before and re.match('steps .* in turn, for about \\d+ s', after)
+    assert '\na step' not in before and re.match(r'whole steps, .* in turn, for about \d+ s', after)
     seconds = seconds_of(output)
     assert list(seconds) == [STEP, SAME_BATCH, NO_UPDATE, NO_AVERAGE, '/cpu:0', '/cpu:1']
     # The slow tower sleeps for 30 ms, the other for 10.
