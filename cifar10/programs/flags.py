@@ -26,7 +26,7 @@ _TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
 _SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
 # What stands in help texts for the value of a string, by the last word of its setting's name.
 _METAVARS = {
-    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'images': 'FILE.png', 'freeze': 'REGEX', 'steps': 'FROM:TO',
+    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'freeze': 'REGEX', 'steps': 'FROM:TO',
     'widths': 'N,N,N', 'sizes': 'N:X,N', 'hosts': 'HOST:PORT,...'}
 
 

@@ -118,7 +118,7 @@ def expect_data(start: Start) -> list[str]:
     find_images(start)
     start.expected = records.expected(settings.data)
     if start.expected is None:
-        records.prepared(settings.data, records.TEST)
+        records.prepared(settings.data, records.TEST)  # for its errors: the start will need this part too
         start.data = records.prepared(settings.data)
         return []
     start.data = start.expected.parts[records.TRAIN]
