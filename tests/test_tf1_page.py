@@ -1,6 +1,5 @@
 """The code of docs/tf1-networks.md, row by row, and the functions for state of docs/networks.md."""
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -13,23 +12,12 @@ from cifar10.model import batch_normalisation, dropout, own_network
 from cifar10.model.network_draws import at_position
 from cifar10.model.own_network import rehearse
 from cifar10.parallel.update import move
-from cifar10.training import trainer
 from tests import idioms, test_idioms
-from tests.helpers import ROOT, last_variables, patient, run_forked, tf
+from tests.helpers import ROOT, run_forked, tf
 
 PAGE = (ROOT / 'docs' / 'tf1-networks.md').read_text()
 STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
           if 'add_moving_statistic' in code]
-# The name in tf.layers -> what to write.
-TABLE = dict(re.findall(r'^\| `tf\.layers\.(\w+)\(.*?\)` \| `(.*?)`', PAGE, re.M))
-ORDER = ('conv2d', 'batch_normalization', 'max_pooling2d', 'flatten', 'dropout', 'dense')
-
-
-def written(name, x, is_training):
-    """Returns the result of a row of the table."""
-    names = dict(tf=tf, x=x, training=is_training, batch_normalisation=batch_normalisation, dropout=dropout)
-    with tf.variable_scope(name) if name == 'batch_normalization' else tf.name_scope(name):
-        return eval(TABLE[name], names)
 
 
 def rows_of(section):
@@ -108,10 +96,6 @@ def network(images, n, training):
 
 # What the page's adapters adapt, in their order; each is a linear network but for its form.
 THEIRS = ['''
-def theirs(classes, x, is_training):
-    assert is_training in (True, False)
-    return linear(x, classes)
-''', '''
 def theirs(images, classes, is_training):
     x = tf.cond(is_training, lambda: 2.0 * images, lambda: images)
     return linear(x, classes)
@@ -230,26 +214,6 @@ def test_libraries_that_are_not_there_are_told(libraries, remedies, data_dir, tm
         assert f'(line 3 of {path}); {remedy}' in told, result.stderr
 
 
-def test_the_table_has_what_networks_are_made_of():
-    assert set(TABLE) == set(ORDER)
-
-
-def test_a_network_of_the_rows_of_the_table_is_trained(settings, tmp_path):
-    lines = [f"    {'with tf.variable_scope(name): ' if name == 'batch_normalization' else ''}x = {TABLE[name]}"
-             for name in ORDER]
-    (tmp_path / 'old.py').write_text('\n'.join([
-        'import tensorflow.compat.v1 as tf', 'from cifar10.model import batch_normalisation, dropout',
-        'def network(x, num_classes, training):', "    name = 'batch_normalization'", *lines, '    return x']))
-    config = settings(network=f"{tmp_path / 'old.py'}:network", num_gpus=2, max_steps=1)
-    trainer.train(config)
-    shapes = {name: value.shape for name, value in last_variables(config.run.train_dir).items()}
-    # The names and shapes that tf.layers gave them.
-    for name, shape in {'conv2d/kernel': (3, 3, 3, 16), 'conv2d/bias': (16,), 'dense/kernel': (11 * 11 * 16, 10),
-                        'dense/bias': (10,), **{f'batch_normalization/{each}': (16,) for each in (
-                            'gamma', 'beta', 'moving_mean', 'moving_variance')}}.items():
-        assert shapes[name] == shape, name
-
-
 def test_the_functions_for_state_are_called_as_the_page_shows():
     def inference(images, is_training):
         x = tf.reshape(images, [-1, 192]) @ tf.get_variable('first', [192, 64])
@@ -257,31 +221,3 @@ def test_the_functions_for_state_are_called_as_the_page_shows():
         exec(STATE, names)
         return names['x'] @ tf.get_variable('last', [64, 10])
     assert rehearse(inference, 4, [8], tf.float32, 0) == []
-
-
-KERAS = '''
-import sys
-import keras
-import numpy as np
-random = np.random.default_rng(0)
-x = random.normal(size=[2, 9, 9, 3]).astype(np.float32)
-model = keras.Sequential([
-    keras.layers.Input([9, 9, 3]), keras.layers.Conv2D(16, 3, padding='same'), keras.layers.BatchNormalization(),
-    keras.layers.MaxPooling2D(3, 2), keras.layers.Flatten(), keras.layers.Dropout(0.4), keras.layers.Dense(10)])
-model.set_weights([random.uniform(0.1, 1, each.shape) for each in model.weights])
-np.savez(sys.argv[1], x, np.asarray(model(x, training=False)), *model.get_weights())
-'''
-
-
-@pytest.mark.stress
-def test_the_rows_of_the_table_are_the_layers_of_keras(tmp_path):
-    subprocess.run([sys.executable, '-c', KERAS, str(tmp_path / 'keras.npz')], check=True, timeout=patient(120))
-    with np.load(tmp_path / 'keras.npz') as saved:
-        x, expected, *values = saved.values()
-    found = tf.constant(x)
-    for name in ORDER:
-        found = written(name, found, False)
-    with tf.Session() as session:
-        for variable, value in zip(tf.global_variables(), values, strict=True):
-            variable.load(value, session)
-        np.testing.assert_allclose(session.run(found), expected, rtol=1e-4)
