@@ -45,22 +45,22 @@ RUNS = {
     'np.random': ['drawn_in_the_function', 'drawn_in_the_file']}
 AT_THE_TOP = 'tf.app.flags'  # in test_own_network.py
 
-# What each row of 'What needs a change' is about -> a network that has it, as a line, or a network of idioms.py; and
-# what the refusal says.
+# What 'What needs a change' names -> a network that has it, as a line, or a network of idioms.py; and what the refusal
+# says.
 CHANGED = {
-    'read after it was assigned': ('read_after_it_is_assigned', 'use what the assignment returns'),
+    'reading a variable after it was assigned': ('read_after_it_is_assigned', 'use what the assignment returns'),
     'in a branch of': ('assigned_in_a_branch', 'add_moving_statistic'),
     'scatter updates': ("tf.scatter_nd_update(tf.get_variable('s', [2], trainable=False), [[0]], [1.0])",
                         'add_moving_statistic'),
-    'a trained variable is assigned': ('assigned_and_trained', 'leave the assignment out'),
-    'a placeholder': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", 'use the argument `training`'),
+    'assigning a trained variable': ('assigned_and_trained', 'leave the assignment out'),
+    'placeholders': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", 'use the argument `training`'),
     'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
     'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 for it'),
     'shape[1].value': ('images.shape[1].value', 'leave out .value'),
-    'a session': ('runs_a_session', 'give variables their values as initializer='),
+    'sessions': ('runs_a_session', 'give variables their values as initializer='),
     'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),
     'partitioned': ("tf.get_variable('s', [], use_resource=False)", 'leave out use_resource=False'),
-    'a bfloat16': ("tf.get_variable('s', [], tf.bfloat16)", 'make it float32'),
+    'bfloat16 or float16': ("tf.get_variable('s', [], tf.bfloat16)", 'make it float32'),
     'tf.name_scope(None)': (
         'with tf.name_scope(None): tf.add_to_collection(tf.GraphKeys.LOSSES, tf.zeros([], name="mine"))',
         'leave out'),
@@ -75,9 +75,8 @@ def test_every_row_of_what_runs_is_trained_on_any_number_of_towers():
 
 
 @pytest.mark.parametrize('part', CHANGED)
-def test_every_row_of_what_needs_a_change_is_refused(part, tmp_path):
-    assert sum(part in row for row, _ in rows_of('What needs a change')) == 1
-    assert len(rows_of('What needs a change')) == len(CHANGED)
+def test_what_needs_a_change_is_refused(part, tmp_path):
+    assert part in PAGE.split('## What needs a change')[1]
     line, remedy = CHANGED[part]
     if hasattr(idioms, line):
         name = test_idioms.name_of(line)
@@ -115,7 +114,7 @@ def theirs(images, classes, training):
 ADAPTERS = re.findall(r'```python\n(def net.*?)```', PAGE.split('## Adapters')[1], re.S)
 
 
-@pytest.mark.parametrize('adapter, theirs', zip(ADAPTERS, THEIRS, strict=True))
+@pytest.mark.parametrize('adapter, theirs', list(zip(ADAPTERS, THEIRS, strict=True)))
 def test_an_adapter_makes_a_network_of_theirs(adapter, theirs, tmp_path):
     (tmp_path / 'adapter.py').write_text(f"""
 import tensorflow.compat.v1 as tf
