@@ -566,6 +566,16 @@ def printed(images, n, training):
     return _linear(_pooled(images), n)
 
 
+def partitioned(images, n, training):
+    with tf.variable_scope('net', partitioner=tf.fixed_size_partitioner(2)):
+        return _linear(_hidden(images), n)
+
+
+def not_resource_variables(images, n, training):
+    with tf.variable_scope('net', use_resource=False):
+        return _linear(_hidden(images, use_resource=False), n) + tf.Variable(tf.zeros([n]), use_resource=False)
+
+
 def made_twice(images, n, training):
     x = _pooled(images) * tf.Variable(1.0, name='net/w')
     with tf.variable_scope('net', reuse=tf.AUTO_REUSE):

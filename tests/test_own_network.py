@@ -139,9 +139,6 @@ def again(*row):
           'the variable more is [], float32, not trainable in evaluation, but [], float32, trainable in training'),
     ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
      'pixels @ weights * more', 'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
-    ('more = tf.get_variable("more", [4, 10], partitioner=tf.fixed_size_partitioner(2))',
-     'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave out the partitioner'),
-    ('more = tf.get_variable("more", [], use_resource=False)', 'pixels @ weights * more', 'not a resource variable'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
     again('more = tf.get_variable("more", [], collections=["mine"])', 'pixels @ weights * more',

@@ -41,6 +41,7 @@ RUNS = {
     'tf.cond': ['moving_average_in_a_branch'],
     'tf.Variable(': ['variables_by_hand', 'variables_without_names'],
     'scope.name': ['named_after_a_scope'],
+    'partitioner=': ['partitioned', 'not_resource_variables'],
     'tf.make_template': ['template_within', 'reused_automatically'],
     'np.random': ['drawn_in_the_function', 'drawn_in_the_file']}
 AT_THE_TOP = 'tf.app.flags'  # in test_own_network.py

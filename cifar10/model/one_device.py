@@ -113,9 +113,9 @@ class OneDevice:
         It finds a scope in which nothing is reused, in later towers too: `_get` shares the variables.
         """
         outer = self._outer
-        scope = tf.VariableScope(  # with resource variables, also where a file has asked for others
+        scope = tf.VariableScope(
             False, outer.name, outer.initializer, outer.regularizer, outer.caching_device, outer.partitioner,
-            outer.custom_getter, outer.original_name_scope, outer.dtype, use_resource=True, constraint=outer.constraint)
+            outer.custom_getter, outer.original_name_scope, outer.dtype, outer.use_resource, outer.constraint)
         with tf.variable_scope(scope, custom_getter=self._get, auxiliary_name_scope=False) as self._root, \
                 tf.variable_creator_scope(self._create), _static_conds():
             token = _current.set(self)
@@ -139,9 +139,10 @@ class OneDevice:
             raise BrokenRule(f'it makes the variable {name} with tf.Variable and with tf.get_variable; give one of '
                              'the two another name')
         # A strategy of tf.distribute reduces no variable by itself: the update does. What is read after an update is
-        # the new value, where tf.nn.dynamic_rnn would cache the old one.
+        # the new value, where tf.nn.dynamic_rnn would cache the old one. Variables are not divided among parameter
+        # servers, and are resource variables, also where the network asks for others.
         options.update(synchronization=tf.VariableSynchronization.AUTO, aggregation=tf.VariableAggregation.NONE,
-                       caching_device=None)
+                       caching_device=None, partitioner=None, use_resource=True)
         if self._outer.reuse and name not in self._variables:
             options['reuse'] = True
         self._is_getting = True

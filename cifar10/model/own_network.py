@@ -227,8 +227,6 @@ def check_variables() -> None:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
                              'training, under the same name; leave it out and use --moving_averages=true, or give '
                              'tf.train.ExponentialMovingAverage another name=')
-        if re.search(r'/part_\d+$', name):
-            raise BrokenRule(f'the variable {name} is part of a partitioned variable; leave out the partitioner')
         if variable.trainable and variable.dtype.base_dtype != tf.float32:
             raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be; make it float32 '
                              'and cast its value, or make it with trainable=False')
@@ -236,15 +234,13 @@ def check_variables() -> None:
 
 
 def check_saved() -> None:
-    """Variables of the current graph are resource variables that checkpoints hold; for networks and optimizers."""
+    """Variables of the current graph are in the collection that checkpoints hold; for networks and optimizers."""
     saved = {variable.op.name for variable in tf.global_variables()}
     for operation in tf.get_default_graph().get_operations():
-        name = relative(operation.name)
         if operation.type in ('VariableV2', 'VarHandleOp') and operation.name not in saved:
-            raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
-                             'neither initialised nor saved; leave out collections=')
-        if operation.type == 'VariableV2':
-            raise BrokenRule(f'the variable {name} is not a resource variable; leave out use_resource=False')
+            raise BrokenRule(f'the variable {relative(operation.name)} is not in the collection '
+                             'tf.GraphKeys.GLOBAL_VARIABLES, so it is neither initialised nor saved; leave out '
+                             'collections=')
 
 
 def check_collections(scope: str) -> None:
