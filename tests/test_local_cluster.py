@@ -54,6 +54,16 @@ def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, 
     assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
 
 
+def test_where_a_command_is_gone_when_a_task_starts_again_the_others_end(tmp_path):
+    program = tmp_path / 'program'
+    program.write_text(f'#!{sys.executable}\nimport os, sys, time\n'
+                       f'"--task_index=0" in sys.argv and time.sleep({2 * SECONDS})\n'
+                       f'os.remove({str(program)!r})\nsys.exit(75)')
+    program.chmod(0o755)
+    result = local('--workers=2', '--restarts=1', '--', str(program))
+    assert result.returncode == 75 and 'ending the others' in result.stdout, result
+
+
 def test_after_a_signal_nothing_is_started_again():
     script = ('import signal, sys, time\n'
               'signal.signal(signal.SIGTERM, lambda *event: sys.exit(75))\n'

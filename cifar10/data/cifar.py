@@ -33,7 +33,8 @@ class _Published(Dataset):
         data_dir = os.path.dirname(folder)
         name, size, checksum = self.archive
         path = os.path.join(data_dir, name)
-        if not os.path.isfile(path):
+        is_by_hand = os.path.isfile(path)
+        if not is_by_hand:
             say('', f'downloading {_SITE}{name}')
             try:
                 download.fetch(_SITE + name, path, size, checksum)
@@ -42,7 +43,7 @@ class _Published(Dataset):
                     f'{error}; put {name} (SHA-256 {checksum}) into {data_dir} by hand') from error
         with new_folder(folder) as temporary:
             self._unpack(path, temporary)
-        if not download.is_published(path, size, checksum):
+        if is_by_hand and not download.is_published(path, size, checksum):
             say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 
     def _unpack(self, path, folder):

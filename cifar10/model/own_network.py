@@ -329,6 +329,8 @@ def _evaluation_warnings(images, logits):
                 together = session.run(logits, {images: fed})
                 if np.isfinite(together).all():
                     break
+            else:
+                return []
             again = session.run(logits, {images: fed})
             alone = np.concatenate([session.run(logits, {images: fed[i:i + 1]}) for i in range(len(fed))])
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report

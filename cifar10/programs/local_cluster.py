@@ -117,8 +117,9 @@ class _Tasks:
             if status == TemporaryError.status and self._restarts[name] and not self._is_ending:
                 self._restarts[name] -= 1
                 self._write(name, f'ended with status {status}; starts again (restarts left: {self._restarts[name]})')
-                self._processes[name] = self._started(name)
-                statuses[name] = None
+                with contextlib.suppress(OSError):  # the command is gone, so the task has failed
+                    self._processes[name] = self._started(name)
+                    statuses[name] = None
         failures = {name: status for name, status in statuses.items() if status}
         is_running = None in statuses.values()
         if failures or self._unread.is_set():

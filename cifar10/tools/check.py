@@ -196,7 +196,7 @@ def _first_step(checked):
             why = 'it needs all tasks of the cluster' if checked.cluster else 'the images are not there yet'
             yield Line('not tried', f'the first step, because {why}')
             return
-        if validation := trainer.validation_of(plan):
+        if validation := trainer.validation_of(checked):
             validation.close()
         with run.opened(checkpoints.resume()):
             losses = run.take()['losses']

@@ -11,7 +11,6 @@ from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUTO, CODE, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
-from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import decisions, saved
@@ -19,7 +18,7 @@ from cifar10.run.record import RunRecord, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import TrainSettings
-from cifar10.training.plan import Plan, plan_of
+from cifar10.training.plan import plan_of
 from cifar10.training.start import Start
 
 _INTERVALS = ('save_steps', 'eval_steps')
@@ -139,13 +138,14 @@ def _unused_devices(towers, devices):
     return lines
 
 
-def record_of(plan: Plan) -> RunRecord:
-    """Returns the record of a start with a plan. Its data can be found from any working directory."""
+def record_of(start: Start) -> RunRecord:
+    """Returns the record of a start that has a plan. Its data can be found from any working directory."""
+    plan = start.plan
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
     devices, data, taken = plan.devices, plan.data, plan.first_values
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
-        images_sha256=data.digest, test_sha256=records.prepared(settings.data, records.TEST).digest,
+        images_sha256=data.digest, test_sha256=start.test.digest,
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),

@@ -38,7 +38,7 @@ class Start:
       settings: as the user gave them.
       devices: the devices of the towers; given beforehand, as in a cluster, or chosen by a stage.
       folder: what is in the train_dir; a start looks early, and again once it has locked it.
-      data: the training images, which the caller provides after the stages of BEFORE_DATA.
+      data, test: the training and the test images, which the caller provides after the stages of BEFORE_DATA.
       expected: the data set, if its files do not exist yet.
       restored: the checkpoint that the run continues from, or None.
       record: the record of the start that saved it; later starts may have saved nothing.
@@ -48,6 +48,7 @@ class Start:
     devices: Devices | None = None
     folder: Folder | None = None
     data: Records | None = None
+    test: Records | None = None
     expected: Expected | None = None
     restored: saved.Saved | None = None
     record: RunRecord | None = None
@@ -110,16 +111,15 @@ def local_devices(towers: TowerSettings) -> Devices:
 
 
 def expect_data(start: Start) -> list[str]:
-    """Finds the training images for --check, without making files; returns a line on how the run would make them.
+    """Finds the images for --check, without making files; returns a line on how the run would make them.
 
-    Before a training, the caller makes the files and sets `data`.
+    Before a training, the caller makes the files and sets `data` and `test`.
     """
     settings = start.settings
     find_images(start)
     start.expected = records.expected(settings.data)
     if start.expected is None:
-        records.prepared(settings.data, records.TEST)  # for its errors: the start will need this part too
-        start.data = records.prepared(settings.data)
+        start.data, start.test = records.prepared(settings.data), records.prepared(settings.data, records.TEST)
         return []
     start.data = start.expected.parts[records.TRAIN]
     return [Line('data', f'{settings.data.dataset}: the run would begin by {start.expected.how}, into '
@@ -199,8 +199,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if not os.path.isdir(data.folder):
         return []
     record.refuse_another(dict(examples=data.count), where, remedy)
-    digests = {'training': dict(images_sha256=data.digest),
-               'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest)}
+    digests = {'training': dict(images_sha256=data.digest), 'test': dict(test_sha256=start.test.digest)}
     if data.dataset.endswith(records.ARRAYS):  # which nobody repairs
         record.refuse_another({**digests['training'], **digests['test']}, where, remedy)
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)

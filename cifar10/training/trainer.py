@@ -15,7 +15,6 @@ from cifar10.settings.training import TrainSettings
 from cifar10.training.decide import decide, record_of, remark
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
-from cifar10.training.plan import Plan
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 from cifar10.training.start import (
@@ -58,7 +57,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         if plan.finished:
             checkpoint.tidy(start.folder, plan.step, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
-        run, validation, record = Run(plan), validation_of(plan), record_of(plan)
+        run, validation, record = Run(plan), validation_of(start), record_of(start)
         refuse_misfit(start, run.saved)
         say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
         if decisions.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
@@ -81,7 +80,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     if files := records.expected(settings.data):
         files.check_space()
     with offering_shapes(start):
-        start.data = records.prepared(settings.data)
+        start.data, start.test = records.prepared(settings.data), records.prepared(settings.data, records.TEST)
     return start
 
 
@@ -91,11 +90,10 @@ def go_through(start: Start, stages: Sequence[Callable]) -> None:
         say_all(stage(start))
 
 
-def validation_of(plan: Plan) -> Validation | None:
+def validation_of(start: Start) -> Validation | None:
     """Returns the Validation of the run between two steps, on the devices of this process; None without one."""
-    settings = plan.settings
+    settings = start.plan.settings
     if not settings.reports.eval_steps:
         return None
-    data = records.prepared(settings.data, records.TEST)
-    say_if_few(data.count)
-    return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)
+    say_if_few(start.test.count)
+    return Validation(start.plan.recipe, start.test, local_devices(settings.towers), settings.recipe.moving_averages)
