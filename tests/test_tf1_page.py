@@ -1,15 +1,14 @@
 """The code of docs/tf1-networks.md, row by row, and the functions for state of docs/networks.md."""
+import builtins
 import re
 import sys
 
 import numpy as np
 import pytest
-import tf_slim
 
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import batch_normalisation, dropout, own_network
-from cifar10.model.network_draws import at_position
 from cifar10.model.own_network import rehearse
 from cifar10.parallel.update import move
 from tests import idioms, test_idioms
@@ -129,50 +128,52 @@ def linear(images, classes):
     assert own_network.check(name, inference, 4, [24], tf.float32, 0, True) == []
 
 
-CONTRIB = {re.match(r'`(\w+)', theirs)[1]: (theirs.split('`')[1], ours.strip('`'))
-           for theirs, ours in rows_of('contrib')}
+# Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone.
+FILES = {
+    'theirs/plain.py': """
+import tensorflow as tf
+def scaled(x):
+    return tf.nn.relu(x)
+""",
+    'theirs/network.py': """
+import tensorflow as tf
+import tensorflow.contrib.slim as slim
+from tensorflow.contrib.framework.python.ops import arg_scope
+from tensorflow.contrib.layers import l2_regularizer
+from theirs import aware, new, plain
+tf.app.flags.DEFINE_float('decay_of_theirs', 0.1, '')
+def inference(images, classes, is_training):
+    channels = images.get_shape()[3].value
+    kernel = tf.get_variable('kernel', [3, 3, channels, 8], initializer=tf.contrib.layers.xavier_initializer(),
+                             regularizer=l2_regularizer(tf.app.flags.FLAGS.decay_of_theirs))
+    with arg_scope([slim.conv2d], normalizer_fn=tf.contrib.layers.batch_norm,
+                   normalizer_params=dict(is_training=is_training)):
+        x = slim.conv2d(tf.nn.conv2d(images, kernel, [1, 2, 2, 1], 'SAME'), 8, 3)
+    rows, _ = tf.nn.dynamic_rnn(tf.contrib.rnn.GRUCell(8), tf.reduce_mean(plain.scaled(x), 2), dtype=tf.float32)
+    return slim.layers.fully_connected(rows[:, -1], classes, activation_fn=None)
+""",
+    'theirs/aware.py': 'import tensorflow as tf2\nimport tensorflow.compat.v1 as tf\n',
+    'theirs/new.py': 'import tensorflow as tf2\ntf2.get_current_name_scope()\n',
+    'adapter.py': """
+from theirs import network
+def net(images, num_classes, training):
+    return network.inference(images, num_classes, is_training=training)
+"""}
 
 
-@pytest.mark.parametrize('name', CONTRIB)
-def test_a_row_of_contrib_is_what_slim_computes(name):
-    random = np.random.default_rng(0)
-    x = tf.constant(random.normal(0.3, 1, [4, 6, 6, 5]), tf.float32)
-    theirs, ours = CONTRIB[name]
-    names = dict(tf=tf, x=x, c=5, get=tf.get_variable, training=True, dropout=dropout,
-                 batch_normalisation=batch_normalisation)
-    with tf.variable_scope('theirs'):
-        theirs = eval(f'slim.{theirs}', dict(names, slim=tf_slim))
-    with tf.variable_scope('ours'), at_position(0, 0):
-        ours = eval(ours, names)
-    found = {of: {variable.op.name.rpartition('/')[2]: variable for variable in tf.global_variables(of)}
-             for of in ('theirs', 'ours')}
-    assert found['theirs'].keys() == found['ours'].keys()
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        for variable, other in ((found['theirs'][each], found['ours'][each]) for each in found['theirs']):
-            value = random.uniform(0.1, 1, variable.shape)
-            variable.load(value, session)
-            other.load(value, session)
-        np.testing.assert_allclose(*session.run([theirs, ours]), rtol=1e-4, atol=1e-5)
-    if name == 'batch_norm':  # what follows a step
-        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-        moved = move(tf.get_collection(MOVING_STATISTICS))
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            session.run([updates, moved])
-            for each in ('moving_mean', 'moving_variance'):
-                np.testing.assert_allclose(*session.run([found[of][each] for of in found]), rtol=1e-4)
-
-
-@pytest.mark.parametrize('theirs, ours', [
-    (tf_slim.xavier_initializer(), tf.glorot_uniform_initializer()),
-    (tf_slim.variance_scaling_initializer(), tf.variance_scaling_initializer(2.0))])
-def test_initializers_of_contrib_have_the_distributions_of_those_of_the_page(theirs, ours):
-    with tf.Session() as session:
-        values = np.sort([session.run(each([3, 3, 200, 200])).ravel() for each in (theirs, ours)])
-    at = np.linspace(0.001, 0.999, 99)
-    quantiles = [np.quantile(each, at) for each in values]
-    np.testing.assert_allclose(*quantiles, atol=0.02 * values.std())
+def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
+    before = builtins.__import__
+    (tmp_path / 'theirs').mkdir()
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    name = f"{tmp_path / 'adapter.py'}:net"
+    assert own_network.check(name, own_network.network(name).inference, 4, [24], tf.float32, 0, True) == []
+    assert builtins.__import__ is before
+    found = {each: sys.modules[f'theirs.{each}'] for each in ('plain', 'network', 'aware', 'new')}
+    assert found['plain'].tf is found['network'].tf is found['aware'].tf is tf
+    assert found['aware'].tf2 is found['new'].tf2 is sys.modules['tensorflow']
+    own_network.network(name).inference(tf.zeros([4, 24, 24, 3]), True)
+    assert len(tf.get_collection(tf.GraphKeys.LOSSES)) == 1 and len(tf.get_collection(MOVING_STATISTICS)) == 2
 
 
 WITHOUT_LIBRARIES = """
@@ -192,14 +193,15 @@ for path in sys.argv[3:]:
 
 @pytest.mark.parametrize('libraries, remedies', [
     ('installed', {
-        'tf.contrib.layers.fully_connected(x, 10)':
-            'contrib.layers.fully_connected is tf_slim.fully_connected now, after `import tf_slim`; see contrib',
-        'from tensorflow.contrib import slim': 'contrib.slim is tf_slim now; see contrib in docs',
-        'import tensorflow.contrib.layers as layers': 'contrib.layers is tf_slim now; see contrib in docs',
-        'tf.contrib.rnn.BasicLSTMCell(3)': 'docs/tf1-networks.md lists by name what to use instead of contrib',
+        'tf.contrib.crf.crf_decode(x)': 'tf_slim does not have it; see contrib in docs/tf1-networks.md',
+        'from tensorflow.contrib.layers import optimize_loss': 'tf_slim does not have it; see contrib in docs',
         'tf.layers.dense(x, 10)': 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'}),
-    ('hidden', dict.fromkeys(['tf.layers.dense(x, 10)', 'import tf_slim'],
-                             "python -m pip install -e '.[tf1]' installs it"))])
+    ('hidden', {
+        **dict.fromkeys(['tf.layers.dense(x, 10)', 'import tf_slim'], "python -m pip install -e '.[tf1]' installs it"),
+        'tf.contrib.layers.fully_connected(x, 10)':
+            "python -m pip install -e '.[tf1]' installs tf_slim, which has contrib.layers.fully_connected",
+        'from tensorflow.contrib import slim':
+            "python -m pip install -e '.[tf1]' installs tf_slim, which has contrib.slim"})])
 def test_libraries_that_are_not_there_are_told(libraries, remedies, data_dir, tmp_path):
     paths = [tmp_path / f'mine{i}.py' for i in range(len(remedies))]
     for path, line in zip(paths, remedies):

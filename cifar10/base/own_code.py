@@ -44,7 +44,7 @@ class _File:
     Attributes:
       module: the file as a module.
       sha256: of the file, when it was executed.
-      old_shapes: whether it asked for the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
+      old_shapes: whether it has the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
       seed: with which it was executed, as `_seed` returns it.
       draws: whether it drew random numbers then, so that with another seed it is another file.
     """
@@ -58,11 +58,12 @@ class _File:
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
         self.seed = _seed()
-        with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'), _without_switches():
+        with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'), _without_switches(), \
+                tf1_libraries.importing(self._folder) as of_tensorflow_1:
             before = _generators()
             spec.loader.exec_module(self.module)
             self.draws = _generators() != before
-            self.old_shapes = _has_old_shapes()
+            self.old_shapes = _has_old_shapes() or bool(of_tensorflow_1)
 
     @contextlib.contextmanager
     def running(self, part: str = 'call') -> Iterator[None]:
@@ -85,7 +86,10 @@ class _File:
                 raise
             finally:
                 for name in set(sys.modules) - loaded:
-                    self._note(name, getattr(sys.modules[name], '__file__', None) or '')
+                    module = sys.modules[name]
+                    # A folder without __init__.py is a package, but has no file.
+                    files_of = [getattr(module, '__file__', None), *getattr(module, '__path__', ())]
+                    self._note(name, next(filter(None, files_of), ''))
 
     def _note(self, name, file):
         """Notes a module of this name if it was imported from the folder."""
@@ -247,7 +251,7 @@ def sha256(path: str) -> dict[str, str]:
     folder = os.path.dirname(os.path.abspath(path))
     return {os.path.basename(path): _files[path].sha256, **{
         os.path.relpath(file, folder): module.sha256 for file, module in _imported.items()
-        if file.startswith(folder + os.sep)}}
+        if module.sha256 and file.startswith(folder + os.sep)}}
 
 
 def changed(path: str, before: Mapping[str, str]) -> list[str]:

@@ -1,20 +1,28 @@
-"""The libraries of TensorFlow 1 that come with the extra `tf1`: tf_keras, which has tf.layers, and tf_slim.
+"""What code of TensorFlow 1 finds in today's TensorFlow: `tensorflow` as it was, and tf.layers, slim and tf.contrib.
 
-Neither is imported here. Only this file adds what they miss in today's TensorFlow.
+The extra `tf1` has tf_keras, in which tf.layers is, and tf_slim. Neither is imported here, unless such code uses it.
+Only this file adds to modules of others.
 """
+import ast
+import builtins
+import contextlib
+import functools
+import glob
 import importlib.util
 import linecache
 import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b")
 _CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
-_IN_SLIM = re.compile(r'(?:layers|slim|framework)(?:\.(\w+))?$')  # parts of contrib that tf_slim has
+_IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
+_PATHS = *_IN_SLIM, 'python', 'ops'  # the modules in which their names were
+_IMPORT = builtins.__import__
 _INSTALL = "python -m pip install -e '.[tf1]'"
 _PAGE = 'docs/tf1-networks.md'
 
@@ -27,14 +35,87 @@ def switch_on() -> None:
         warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
 
 
+class _Contrib:
+    """`tf.contrib`, as far as tf_slim has it: a name of slim, layers or framework, in whichever module of these."""
+
+    def __getattr__(self, name):
+        import tensorflow.compat.v1 as tf
+        import tf_slim
+        mend()
+        if name == 'rnn':
+            return tf.nn.rnn_cell
+        if name in _PATHS:
+            return self
+        if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
+            return importlib.import_module(f'tf_slim.{name}')
+        if hasattr(tf_slim, name):
+            return getattr(tf_slim, name)
+        raise AttributeError(f"module 'tensorflow.contrib' has no attribute {name!r}")
+
+
 def mend() -> None:
-    """Adds what tf_slim 1.1.0 does not find in today's TensorFlow; to be called before tf_slim is used."""
+    """Adds tf.contrib, and what tf_slim 1.1.0 does not find in today's TensorFlow; to be called before it is used."""
     import tensorflow.compat.v1 as tf
+    if importlib.util.find_spec('tf_slim'):
+        tf.contrib = _Contrib()
     # `slim.batch_norm` asks TensorFlow for a module by the name that it had in tf_keras 2.15.
     sys.modules.setdefault('tf_keras.legacy_tf_layers.normalization', tf.layers)
     utils = sys.modules.get('tf_slim.layers.utils')
     if utils and not hasattr(utils.ops, 'Tensor'):  # which TensorFlow has moved
         utils.ops.Tensor = tf.Tensor
+
+
+@contextlib.contextmanager
+def importing(folder: str) -> Iterator[list[str]]:
+    """Context in which files of TensorFlow 1 find it where they import `tensorflow`.
+
+    A file below the folder is one if it, or a file beside it, uses what only TensorFlow 1 has in `tensorflow`; but not
+    if it names `compat.v1`, or uses what only TensorFlow 2 has. Yields a list to which such files are added.
+    """
+    import tensorflow.compat.v1 as tf
+    mend()
+    found = []
+
+    def substitute(name, globals=None, locals=None, fromlist=(), level=0):
+        top, *rest = name.split('.')
+        file = os.path.abspath((globals or {}).get('__file__') or '')
+        is_contrib = rest[:1] == ['contrib'] and hasattr(tf, 'contrib')
+        is_below = top == 'tensorflow' and not level and file.startswith(folder + os.sep)
+        if not is_below or not (is_contrib or not rest and _is_old(file)):
+            return _IMPORT(name, globals, locals, fromlist, level)
+        found.append(file)
+        return functools.reduce(getattr, rest if fromlist else (), tf)
+    builtins.__import__ = substitute
+    try:
+        yield found
+    finally:
+        builtins.__import__ = _IMPORT
+
+
+def _is_old(file):
+    """Returns whether a file is one of TensorFlow 1, as `importing` says."""
+    import tensorflow as tf2
+    import tensorflow.compat.v1 as tf
+    old, new = (set(dir(module)) for module in (tf, tf2))
+    own = _used(file)
+    beside = glob.glob(os.path.join(glob.escape(os.path.dirname(file)), '*.py'))
+    return not own & {'compat', *new - old} and any(_used(each) & (old - new) for each in (file, *beside))
+
+
+def _used(file):
+    """Returns the names that a file uses of the module `tensorflow`, those that it imports from there among them."""
+    try:
+        with open(file, 'rb') as stream:
+            nodes = list(ast.walk(ast.parse(stream.read())))
+    except (OSError, SyntaxError, ValueError):  # it is not executed either
+        return set()
+    imports = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules = {alias.asname or alias.name for alias in imports if alias.name == 'tensorflow'}
+    used = {node.attr for node in nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules}
+    paths = [alias.name for alias in imports] + [
+        f'{node.module}.{alias.name}' for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
+    return used | {path.split('.')[1] for path in paths if path.startswith('tensorflow.')}
 
 
 def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
@@ -49,11 +130,9 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
     found = [match for frame in frames for match in _CONTRIB.finditer(linecache.getline(*frame))]
     if found:
         name = found[-1][1]
-        if part := _IN_SLIM.match(name):
-            there = f'tf_slim.{part[1]} now, after `import tf_slim`' if part[1] else 'tf_slim now'
-            install = '' if importlib.util.find_spec('tf_slim') else f' ({_INSTALL})'
-            return f'; contrib.{name} is {there}{install}; see contrib in {_PAGE}'
-        return f'; {_PAGE} lists by name what to use instead of contrib'
+        if name.split('.')[0] in _IN_SLIM and not importlib.util.find_spec('tf_slim'):
+            return f'; {_INSTALL} installs tf_slim, which has contrib.{name}'
+        return f'; tf_slim does not have it; see contrib in {_PAGE}'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
         return f'; set {_SWITCH}=1 before TensorFlow is imported'
     return f'; {_INSTALL} installs it; {_PAGE} says what to write without it'
