@@ -25,7 +25,7 @@ FED = 'fed_in_rehearsal'  # begins the names of the placeholders that are fed
 _IN_COPIES = 'where each device has a copy of the variables, their names begin with replica_1/ in the second call'
 # Attributes in which the same operation may differ from call to call.
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
-_PIXELS = 2 ** 16  # in the batch of a tower at most, so that a rehearsal takes a second
+_PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 # A gradient may differ by ten times what it changes where each pixel changes by a hundred-thousandth. Behind many ReLUs
 # rounding needs up to 2.5 times that, because some get to the other side of 0; a sum over the images needs far more.
