@@ -5,8 +5,8 @@
 
 Trains the classic network with 4 towers of 32 images, with `parameter_server` and with `async`, both with
 equally fast towers and with the last tower slowed down. Compares the runs after equal numbers of images and
-after equal times (the duration of the faster mode's run). Prints a Markdown table of means with their spread
-over the seeds, and writes JSON. Each run is a process of its own.
+after equal times (the duration of the faster mode's run). Prints a Markdown table of means with the lowest and
+highest over the seeds. Each run is a process of its own.
 """
 import json
 import os
@@ -38,14 +38,16 @@ from cifar10.training.plan import plan_of  # noqa: E402
 from cifar10.training.run import Run  # noqa: E402
 
 MODES = ('parameter_server', 'async')
+ALIKE, SLOWED = 'alike', 'one slowed'  # the speeds of the towers
 TOWERS = 4
 BATCH = 32
+PAUSE = 0.1  # seconds that the slowed tower waits before each step
 
 
-def slowed(mode_class, seconds):
-    """Returns a subclass of an update mode whose last tower pauses for `seconds` before each step."""
+def slowed(mode_class):
+    """Returns a subclass of an update mode whose last tower pauses before each step."""
     def pause():
-        time.sleep(seconds)
+        time.sleep(PAUSE)
         return np.float32(0)
 
     class Slowed(mode_class):
@@ -61,8 +63,8 @@ def slowed(mode_class, seconds):
     return Slowed
 
 
-def plan(options, mode, pause, seed):
-    """Returns the Plan of a run whose last tower pauses for so many seconds before each step."""
+def plan(options, mode, speeds, seed):
+    """Returns the Plan of a run."""
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,
@@ -71,8 +73,8 @@ def plan(options, mode, pause, seed):
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)
     result = plan_of(decided(config, devices, before={}), data, devices)
-    if pause:
-        result = result._replace(mode=slowed(type(result.mode), pause)(result.devices))
+    if speeds == SLOWED:
+        result = result._replace(mode=slowed(type(result.mode))(result.devices))
     return result
 
 
@@ -113,44 +115,42 @@ def run(options, planned):
     return curve
 
 
-def at(curve, column, value):
-    """Returns the interpolated accuracy of a curve at a number of images (column 0) or seconds (column 1)."""
-    return float(np.interp(value, [point[column] for point in curve], [point[2] for point in curve]))
+def accuracy_at(curve, seconds):
+    """Returns the interpolated accuracy of a curve after some seconds."""
+    return float(np.interp(seconds, [point[1] for point in curve], [point[2] for point in curve]))
 
 
 def table(results):
-    """Returns the lines of a Markdown table of results {(mode, slow): [curve]}; all curves end at the same images."""
+    """Returns the lines of a Markdown table of results {(mode, speeds): [curve]}; all curves end at the same images."""
     rows = []
-    for slow in (False, True):
-        seconds = min(curve[-1][1] for mode in MODES for curve in results[mode, slow])
+    for speeds in (ALIKE, SLOWED):
+        seconds = min((curve[-1][1] for mode in MODES for curve in harness.present(results[mode, speeds])), default=0)
         for mode in MODES:
-            curves = results[mode, slow]
-            after_images, after_seconds = (
-                harness.mean_spread([100 * at(curve, column, value) for curve in curves], 1, '%')
-                for column, value in ((0, curves[0][-1][0]), (1, seconds)))
-            rate = statistics.median(curve[-1][0] / curve[-1][1] for curve in curves)
-            rows.append(['one slowed' if slow else 'alike', f'`{mode}`', f'{rate:.0f}', after_images,
-                         f'{after_seconds} of {seconds:.0f} s'])
-    return harness.table(['towers', 'mode', 'images/s', 'after equal images', 'after equal seconds'], rows)
+            curves = results[mode, speeds]
+            rates = [curve and curve[-1][0] / curve[-1][1] for curve in curves]
+            after_images = [curve and 100 * curve[-1][2] for curve in curves]
+            after_seconds = [curve and 100 * accuracy_at(curve, seconds) for curve in curves]
+            rows.append([speeds, f'`{mode}`', harness.spread(rates), harness.spread(after_images, 1, statistics.mean),
+                         f'{harness.spread(after_seconds, 1, statistics.mean)}; {seconds:.0f} s'])
+    return harness.table(['towers', 'mode', 'images/s', '% after equal images', '% after equal seconds'], rows)
 
 
-def label(mode, slow):
-    """Returns the name of a combination in lines and in the JSON file."""
-    return f'{mode}, one slowed' if slow else mode
+def measured(options, mode, speeds, seed):
+    """Returns the curve of a run in a process of its own."""
+    output = harness.output_of(
+        'benchmarks/convergence.py', '--data_dir=' + options.data_dir, '--dataset=' + options.dataset,
+        f'--images={options.images}', f'--every={options.every}', '--one', mode, speeds, str(seed))
+    return json.loads(output.splitlines()[-1])
 
 
 def main():
     """Runs all combinations, one seed after the other, and prints the table."""
-    parser = harness.parser(__doc__.splitlines()[0])
+    parser = harness.parser(__doc__, seeds=3)
     parser.add_argument('--images', type=flags.at_least(TOWERS * BATCH), default=76800, metavar='N',
                         help='images of one run (default: %(default)s)')
     parser.add_argument('--every', type=flags.at_least(1), default=6400, metavar='N',
                         help='images between two evaluations (default: %(default)s)')
-    parser.add_argument('--seeds', type=flags.at_least(1), default=3, metavar='N',
-                        help='runs of each combination (default: %(default)s)')
-    parser.add_argument('--pause', type=float, default=0.1, metavar='SECONDS',
-                        help='pause of the slowed tower before each step (default: %(default)s)')
-    parser.add_argument('--one', nargs=3, metavar=('MODE', 'PAUSE', 'SEED'),
+    parser.add_argument('--one', nargs=3, metavar=('MODE', 'SPEEDS', 'SEED'),
                         help='a single run in this process; prints its curve as JSON')
     options = parser.parse_args()
     if options.images % (TOWERS * BATCH):
@@ -158,21 +158,11 @@ def main():
                          'one')
     harness.check(options)
     if options.one:
-        mode, pause, seed = options.one
-        print(json.dumps(run(options, plan(options, mode, float(pause), int(seed)))))
+        mode, speeds, seed = options.one
+        print(json.dumps(run(options, plan(options, mode, speeds, int(seed)))))
         return
-    results = {(mode, slow): [] for mode in MODES for slow in (False, True)}
-    for seed in range(options.seeds):
-        for (mode, slow), curves in results.items():
-            output = harness.output_of(
-                'benchmarks/convergence.py', '--data_dir=' + options.data_dir, '--dataset=' + options.dataset,
-                f'--images={options.images}', f'--every={options.every}',
-                '--one', mode, str(options.pause if slow else 0), str(seed))
-            curves.append(json.loads(output.splitlines()[-1]))
-            _, seconds, accuracy = curves[-1][-1]
-            print(f'seed {seed}, {label(mode, slow)}: {seconds:.0f} s, {100 * accuracy:.1f}%',
-                  file=sys.stderr, flush=True)
-    harness.report(options, table(results), curves={label(*cell): curves for cell, curves in results.items()})
+    cells = [(mode, speeds) for mode in MODES for speeds in (ALIKE, SLOWED)]
+    harness.measure(options, cells, lambda cell, seed: measured(options, *cell, seed), table)
 
 
 if __name__ == '__main__':

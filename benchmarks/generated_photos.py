@@ -1,13 +1,13 @@
-"""Makes two folders of generated photos, to train on where no photos are at hand: `textures` and `scenes`.
+"""Makes a folder of generated photos, to train on where no photos are at hand: the set `textures`.
 
-Each photo is drawn from (seed, class, number): its size, its colours and its light, haze, noise, orientation in EXIF
+Each photo is drawn from its class and number: its size, its colours and its light, haze, noise, orientation in EXIF
 and JPEG quality, so that neither colour nor brightness tells the class. The photos are no real ones; what is learnt on
 them is not an accuracy to expect elsewhere.
 """
 import os
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 _SIDES = (160, 420)  # smallest and largest side of a photo, in pixels
 _WAYS = {3: 180, 6: 270, 8: 90}  # EXIF orientation: the angle by which the stored pixels are turned back
@@ -72,100 +72,20 @@ def _ripples(random, height, width):
     return 0.5 + 0.5 * np.sin(3 * np.hypot(u - cu, v - cv) + 2 * _noise(random, height, width, 5))
 
 
-def _texture(pattern):
-    """Returns a function that draws a photo of a pattern between two random colours."""
-    def draw(random, height, width):
-        dark, light = random.uniform(0, 160, 3), random.uniform(60, 255, 3)
-        return dark + (light - dark) * pattern(random, height, width)[:, :, None]
-    return draw
+PATTERNS = {name.__name__[1:]: name for name in (_bricks, _cells, _marble, _ripples, _weave, _wood)}  # of each class
 
 
-def _scene(drawn):
-    """Returns a function that draws a photo: sky and ground in random colours, and on them what `drawn` adds.
-
-    Four fifths of the photos have another class behind it, paler, as if farther away.
-    """
-    def draw(random, height, width):
-        horizon = int(height * random.uniform(0.3, 0.65))
-        sky = random.uniform((60, 90, 120), (230, 220, 255))
-        ground = random.uniform((40, 40, 20), (190, 180, 150))
-        shade = np.linspace(1.1, 0.8, height)[:, None, None] + 0.2 * _turbulence(random, height, width, 3)[:, :, None]
-        pixels = np.where((np.arange(height) < horizon)[:, None, None], sky, ground) * shade
-        image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-        if random.random() < 0.8:
-            far = image.copy()
-            others = [other for other in _DRAWN if other is not drawn]
-            others[random.integers(len(others))](random, ImageDraw.Draw(far), width, height, horizon, ground)
-            image = Image.blend(image, far, random.uniform(0.5, 0.9))
-        drawn(random, ImageDraw.Draw(image), width, height, horizon, ground)
-        return np.asarray(image).astype(np.float32)
-    return draw
-
-
-def _colour(random, like, spread=40):
-    return tuple(int(value) for value in (like + random.uniform(-spread, spread, 3)).clip(0, 255))
-
-
-def _forest(random, canvas, width, height, horizon, ground):
-    for _ in range(random.integers(6, 18)):
-        x, foot = random.uniform(0, width), random.uniform(horizon, height * 0.9)
-        tall = (foot - horizon * 0.5) * random.uniform(0.4, 0.9)
-        canvas.line([x, foot, x, foot - tall * 0.6], _colour(random, ground * 0.6), int(tall / 25) + 1)
-        for k in range(3):
-            half, top = tall * (0.25 - 0.05 * k), foot - tall * (0.5 + 0.25 * k)
-            canvas.polygon([x - half, top + tall * 0.3, x + half, top + tall * 0.3, x, top], _colour(random, ground))
-
-
-def _city(random, canvas, width, height, horizon, ground):
-    for _ in range(random.integers(5, 12)):
-        left, wide = random.uniform(-20, width), random.uniform(0.08, 0.2) * width
-        top, foot = horizon * random.uniform(0.1, 0.8), random.uniform(horizon, horizon * 1.2)
-        wall = _colour(random, ground)
-        canvas.rectangle([left, top, left + wide, foot], wall)
-        lit, step = _colour(random, np.array(wall) + random.choice([-60, 60])), max(wide / random.integers(3, 7), 4)
-        for x in np.arange(left + step / 4, left + wide - step / 2, step):
-            for y in np.arange(top + step / 4, foot - step / 2, step * 1.3):
-                canvas.rectangle([x, y, x + step / 2, y + step * 0.6], lit)
-
-
-def _mountains(random, canvas, width, height, horizon, ground):
-    for k in range(random.integers(2, 5)):
-        x = np.linspace(-10, width + 10, random.integers(5, 10))
-        y = horizon - random.uniform(0, 0.7, len(x)) * horizon / (k / 2 + 1)
-        canvas.polygon([(-10, horizon), *zip(x, y), (width + 10, horizon)], _colour(random, ground * (0.6 + 0.2 * k)))
-
-
-def _field(random, canvas, width, height, horizon, ground):
-    vanishing, colour = random.uniform(0, width), _colour(random, ground * 0.7)
-    for x in np.linspace(-2 * width, 3 * width, random.integers(16, 40)):
-        canvas.polygon([vanishing, horizon, x, height, x + width / 14, height], colour)
-
-
-def _coast(random, canvas, width, height, horizon, ground):
-    sea, shore = _colour(random, ground), random.uniform(horizon + 10, height)
-    canvas.polygon([0, horizon, width, horizon, width, shore, 0, random.uniform(horizon + 10, height)], sea)
-    for _ in range(random.integers(10, 40)):
-        y = random.uniform(horizon, shore)
-        x, wide = random.uniform(0, width), (y - horizon + 5) * random.uniform(0.3, 1)
-        canvas.arc([x, y, x + wide, y + wide / 5], 180, 360, _colour(random, np.array(sea) + 40), 2)
-
-
-_DRAWN = (_city, _coast, _field, _forest, _mountains)
-
-SETS = {
-    'textures': {name.__name__[1:]: _texture(name) for name in (_bricks, _cells, _marble, _ripples, _weave, _wood)},
-    'scenes': {name.__name__[1:]: _scene(name) for name in _DRAWN}}
-
-
-def photo(draw, seed):
-    """Returns (a photo as an Image, its EXIF, its JPEG quality), drawn by one of SETS' functions from a seed.
+def photo(pattern, seed):
+    """Returns (a photo of a pattern between two random colours, its EXIF, its JPEG quality), drawn from a seed.
 
     Its light comes from one side, with haze and grain.
     """
     random = np.random.default_rng(seed)
     width, height = (int(side) for side in random.integers(*_SIDES, 2))
     light = 1 + random.uniform(-0.5, 0.5) * (_noise(random, height, width, 2)[:, :, None] - 0.5)
-    pixels = draw(random, height, width) * light * random.uniform(0.5, 1.2)
+    dark, pale = random.uniform(0, 160, 3), random.uniform(60, 255, 3)
+    pixels = dark + (pale - dark) * pattern(random, height, width)[:, :, None]
+    pixels = pixels * light * random.uniform(0.5, 1.2)
     haze = random.uniform(0, 0.5)
     pixels = pixels * (1 - haze) + random.uniform(80, 230, 3) * haze
     pixels += random.normal(0, random.uniform(2, 20), pixels.shape)
@@ -177,11 +97,11 @@ def photo(draw, seed):
     return image, exif, int(random.integers(60, 96))
 
 
-def write(name, folder, count, seed=0, first=0):
-    """Writes `count` photos of the set `name` into a folder for each class, from number `first` on."""
-    kinds = list(SETS[name])
+def write(folder, count, first=0):
+    """Writes `count` photos into a folder for each class, from number `first` on."""
+    kinds = list(PATTERNS)
     for number in range(first, first + count):
         index = number % len(kinds)
-        image, exif, quality = photo(SETS[name][kinds[index]], [seed, index, number])
+        image, exif, quality = photo(PATTERNS[kinds[index]], [0, index, number])
         os.makedirs(os.path.join(folder, kinds[index]), exist_ok=True)
         image.save(os.path.join(folder, kinds[index], f'{number:05}.jpg'), exif=exif, quality=quality)

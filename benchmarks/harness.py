@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -24,14 +23,15 @@ class Failed(RunError):
     """A process failed; the message says why in one line."""
 
 
-def parser(description, rounds=None):
+def parser(doc, rounds=None, seeds=None):
     """Returns an argument parser with the flags that every benchmark takes.
 
     Args:
-      description: what the benchmark measures, in a line.
-      rounds: the default of --rounds; None: the benchmark does not measure all cells in turn.
+      doc: the docstring of the benchmark, which begins with what it measures.
+      rounds: the default of --rounds; None: the benchmark has no such flag.
+      seeds: the default of --seeds, for a benchmark that trains with another seed in each round; or None.
     """
-    result = flags.Parser(description)
+    result = flags.Parser(doc)
     result.add_argument('--data_dir', default=DATA_DIR, type=os.path.abspath,
                         help='directory of the data set, which is fetched if absent (default: %(default)s)')
     result.add_argument('--dataset', default=next(iter(DATASETS)), choices=tuple(DATASETS),
@@ -40,6 +40,9 @@ def parser(description, rounds=None):
     if rounds:
         result.add_argument('--rounds', type=flags.at_least(1), default=rounds, metavar='N',
                             help='measurements of each cell (default: %(default)s)')
+    if seeds:
+        result.add_argument('--seeds', type=flags.at_least(1), default=seeds, metavar='N', dest='rounds',
+                            help='runs of each cell, with the seeds from 0 on (default: %(default)s)')
     return result
 
 
@@ -64,16 +67,13 @@ def check(options):
         directories.check_plot(options.plot)
 
 
-def output_of(*arguments, timeout=None):
+def output_of(*arguments):
     """Runs Python with these arguments in the repository's root; returns its standard output.
 
     Raises:
-      Failed: its exit status is not 0, or it took more than `timeout` seconds.
+      Failed: its exit status is not 0.
     """
-    try:
-        result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT)
-    except subprocess.TimeoutExpired:
-        raise Failed(f'{arguments[0]} did not end within {timeout} s') from None
+    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT)
     if result.returncode:
         lines = (result.stderr or result.stdout).strip().splitlines()
         raise Failed(lines[-1] if lines else f'{arguments[0]} ended with status {result.returncode}')
@@ -86,25 +86,10 @@ def trainer(options, train_dir):
             f'--train_dir={train_dir}']
 
 
-def start_up(options, *arguments):
-    """Trains in a process of its own, to measure its start and its memory.
-
-    Returns:
-      (seconds from the command to the end of the first step, peak memory of the process in MiB).
-    """
-    with tempfile.TemporaryDirectory() as train_dir:
-        command = [sys.executable, *trainer(options, train_dir), '--log_frequency=1', *arguments]
-        begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
-        first = None
-        for line in process.stdout:
-            if first is None and ': step 1, ' in line:
-                first = time.perf_counter() - begin
-        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode or first is None:
-        raise Failed(f'the run ended with status {process.returncode}')
-    return first, usage.ru_maxrss / 1024
+def evaluated(train_dir):
+    """Evaluates the newest checkpoint of a run; returns the record of the evaluation."""
+    output_of('cifar10_eval.py', '--run_once', f'--train_dir={train_dir}')
+    return metrics.last(os.path.join(train_dir, directories.EVALUATIONS), metrics.EVAL)
 
 
 def second_half(train_dir):
@@ -115,57 +100,84 @@ def second_half(train_dir):
     return rates[1]
 
 
-def training_speed(options, steps, *extra):
-    """Trains in a process of its own; returns the images/s of the second half of its steps."""
+def training_speed(options, steps, *extra, workers=1, spare=0):
+    """Trains in a process of its own; returns the images/s of the second half of its steps.
+
+    Args:
+      options: of the command line.
+      steps: of the run.
+      extra: flags of the trainer.
+      workers: in how many processes it trains, as a cluster on this machine.
+      spare: steps after those, for threads of `async` that may take the last ones without reporting them.
+    """
+    cluster = ['-m', 'cifar10', 'local_cluster', f'--workers={workers}', '--', sys.executable] if workers > 1 else []
     half = steps // 2
     with tempfile.TemporaryDirectory() as train_dir:
-        output_of(*trainer(options, train_dir), f'--max_steps={2 * half}', f'--log_frequency={half}',
-                  f'--save_steps={half}', *extra)
+        output_of(*cluster, *trainer(options, train_dir), f'--max_steps={2 * half + spare}', f'--log_frequency={half}',
+                  *extra)
         return second_half(train_dir)
 
 
-def measure(cells, rounds, measure_cell):
+def measure(options, cells, measure_cell, tables, draw=None):
     """Measures all cells in turn, for several rounds, so that a drift of the machine affects all cells alike.
 
-    Args:
-      cells: hashable names, in order.
-      rounds: how many times each cell is measured.
-      measure_cell: function cell -> float or tuple of floats; may raise Failed.
+    At the end, and after an interrupt, it reports what was measured.
 
-    Returns:
-      {cell: [one figure per round; None if it failed]}; after a KeyboardInterrupt of the rounds so far.
+    Args:
+      options: of the command line, with `rounds`: how many times each cell is measured.
+      cells: hashable names, in order.
+      measure_cell: function (cell, round from 0) -> a number, a tuple of numbers, or a list of them for a curve; may
+        raise Failed.
+      tables: function of the results, {cell: [one figure per round; None if it failed]}, that returns lines to print.
+      draw: function (path, results) that draws a PNG with --plot, or None.
+
+    Raises:
+      RunError: a measurement failed.
     """
     results = {cell: [] for cell in cells}
     try:
-        for k in range(rounds):
+        for k in range(options.rounds):
             for cell in cells:
-                label = ' '.join(map(str, cell)) if isinstance(cell, tuple) else cell
                 try:
-                    figure = measure_cell(cell)
-                    numbers = figure if isinstance(figure, tuple) else (figure,)
-                    outcome = ', '.join(f'{number:.0f}' for number in numbers)
+                    figure = measure_cell(cell, k)
+                    outcome = _brief(figure)
                 except Failed as error:
                     figure = None
                     outcome = f'failed: {error}'
                 results[cell].append(figure)
-                print(f'round {k + 1} of {rounds}, {label}: {outcome}', file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        print('interrupted: the following figures are from the rounds so far', file=sys.stderr)
-    return results
+                print(f'round {k + 1} of {options.rounds}, {_name(cell)}: {outcome}', file=sys.stderr, flush=True)
+    finally:
+        report(options, tables(results), {_name(cell): figures for cell, figures in results.items()})
+        if draw and options.plot:
+            draw(options.plot, results)
+    failed = sum(figure is None for figures in results.values() for figure in figures)
+    if failed:
+        raise RunError(f'{failed} measurements failed; the lines above say why')
 
 
-def spread(figures, decimals=0):
-    """Returns 'median, lowest-highest' of the figures that are not None; 'failed' if there are none."""
-    valid = [figure for figure in figures if figure is not None]
+def _name(cell):
+    """Returns the name of a cell in lines and in the JSON file."""
+    return ' '.join(map(str, cell)) if isinstance(cell, tuple) else cell
+
+
+def _brief(figure):
+    """Returns a figure for a line; of a curve, its last point."""
+    if isinstance(figure, list):
+        figure = figure[-1]
+    return ', '.join(f'{number:.6g}' for number in (figure if isinstance(figure, (list, tuple)) else [figure]))
+
+
+def present(figures):
+    """Returns the figures of the rounds that did not fail."""
+    return [figure for figure in figures if figure is not None]
+
+
+def spread(figures, decimals=0, middle=statistics.median):
+    """Returns 'median (lowest-highest)' of the figures that are present; if there are none, the reason."""
+    valid = present(figures)
     if not valid:
-        return 'failed'
-    return f'{statistics.median(valid):.{decimals}f}, {min(valid):.{decimals}f}-{max(valid):.{decimals}f}'
-
-
-def mean_spread(figures, decimals, unit=''):
-    """Returns 'mean (lowest-highest)' of figures, with a unit after the mean."""
-    return (f'{statistics.mean(figures):.{decimals}f}{unit} '
-            f'({min(figures):.{decimals}f}-{max(figures):.{decimals}f})')
+        return 'failed' if figures else 'interrupted'
+    return f'{middle(valid):.{decimals}f} ({min(valid):.{decimals}f}-{max(valid):.{decimals}f})'
 
 
 def ratio(figures, base):
@@ -181,26 +193,12 @@ def table(header, rows):
     return [line(header), '|' + '---|' * len(header), *map(line, rows)]
 
 
-def report(options, lines, **content):
-    """Prints lines and, with --json, writes the flags, the machine and other content to a file.
-
-    Args:
-      options: of the command line.
-      lines: for people.
-      content: values for JSON; of a dict whose keys are tuples, each key becomes a string.
-    """
+def report(options, lines, figures):
+    """Prints lines and, with --json, writes the flags, the figures and the machine to a file."""
     print('\n'.join(lines))
     if options.json:
-        values = {name: _with_names(value) for name, value in content.items()}
         with open(options.json, 'w') as stream:
-            json.dump(dict(flags=vars(options), **values, machine=machine()), stream, indent=1)
-
-
-def _with_names(value):
-    """Returns a value, or a dict whose keys were tuples with names as keys."""
-    if not isinstance(value, dict):
-        return value
-    return {' '.join(map(str, key)) if isinstance(key, tuple) else key: each for key, each in value.items()}
+            json.dump(dict(flags=vars(options), figures=figures, machine=machine()), stream, indent=1)
 
 
 # Prints the names of the GPUs that a process which is started now uses.
@@ -220,10 +218,3 @@ def machine():
     processor = f"{(names[0] if names else 'unknown processor')}, {len(os.sched_getaffinity(0))} cores"
     gpus = output_of('-c', _GPUS).splitlines() if shutil.which('nvidia-smi') else []
     return ', '.join(filter(None, [processor, *gpus]))
-
-
-def end(results):
-    """Raises a RunError if any measurement failed; call it last, when the results are printed and written."""
-    failed = sum(figure is None for figures in results.values() for figure in figures)
-    if failed or not any(results.values()):
-        raise RunError(f'{failed} measurements failed; the lines above say why')

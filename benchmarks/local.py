@@ -16,9 +16,9 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.programs import flags, program  # noqa: E402
+from cifar10.programs import flags, local_cluster, program  # noqa: E402
 
-_OTHERS = [('parameter_server', None), ('replicated', None), ('async', None)]
+_MODES = [('parameter_server', None), ('replicated', None), ('async', None), ('local', 8), ('local', 64)]
 _GLOBAL_BATCH = 128
 _MEGABITS = 35  # that an all-reduce between two workers sends over each link
 _STEP_SECONDS = 0.06  # about what a step takes without a network
@@ -78,11 +78,11 @@ def speed(options, workers, megabits, mode, every):
         command = [sys.executable, *harness.trainer(options, train_dir), '--tower_device=cpu', '--summary_steps=0',
                    f'--batch_size={_GLOBAL_BATCH // workers}', f'--log_frequency={half}',
                    f'--max_steps={2 * half + (10 * workers if mode == "async" else 0)}', f'--save_steps={10 ** 6}',
-                   f'--variable_update={mode}', *([f'--local_steps={every}'] if every else []), '--job_name=worker',
-                   '--worker_hosts=' + ','.join(f'{address}:2222' for address in addresses)]
-        tasks = [subprocess.Popen(['ip', 'netns', 'exec', name, *command, f'--task_index={k}'], cwd=harness.ROOT,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for k, name in enumerate(names)]
+                   f'--variable_update={mode}', *([f'--local_steps={every}'] if every else [])]
+        commands = local_cluster.commands(command, [f'{address}:2222' for address in addresses], workers)
+        tasks = [subprocess.Popen(['ip', 'netns', 'exec', name, *task], cwd=harness.ROOT, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+                 for name, task in zip(names, commands.values())]
         try:
             outputs = [task.communicate()[0] for task in tasks]
         finally:  # after an interrupt too
@@ -97,12 +97,12 @@ def _name(mode, every):
     return f"`{mode}`, {every} step{'s' * (every > 1)}" if every else f'`{mode}`'
 
 
-def tables(options, results, modes):
+def tables(options, results):
     """Returns the lines of a Markdown table for each number of workers, of {(workers, link, mode, steps): images/s}."""
     lines = []
     for workers in options.workers:
         rows = [[_name(*mode), *(harness.spread(results[(workers, link, *mode)]) for link in options.links)]
-                for mode in modes]
+                for mode in _MODES]
         links = [f'{link} Mbit/s' if link else 'no limit' for link in options.links]
         lines += ['', f'{workers} workers with a tower of {_GLOBAL_BATCH // workers} each, images/s:', '',
                   *harness.table(['', *links], rows)]
@@ -111,9 +111,7 @@ def tables(options, results, modes):
 
 def main():
     """Measures all cells and reports them."""
-    parser = harness.parser(__doc__.splitlines()[0], rounds=1)
-    parser.add_argument('--steps', type=harness.listed(flags.at_least(1)), default=[1, 8, 64], metavar='N,...',
-                        help='values of --local_steps (default: 1,8,64)')
+    parser = harness.parser(__doc__, rounds=1)
     parser.add_argument('--workers', type=harness.listed(flags.at_least(2)), default=[2, 4], metavar='N,...',
                         help='numbers of workers (default: 2,4)')
     parser.add_argument('--links', type=harness.listed(int), default=[0, 1000, 100, 10], metavar='N,...',
@@ -122,11 +120,8 @@ def main():
                         help='about so many are measured in each run (default: %(default)s)')
     options = parser.parse_args()
     harness.check(options)
-    modes = [*_OTHERS, *[('local', every) for every in options.steps]]
-    cells = [(workers, link, *mode) for workers in options.workers for mode in modes for link in options.links]
-    results = harness.measure(cells, options.rounds, lambda cell: speed(options, *cell))
-    harness.report(options, tables(options, results, modes), images_per_sec=results)
-    harness.end(results)
+    cells = [(workers, link, *mode) for workers in options.workers for mode in _MODES for link in options.links]
+    harness.measure(options, cells, lambda cell, _: speed(options, *cell), lambda results: tables(options, results))
 
 
 if __name__ == '__main__':

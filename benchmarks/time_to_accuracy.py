@@ -1,39 +1,37 @@
 #!/usr/bin/env python3
 """Measures over several seeds how long training commands take and how accurate the trained networks are.
 
-    python benchmarks/time_to_accuracy.py --data_dir=... --setting="--epochs=2" --setting="--epochs=9"
-    --plot=time.png
+    python benchmarks/time_to_accuracy.py --data_dir=... --setting="--epochs=2" --setting="--epochs=9" --plot=time.png
 
-Each setting is a string of flags that are added to --preset=fast. The settings take turns within a seed.
-Before each seed the speed of the classic preset is measured, which distinguishes a fast machine from a fast
-recipe. --classic_dir names a finished run of the classic preset that kept all its checkpoints; its accuracies
-are drawn too, at the times that it would take at the measured speed.
+Each setting is a string of flags that are added to --preset=fast. The settings take turns within a seed, and before
+them the speed of the classic preset is measured, which distinguishes a fast machine from a fast recipe. --classic_dir
+names a run of the classic preset with evaluations (--eval_steps); their accuracies are drawn too, at the times that
+they would take at the measured speed.
 """
-import dataclasses
-import json
 import os
 import shlex
-import shutil
 import statistics
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.base.errors import RunError  # noqa: E402
-from cifar10.programs import flags, program  # noqa: E402
+from cifar10.base.errors import UsageError  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 from cifar10.settings.presets import parse_sizes, parse_widths  # noqa: E402
 
-CLASSIC_BATCH = 128
+_CLASSIC = 'classic preset'  # the cell of its speed
+_CLASSIC_STEPS = 200  # that measure it
+_CLASSIC_BATCH = 128
 _TICKS = {5: '5 s', 10: '10 s', 20: '20 s', 30: '30 s', 60: '1 min', 120: '2 min', 300: '5 min', 600: '10 min',
           1800: '30 min', 3600: '1 h', 7200: '2 h', 14400: '4 h'}
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One training command.
 
     Attributes:
@@ -42,23 +40,18 @@ class Run:
       teraflop: floating-point operations of its convolutions and matrix products, computed from their shapes,
         in units of 10^12.
       plain: percentage of the test images that are classified correctly without test-time averaging.
-      averaged: the same with test-time averaging; None if the run has none.
+      averaged: the same with test-time averaging; NaN if the run has none.
     """
     seconds: float
     images: int
     teraflop: float
     plain: float
-    averaged: float | None
+    averaged: float
 
-
-def evaluations(options, train_dir):
-    """Evaluates the newest checkpoint; returns (step, plain percentage, averaged percentage or None)."""
-    with tempfile.TemporaryDirectory() as eval_dir:
-        harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--batch_size=500',
-                          f'--eval_dir={eval_dir}', f'--tower_device={options.tower_device}')
-        record, = metrics.read(eval_dir, metrics.EVAL)
-    averaged = record.get('averaged_precision')
-    return record['step'], 100 * record['precision'], None if averaged is None else 100 * averaged
+    @property
+    def images_per_sec(self):
+        """Images over the whole time of the command."""
+        return self.images / self.seconds
 
 
 def layers(widths, size):
@@ -95,61 +88,54 @@ def teraflop(settings, images):
 
 def train(options, setting, seed):
     """Trains with the fast preset, evaluates the result, and returns the Run."""
-    with tempfile.TemporaryDirectory() as folder:
-        train_dir = os.path.join(folder, 'train')
+    with tempfile.TemporaryDirectory() as train_dir:
         begin = time.perf_counter()
         harness.output_of(*harness.trainer(options, train_dir), '--preset=fast', f'--seed={seed}',
-                          f'--tower_device={options.tower_device}', *shlex.split(setting))
+                          *shlex.split(setting))
         seconds = time.perf_counter() - begin
-        with open(os.path.join(train_dir, 'config.json')) as stream:
-            settings = json.load(stream)['settings']
-        step, plain, averaged = evaluations(options, train_dir)
-    images = step * settings['batch_size'] * (settings['num_towers'] or 1)
-    return Run(seconds, images, teraflop(settings, images), plain, averaged)
+        evaluation = harness.evaluated(train_dir)
+        settings = metrics.last(train_dir, metrics.START)['settings']
+    images = evaluation['step'] * settings['batch_size'] * (settings['num_towers'] or 1)
+    averaged = evaluation.get('averaged_precision', float('nan'))
+    return Run(seconds, images, teraflop(settings, images), 100 * evaluation['precision'], 100 * averaged)
 
 
-def classic_curve(options):
-    """Evaluates every checkpoint of a finished run of the classic preset; returns [(step, percentage)]."""
-    curve = []
-    names = {name.removesuffix('.index') for name in os.listdir(options.classic_dir) if name.endswith('.index')}
-    for name in sorted(names, key=lambda name: int(name.rsplit('-', 1)[1])):
-        with tempfile.TemporaryDirectory() as folder:  # has this checkpoint only, so it is the newest
-            for file_name in os.listdir(options.classic_dir):
-                if file_name == 'config.json' or file_name.startswith(name + '.'):
-                    shutil.copy(os.path.join(options.classic_dir, file_name), folder)
-            step, plain, _ = evaluations(options, folder)
-        curve.append((step, plain))
-        print(f'classic, step {step}: {plain:.1f}%', file=sys.stderr, flush=True)
-    return curve
+def measure(options, cell, seed):
+    """Returns the Run of a setting, or the images/s of the classic preset."""
+    if cell == _CLASSIC:
+        return harness.training_speed(options, _CLASSIC_STEPS, f'--save_steps={_CLASSIC_STEPS // 2}')
+    return train(options, cell, seed)
 
 
-def table(results, speeds):
-    """Returns the lines of a Markdown table of results {setting: [Run]}."""
-    rows = []
-    for setting, runs in results.items():
-        columns = [([run.seconds for run in runs], 1), ([run.plain for run in runs], 2),
-                   ([run.averaged for run in runs], 2)]
-        cells = ['' if None in figures else harness.mean_spread(figures, decimals) for figures, decimals in columns]
-        rows.append([f'`{setting}`', *cells, f'{statistics.mean(run.images / run.seconds for run in runs):.0f}',
-                     f'{runs[0].teraflop:.1f}', harness.mean_spread(speeds, 0)])
-    return harness.table(['`--preset=fast` and', 'seconds', 'plain', 'with averaging', 'images/s', 'TFLOP',
-                          'classic images/s'], rows)
+def table(results):
+    """Returns the lines of a Markdown table of results {setting: [Run], _CLASSIC: [images/s]}."""
+    def mean(name, runs, decimals):
+        return harness.spread([run and getattr(run, name) for run in runs], decimals, statistics.mean)
+    rows = [[f'`{setting}`', mean('seconds', runs, 1), mean('plain', runs, 2), mean('averaged', runs, 2),
+             mean('images_per_sec', runs, 0), mean('teraflop', runs, 1)]
+            for setting, runs in results.items() if setting != _CLASSIC]
+    classic = [_CLASSIC, '', '', '', harness.spread(results[_CLASSIC], middle=statistics.mean), '']
+    return harness.table(['`--preset=fast` and', 'seconds', 'plain, %', 'with averaging, %', 'images/s', 'TFLOP'],
+                         [*rows, classic])
 
 
-def draw(path, results, curve, speed, batch):
-    """Draws accuracy over time to a PNG: the settings' means and ranges, and the curve of the classic preset."""
+def draw(path, results, classic_dir):
+    """Draws accuracy over time to a PNG: the settings' means and ranges, and the curve of a classic run, if any."""
     import matplotlib.pyplot as plt
     figure, axes = plt.subplots(figsize=(7, 4))
+    settings = [harness.present(runs) for setting, runs in results.items() if setting != _CLASSIC]
     for label, column, colour in (('fast, with test-time averaging', 'averaged', 'C0'), ('fast, plain', 'plain', 'C2')):
         points = sorted((statistics.mean(run.seconds for run in runs), [getattr(run, column) for run in runs])
-                        for runs in results.values() if None not in [getattr(run, column) for run in runs])
+                        for runs in settings if runs)
         means = [statistics.mean(values) for _, values in points]
         axes.errorbar([seconds for seconds, _ in points], means, marker='o', capsize=3, color=colour, label=label,
                       yerr=[[mean - min(values) for mean, (_, values) in zip(means, points)],
                             [max(values) - mean for mean, (_, values) in zip(means, points)]])
-    if curve:
-        axes.plot([step * batch / speed for step, _ in curve], [percent for _, percent in curve], color='C1',
-                  label='classic')
+    speeds = harness.present(results[_CLASSIC])
+    if classic_dir and speeds:
+        curve = metrics.read(classic_dir, metrics.EVAL)
+        axes.plot([record['step'] * _CLASSIC_BATCH / statistics.mean(speeds) for record in curve],
+                  [100 * record['precision'] for record in curve], color='C1', label='classic')
     axes.set_xscale('log')
     low, high = axes.get_xlim()
     ticks = [seconds for seconds in _TICKS if low <= seconds <= high]
@@ -162,44 +148,20 @@ def draw(path, results, curve, speed, batch):
     figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
 
 
-def parse():
-    """Returns the options of the command line."""
-    parser = harness.parser(__doc__.splitlines()[0])
-    parser.add_argument('--setting', action='append', metavar='FLAGS', dest='settings',
-                        help='flags added to --preset=fast, in quotes; may be repeated (default: no flags)')
-    parser.add_argument('--seeds', type=flags.at_least(1), default=5, metavar='N',
-                        help='runs of each setting (default: %(default)s)')
-    parser.add_argument('--tower_device', default='auto', choices=('auto', 'gpu', 'cpu'),
-                        help='kind of device that the towers run on (default: %(default)s)')
-    parser.add_argument('--classic_steps', type=flags.at_least(4), default=200, metavar='N',
-                        help="steps that measure the classic preset's speed (default: %(default)s)")
-    parser.add_argument('--classic_dir', metavar='DIR', help='train_dir of a finished run of the classic preset')
-    parser.add_argument('--plot', metavar='FILE', help='PNG file to which accuracy over time is drawn')
-    return parser.parse_args()
-
-
 def main():
     """Runs all settings with all seeds, prints the table and draws the picture."""
-    options = parse()
+    parser = harness.parser(__doc__, seeds=5)
+    parser.add_argument('--setting', action='append', metavar='FLAGS', dest='settings',
+                        help='flags added to --preset=fast, in quotes; may be repeated (default: no flags)')
+    parser.add_argument('--classic_dir', metavar='DIR', help='train_dir of a run of the classic preset')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file to which accuracy over time is drawn')
+    options = parser.parse_args()
     harness.check(options)
-    settings = list(dict.fromkeys(options.settings or ['']))
-    results = {setting: [] for setting in settings}
-    speeds = []  # of the classic preset
-    for seed in range(options.seeds):
-        speeds.append(harness.training_speed(options, options.classic_steps, f'--tower_device={options.tower_device}'))
-        for setting in settings:
-            run = train(options, setting, seed)
-            results[setting].append(run)
-            averaged = '' if run.averaged is None else f', {run.averaged:.1f}% with test-time averaging'
-            print(f'seed {seed}, {setting or "as it is"}: {run.seconds:.1f} s, {run.plain:.2f}%{averaged}',
-                  file=sys.stderr, flush=True)
-    curve = classic_curve(options) if options.classic_dir else []
-    harness.report(options, table(results, speeds), classic_speeds=speeds, classic_curve=curve, results={
-        setting: [dataclasses.asdict(run) for run in runs] for setting, runs in results.items()})
-    if options.plot:
-        draw(options.plot, results, curve, statistics.mean(speeds), CLASSIC_BATCH)
-    if not all(results.values()):
-        raise RunError('a setting has no run that has ended; measure again')
+    if options.classic_dir and not metrics.read(options.classic_dir, metrics.EVAL):
+        raise UsageError(f'there are no evaluations in {options.classic_dir}; train it with --eval_steps')
+    cells = dict.fromkeys([_CLASSIC, *(options.settings or [''])])
+    harness.measure(options, cells, lambda cell, seed: measure(options, cell, seed), table,
+                    lambda path, results: draw(path, results, options.classic_dir))
 
 
 if __name__ == '__main__':

@@ -36,13 +36,13 @@ SMALL = '--tower_device=cpu --towers=2 --steps=4 --rounds=1'
 
 @pytest.mark.stress
 @pytest.mark.parametrize('script, arguments', [
-    ('scaling.py', f'{SMALL} --modes=replicated,async --global_batch=16 --processes'),
+    ('scaling.py', f'{SMALL} --modes=replicated,async --processes'),
     ('scaling.py', f'{SMALL} --modes=parameter_server --batch_size=8'),
-    ('elastic.py', '--num_towers=4 --batch_size=4 --steps=100'),
-    ('throughput.py', '--steps=4 --rounds=1 "--cells=bf16,bare step,input,evaluation,memory"'),
-    ('tower_cost.py', '--towers=2 --rows=shared --rounds=1'),
-    ('convergence.py', '--images=1280 --every=640 --seeds=1 --pause=0.01'),
-    ('local.py', '--workers=2 --links=0 --steps=2 --seconds=0.1'),
+    ('elastic.py', '--steps=100'),
+    ('throughput.py', '--steps=4 --rounds=1 "--cells=bf16,four towers,Keras"'),
+    ('tower_cost.py', '--towers=2 --rounds=1'),
+    ('convergence.py', '--images=1280 --every=640 --seeds=1'),
+    ('local.py', '--workers=2 --links=0 --seconds=0.1'),
     ('photos.py', '--sets=shapes --count=500 --seeds=1 "--setting=--image_size=65 --epochs=5"')])
 def test_a_benchmark_measures_real_runs(script, arguments, data_dir, tmp_path):
     path = tmp_path / 'out.json'
@@ -63,32 +63,32 @@ def test_pipeline_measures_the_bubbles_of_the_formula():
 @pytest.mark.stress
 def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_path):
     pytest.importorskip('matplotlib')
-    train(settings(network=LINEAR, save_steps=2))
-    result = run('time_to_accuracy.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--seeds=1',
+    train(settings(network=LINEAR, eval_steps=2))
+    result = run('time_to_accuracy.py', '--dataset=shapes', '--data_dir=' + data_dir, '--seeds=1',
                  '--setting=--widths=8,8,8 --epochs=0.2', '--setting=--widths=8,8,8 --epochs=0.1 --batch_size=64',
-                 '--classic_steps=4', '--classic_dir=' + settings().run.train_dir, f"--json={tmp_path / 'out.json'}",
+                 '--classic_dir=' + settings().run.train_dir, f"--json={tmp_path / 'out.json'}",
                  f"--plot={tmp_path / 'out.png'}")
     assert result.returncode == 0, result.stderr
-    written = json.loads((tmp_path / 'out.json').read_text())
-    one, other = [runs[0] for runs in written['results'].values()]
-    assert (one['images'], other['images']) == (2048, 1024) and one['teraflop'] == pytest.approx(2 * other['teraflop'])
-    assert [step for step, _ in written['classic_curve']] == [2, 3] and (tmp_path / 'out.png').stat().st_size > 5000
+    (speed,), (one,), (other,) = json.loads((tmp_path / 'out.json').read_text())['figures'].values()
+    one, other = time_to_accuracy.Run(*one), time_to_accuracy.Run(*other)
+    assert (one.images, other.images) == (2048, 1024) and one.teraflop == pytest.approx(2 * other.teraflop)
+    assert speed > 0 and (tmp_path / 'out.png').stat().st_size > 5000
 
 
-@pytest.mark.parametrize('name', generated_photos.SETS)
-def test_generated_photos_follow_from_their_seed_and_number(name, tmp_path):
+def test_generated_photos_follow_from_their_number(tmp_path):
     for folder, count, first in (('all', 12, 0), ('later', 6, 6)):
-        generated_photos.write(name, str(tmp_path / folder), count, first=first)
+        generated_photos.write(str(tmp_path / folder), count, first)
     found, again = ({path.relative_to(tmp_path / folder): path.read_bytes()
                      for path in (tmp_path / folder).rglob('*.jpg')} for folder in ('all', 'later'))
     assert len(found) == 12 and len(again) == 6 and again.items() <= found.items()
-    assert {path.parent.name for path in found} == set(generated_photos.SETS[name])
+    assert {path.parent.name for path in found} == set(generated_photos.PATTERNS)
     assert len(set(found.values())) == 12 and len({Image.open(tmp_path / 'all' / path).size for path in found}) > 6
 
 
 def test_scalings_seconds_are_of_the_batches_of_all_towers():
-    seconds = scaling.step_seconds(argparse.Namespace(batch_size=100), {('async', 2): [800.0, None]})
-    assert seconds == {('async', 2): [0.25, None]}
+    options = argparse.Namespace(batch_size=100, towers=[2])
+    lines = scaling.table(options, {('async', 2): [800.0, None]})
+    assert lines[-1] == '| async | 800 (800-800); 0.250 (0.250-0.250) |'
 
 
 def test_the_speed_is_that_of_the_second_half(tmp_path):
@@ -117,7 +117,7 @@ def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
 def train_peer(data_dir, script, *extra, **environment):
     """Returns the finished process of a peer's four steps; skips the test where its framework is not installed."""
     command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / script), '--data_dir=' + data_dir, '--steps=2',
-               '--warmup=2', '--batch_size=8', *extra]
+               '--batch_size=8', *extra]
     result = subprocess.run(command, capture_output=True, text=True, timeout=patient(240),
                             env={**os.environ, **environment})
     if result.returncode == 3:
@@ -181,19 +181,36 @@ def test_keras_augments_each_image_of_a_batch_in_its_own_way(tmp_path):
     assert spreads.max() > 3 * spreads.min()  # contrast from 0.2 to 1.8
 
 
+def measure(cells, one, rounds=2):
+    options = argparse.Namespace(rounds=rounds, json=None, plot=None)
+    harness.measure(options, cells, one, lambda results: [f'{cell}: {harness.spread(results[cell])}' for cell in cells])
+
+
 def test_a_failure_leaves_the_other_measurements(capsys):
-    def one(cell):
-        if cell == 'broken' or rounds and cell == 'now and then':
+    def one(cell, k):
+        if cell == 'broken' or k and cell == 'now and then':
             raise harness.Failed('it broke')
-        rounds.append(cell)
-        return 100.0 * len(rounds)
-    rounds = []
-    results = harness.measure(['base', 'now and then', 'broken'], 2, one)
-    assert results == {'base': [100.0, 200.0], 'now and then': [None, None], 'broken': [None, None]}
-    assert capsys.readouterr().err.splitlines()[1] == 'round 1 of 2, now and then: failed: it broke'
-    assert harness.spread(results['broken']) == 'failed' and harness.spread(results['base']) == '150, 100-200'
-    with pytest.raises(RunError, match='4 measurements failed'):
-        harness.end(results)
+        return 100.0 * (k + 1)
+    with pytest.raises(RunError, match='3 measurements failed'):
+        measure(['base', 'now and then', 'broken'], one)
+    output = capsys.readouterr()
+    assert output.out.splitlines() == ['base: 150 (100-200)', 'now and then: 100 (100-100)', 'broken: failed']
+    assert output.err.splitlines()[4] == 'round 2 of 2, now and then: failed: it broke'
+
+
+def test_an_interrupt_leaves_what_was_measured(capsys):
+    def one(cell, k):
+        if cell == 'second' and k:
+            raise KeyboardInterrupt
+        if cell == 'third':
+            raise harness.Failed('it broke')
+        return 100.0 * (k + 1)
+    with pytest.raises(KeyboardInterrupt):
+        measure(['first', 'second', 'third'], one)
+    assert capsys.readouterr().out.splitlines() == ['first: 150 (100-200)', 'second: 100 (100-100)', 'third: failed']
+    with pytest.raises(KeyboardInterrupt):
+        measure(['second', 'third'], lambda cell, k: one(cell, 1))
+    assert capsys.readouterr().out.splitlines() == ['second: interrupted', 'third: interrupted']
 
 
 def test_ratios_are_of_the_same_round():
@@ -216,8 +233,11 @@ def test_invalid_flags_are_refused_before_measuring(script, argument, part, data
 
 def test_convergence_compares_at_equal_images_and_seconds():
     fast, slow = [(100, 1.0, 0.2), (200, 2.0, 0.4)], [(100, 2.0, 0.3), (200, 4.0, 0.5)]
-    assert convergence.at(slow, 1, 3.0) == pytest.approx(0.4)
-    lines = convergence.table({('async', False): [fast], ('parameter_server', False): [slow],
-                                ('async', True): [fast], ('parameter_server', True): [slow]})
-    assert lines[2] == '| alike | `parameter_server` | 50 | 50.0% (50.0-50.0) | 30.0% (30.0-30.0) of 2 s |'
-    assert lines[3] == '| alike | `async` | 100 | 40.0% (40.0-40.0) | 40.0% (40.0-40.0) of 2 s |'
+    assert convergence.accuracy_at(slow, 3.0) == pytest.approx(0.4)
+    lines = convergence.table({('async', 'alike'): [fast], ('parameter_server', 'alike'): [slow],
+                               ('async', 'one slowed'): [None], ('parameter_server', 'one slowed'): []})
+    assert lines[2:] == [
+        '| alike | `parameter_server` | 50 (50-50) | 50.0 (50.0-50.0) | 30.0 (30.0-30.0); 2 s |',
+        '| alike | `async` | 100 (100-100) | 40.0 (40.0-40.0) | 40.0 (40.0-40.0); 2 s |',
+        '| one slowed | `parameter_server` | interrupted | interrupted | interrupted; 0 s |',
+        '| one slowed | `async` | failed | failed | failed; 0 s |']

@@ -72,21 +72,20 @@ def network():
 class Clock(keras.callbacks.Callback):
     """Times the steps after the warm-up."""
 
-    def __init__(self, warmup, steps):
+    def __init__(self, steps):
         super().__init__()
-        self.warmup = warmup
         self.steps = steps
 
     def on_train_batch_begin(self, batch, logs=None):
         """Starts the clock at the first step after the warm-up."""
-        if batch == self.warmup:
+        if batch == self.steps:
             self.begin = time.perf_counter()
-        if batch == self.warmup + self.steps - 1:
+        if batch == 2 * self.steps - 1:
             self.model.reset_metrics()  # Keras reports the mean of an epoch; the other peers print the last loss
 
     def on_train_batch_end(self, batch, logs=None):
         """Stops the clock at the last step; getting the loss in `logs` has waited for the devices."""
-        if batch == self.warmup + self.steps - 1:
+        if batch == 2 * self.steps - 1:
             self.seconds = time.perf_counter() - self.begin
             self.loss = logs['loss']
 
@@ -95,8 +94,7 @@ def main():
     """Trains, and prints the speed of the steps after the warm-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data_dir', required=True)
-    parser.add_argument('--steps', type=int, default=300)
-    parser.add_argument('--warmup', type=int, default=30)
+    parser.add_argument('--steps', type=int, default=300, help='steps that are timed, after as many for a warm-up')
     parser.add_argument('--batch_size', type=int, default=128)
     parser.add_argument('--device', choices=('cpu', 'gpu'), default='cpu')
     flags = parser.parse_args()
@@ -107,9 +105,9 @@ def main():
         rate = keras.optimizers.schedules.ExponentialDecay(0.1, 136718, 0.1, staircase=True)
         model.compile(keras.optimizers.SGD(rate, use_ema=True, ema_momentum=0.9999),
                       keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    clock = Clock(flags.warmup, flags.steps)
-    model.fit(batches(files, flags.batch_size), steps_per_epoch=flags.warmup + flags.steps, callbacks=[clock],
-              shuffle=False, verbose=0)
+    clock = Clock(flags.steps)
+    model.fit(batches(files, flags.batch_size), steps_per_epoch=2 * flags.steps, callbacks=[clock], shuffle=False,
+              verbose=0)
     print(f'images_per_sec={flags.steps * flags.batch_size / clock.seconds:.1f} loss={clock.loss:.3f}')
 
 
