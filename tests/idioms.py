@@ -576,6 +576,11 @@ def not_resource_variables(images, n, training):
         return _linear(_hidden(images, use_resource=False), n) + tf.Variable(tf.zeros([n]), use_resource=False)
 
 
+def with_a_switch(images, n, training):
+    is_first = tf.get_variable('is_first', [], tf.bool, tf.ones_initializer(), trainable=False)
+    return _linear(_hidden(images), n) + tf.cast(is_first, tf.float32)
+
+
 def made_twice(images, n, training):
     x = _pooled(images) * tf.Variable(1.0, name='net/w')
     with tf.variable_scope('net', reuse=tf.AUTO_REUSE):

@@ -38,8 +38,8 @@ TRAINED = [
     'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim', 'named_as_an_operation',
     'begun_with_another_variable', 'made_in_a_loop',
     'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
-    'partitioned', 'not_resource_variables', 'begun_with_a_random_tensor', 'collected_by_hand', 'dropped',
-    'averaged_activity', 'runs_a_session_of_its_own']
+    'partitioned', 'not_resource_variables', 'with_a_switch', 'begun_with_a_random_tensor', 'collected_by_hand',
+    'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',

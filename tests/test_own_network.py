@@ -118,6 +118,8 @@ def again(*row):
     again('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")',
           'pixels @ weights * keep',
           'it makes the placeholder keep_prob, which nothing feeds'),
+    ('tf.identity(images, "x"); tf.get_default_graph().get_tensor_by_name("x:0")', 'pixels @ weights',
+     "(line 11 of mine.py); in a tower, the names of operations begin with the tower's scope: keep the tensor in a"),
     ('tf.contrib.crf.crf_decode(pixels)', 'pixels @ weights',
      '(line 11 of mine.py); tf_slim does not have it; see contrib in docs/tf1-networks.md'),
     ('pass', 'pixels @ weights * OUTSIDE',

@@ -3,14 +3,12 @@ import builtins
 import re
 import sys
 
-import numpy as np
 import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import MOVING_STATISTICS
-from cifar10.model import batch_normalisation, dropout, own_network
+from cifar10.model import own_network
 from cifar10.model.own_network import rehearse
-from cifar10.parallel.update import move
 from tests import idioms, test_idioms
 from tests.helpers import ROOT, run_forked, tf
 
@@ -59,7 +57,7 @@ CHANGED = {
     'shape[1].value': ('images.shape[1].value', 'leave out .value'),
     'sessions': ('runs_a_session', 'give variables their values as initializer='),
     'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),
-    'partitioned': ("tf.get_variable('s', [], use_resource=False)", 'leave out use_resource=False'),
+    'local variables': ("tf.get_variable('s', [], collections=['local'])", 'leave out collections='),
     'bfloat16 or float16': ("tf.get_variable('s', [], tf.bfloat16)", 'make it float32'),
     'tf.name_scope(None)': (
         'with tf.name_scope(None): tf.add_to_collection(tf.GraphKeys.LOSSES, tf.zeros([], name="mine"))',

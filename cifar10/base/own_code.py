@@ -321,6 +321,8 @@ _REMEDIES = (
     (r'elements of [\[(]None\b|partially known TensorShape \(None\b|NoneType|Found None',
      'the number of images is unknown in evaluation: write -1 for it and the other sizes as numbers, as in '
      'tf.reshape(x, [-1, size]), or tf.shape(x) for a whole shape'),
+    (r'refers to a \w+ which does not exist|refers to an \w+ not in the graph',
+     "in a tower, the names of operations begin with the tower's scope: keep the tensor in a variable of Python"),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
     (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',

@@ -105,7 +105,7 @@ def _create_averaged(next_creator, **arguments):
     """Creates a variable; what the replicas assign to it is averaged unless it is trained, or is the same in all."""
     if arguments.get('trainable') is False:
         initial = arguments.get('initial_value')
-        is_counter = tf.as_dtype(arguments.get('dtype') or getattr(initial, 'dtype', tf.float32)).is_integer
-        arguments['aggregation'] = (tf.VariableAggregation.ONLY_FIRST_REPLICA if is_counter
-                                    else tf.VariableAggregation.MEAN)
+        is_averaged = tf.as_dtype(arguments.get('dtype') or getattr(initial, 'dtype', tf.float32)).is_floating
+        arguments['aggregation'] = (tf.VariableAggregation.MEAN if is_averaged
+                                    else tf.VariableAggregation.ONLY_FIRST_REPLICA)
     return next_creator(**arguments)
