@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import sys
+import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -78,18 +79,23 @@ def importing(folder: str) -> Iterator[list[str]]:
 
     def substitute(name, globals=None, locals=None, fromlist=(), level=0):
         top, *rest = name.split('.')
-        file = os.path.abspath((globals or {}).get('__file__') or '')
-        is_contrib = rest[:1] == ['contrib'] and hasattr(tf, 'contrib')
-        is_below = top == 'tensorflow' and not level and file.startswith(folder + os.sep)
-        if not is_below or not (is_contrib or not rest and _is_old(file)):
-            return _IMPORT(name, globals, locals, fromlist, level)
-        found.append(file)
-        return functools.reduce(getattr, rest if fromlist else (), tf)
+        if top == 'tensorflow' and not level and (file := _below(folder, globals)):
+            if rest[:1] == ['contrib'] and hasattr(tf, 'contrib') or not rest and _is_old(file):
+                found.append(file)
+                return functools.reduce(getattr, rest if fromlist else (), tf)
+        return _IMPORT(name, globals, locals, fromlist, level)
     builtins.__import__ = substitute
     try:
         yield found
     finally:
         builtins.__import__ = _IMPORT
+
+
+def _below(folder, module):
+    """Returns the file of a module, given its dictionary, if it is below a folder and in no library; else None."""
+    file = os.path.abspath((module or {}).get('__file__') or os.sep)
+    libraries = [*map(sysconfig.get_path, ('stdlib', 'purelib', 'platlib')), os.path.dirname(os.path.dirname(__file__))]
+    return file if file.startswith(folder + os.sep) and not file.startswith(tuple(libraries)) else None
 
 
 def _is_old(file):
