@@ -281,7 +281,7 @@ def test_a_variable_that_one_tower_leaves_out_is_named():
     def lopsided(k, scope):
         scalars = tower_fn(k, scope)
         if k == 0:
-            scalars['total_loss'] += tf.get_variable('unused', [])
+            scalars['total_loss'] += tf.get_variable('more', [])
         return scalars
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match='tower 0 gets the variable more, and tower 1 does not'):
         update_mode('replicated', cpu_names(2)).build(lopsided, gradient_descent, tf.train.create_global_step())
