@@ -15,6 +15,7 @@ from tests.helpers import (
     Tasks,
     assert_same_bits,
     last_variables,
+    mostly_stress,
     patient,
     random_moments,
     read_until,
@@ -171,7 +172,7 @@ def test_an_error_of_the_chief_ends_all(small, settings):
     assert ends['worker 1'][0] == 1 and 'the chief, worker 0 at ' in ends['worker 1'][1]
 
 
-@pytest.mark.stress  # by default, one with other devices: below
+@pytest.mark.stress  # by default, one with another flag: below
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
 @pytest.mark.parametrize('comes_back', [False, True])
@@ -210,19 +211,9 @@ def test_a_missing_worker_is_named_at_the_start(small):
     assert f'error: worker 1 at {address} cannot be reached after 5 s' in output.splitlines()[-1]
 
 
-def test_a_worker_with_other_devices_than_the_chiefs_is_refused_by_name(small):
-    with Tasks(2, 0, started=['worker 0'], variable_update='replicated', num_gpus=2, **small) as tasks:
-        tasks.commands['worker 1'].append('--num_gpus=1')
-        tasks.start('worker 1')
-        ends = tasks.ends()
-    address = tasks.commands['worker 0'][-1].split(',')[1]
-    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
-    assert f'error: worker 1 at {address} has --num_gpus=1, but this task has --num_gpus=2' in ends['worker 0'][1]
-
-
-@pytest.mark.parametrize('flag', ['--deterministic', pytest.param('--stuck_secs=601', marks=pytest.mark.stress),
-                                  pytest.param('--variable_update=replicated', marks=pytest.mark.stress),
-                                  pytest.param('--cluster_timeout_secs=61', marks=pytest.mark.stress)])
+@pytest.mark.parametrize('flag', mostly_stress(
+    ['--deterministic', '--num_gpus=2', '--stuck_secs=601', '--variable_update=replicated',
+     '--cluster_timeout_secs=61'], '--deterministic'))
 def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
     with Tasks(2, 0, started=[], **small) as tasks:
         tasks.commands['worker 1'].append(flag)

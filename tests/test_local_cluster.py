@@ -5,15 +5,21 @@ import sys
 
 import pytest
 
-from tests.helpers import ROOT, mostly_stress, patient, read_until, script_command
-from tests.test_cluster_parts import small  # noqa: F401 (a fixture)
+from tests.helpers import ROOT, mostly_stress, patient, read_until
 
 SECONDS = patient(60)  # limit of one run in this file
+COMMAND = [sys.executable, '-m', 'cifar10', 'local_cluster']
 
 
-def local(*arguments, **options):
-    command = [sys.executable, '-m', 'cifar10', 'local_cluster', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, **options)
+def local(*arguments):
+    """Runs a local cluster to its end; returns the CompletedProcess with text output."""
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=SECONDS, cwd=ROOT)
+
+
+def started(script, *arguments):
+    """Starts a local cluster whose tasks run a Python script."""
+    return subprocess.Popen([*COMMAND, *arguments, '--', sys.executable, '-c', script], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure(tmp_path):
@@ -29,9 +35,13 @@ def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure(tmp_p
         'worker 1 | --no-a-b --job_name=worker --task_index=1']
 
 
-def test_the_local_cluster_ends_the_others_when_one_fails():
-    script = f'import sys, time; "--task_index=1" in sys.argv and sys.exit(3); time.sleep({2 * SECONDS})'
-    assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
+@pytest.mark.parametrize('workers, end, status, said', [
+    (3, 'sys.exit(3)', 3, ['worker 1 | ended with status 3; ending the others']),
+    (2, 'os.kill(os.getpid(), 9)', 137, ['worker 1 | killed by SIGKILL; ending the others'])])
+def test_the_local_cluster_ends_the_others_when_one_has_failed_and_starts_it_no_more(workers, end, status, said):
+    script = f'import os, sys, time\nif "--task_index=1" in sys.argv: {end}\ntime.sleep({2 * SECONDS})'
+    result = local(f'--workers={workers}', '--restarts=3', '--', sys.executable, '-c', script)
+    assert (result.returncode, result.stdout.splitlines()) == (status, said), result
 
 
 TRAINED = (2, 0, ['ended with status 75; starts again (restarts left: 1)',
@@ -64,32 +74,6 @@ def test_where_a_command_is_gone_when_a_task_starts_again_the_others_end(tmp_pat
     assert result.returncode == 75 and 'ending the others' in result.stdout, result
 
 
-def test_after_a_signal_nothing_is_started_again():
-    script = ('import signal, sys, time\n'
-              'signal.signal(signal.SIGTERM, lambda *event: sys.exit(75))\n'
-              'print("begun", flush=True)\n'
-              'while True: time.sleep(0.1)')
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=1', '--restarts=9', '--',
-                                sys.executable, '-c', script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    read_until(process, 'begun')
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=SECONDS)[0] == '' and process.returncode == 75
-
-
-def test_the_local_cluster_names_a_task_that_was_killed():
-    script = ('import os, sys, time\n'
-              'if "--task_index=1" in sys.argv: os.kill(os.getpid(), 9)\n'
-              f'time.sleep({2 * SECONDS})')
-    result = local('--workers=2', '--', sys.executable, '-c', script)
-    assert (result.returncode, result.stdout) == (137, 'worker 1 | killed by SIGKILL; ending the others\n'), result
-
-
-def test_the_local_cluster_starts_nothing_again_that_has_failed_or_was_ended():
-    script = 'import sys; sys.exit(3)'
-    result = local('--workers=1', '--restarts=3', '--', sys.executable, '-c', script)
-    assert result.returncode == 3 and result.stdout == ''
-
-
 @pytest.mark.stress
 def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
     # Two signals at once arrive as one at a task that waits for them, as this one does, only now and then.
@@ -106,38 +90,29 @@ def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
 
 
 def test_the_local_cluster_ends_when_nobody_reads_it():
-    script = 'import itertools\nfor i in itertools.count(): print(i, "." * 100, flush=True)'
-    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable, '-c', script]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process = started('import itertools\nfor i in itertools.count(): print(i, "." * 100, flush=True)', '--workers=2')
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(timeout=patient(30)) == 141 and process.stderr.read() == ''
     process.stderr.close()
 
 
-def test_the_local_cluster_passes_signals_on():
-    script = ('import signal, sys, time\n'
-              'signal.signal(signal.SIGINT, lambda *event: sys.exit(print("ended", flush=True)))\n'
-              'print("begun", flush=True)\n'
-              'while True: time.sleep(0.1)')  # a signal just before a sleep is handled after it
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable,
-                                '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+@pytest.mark.parametrize('number, status', [(signal.SIGINT, 0), (signal.SIGTERM, 75)])
+def test_the_local_cluster_passes_signals_on_and_then_starts_nothing_again(number, status):
+    process = started('import signal, sys, time\n'
+                      'def end(*event):\n'
+                      '    print("ended", flush=True)\n'
+                      f'    sys.exit({status})\n'
+                      f'signal.signal({number:d}, end)\n'
+                      'print("begun", flush=True)\n'
+                      'while True: time.sleep(0.1)',  # a signal just before a sleep is handled after it
+                      '--workers=2', '--restarts=9')
     for _ in range(2):
         read_until(process, 'begun')
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0 and sorted(output.splitlines()) == ['worker 0 | ended', 'worker 1 | ended']
-
-
-@pytest.mark.stress
-def test_a_signal_to_the_local_cluster_ends_the_training_in_good_order(small):  # noqa: F811
-    command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', *command],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    read_until(process, 'step 10,')
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 3 and 'worker 0 | saved ' in output
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (status, '')
+    assert sorted(output.splitlines()) == ['worker 0 | ended', 'worker 1 | ended']
 
 
 @pytest.mark.parametrize('arguments, said', [
