@@ -62,8 +62,9 @@ def test_folders_of_classes_become_records(folder, capsys):
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == ''
     os.utime(f'{path}test/eel', (2 ** 31, 2 ** 31))
-    records.prepare(path, '/nowhere')
-    assert 'warning: images or classes were added or removed after' in capsys.readouterr().out
+    for part in (records.TRAIN, records.TEST):
+        records.prepare(path, '/nowhere', part)
+    assert capsys.readouterr().out.count('warning: images or classes were added or removed after') == 1
 
 
 def test_test_images_that_are_training_images_are_said(folder, capsys):
@@ -100,24 +101,6 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
         finally:
             os.seteuid(os.getuid())
             os.chmod(closed, 0o755)
-
-
-@pytest.mark.stress
-def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
-    path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
-    train, test = (records.prepare(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))
-    assert (train.count, test.count) == (15, 7) and sorted(labels(test)) == [0, 0, 0, 1, 1, 1, 2]
-    first = labels(train)
-    shutil.rmtree(path + 'cifar-bin-0.3')
-    assert labels(records.prepare(path, '/nowhere', records.TRAIN, 0.3)) == first
-    assert records.prepare(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
-    assert 'warning' not in capsys.readouterr().out
-    os.utime(path + 'bee', (2 ** 31, 2 ** 31))
-    for part in (records.TRAIN, records.TEST):  # the warning is printed once
-        records.prepare(path, '/nowhere', part, 0.5)
-    made = f'{path}cifar-bin-0.5'
-    assert capsys.readouterr().out.count(
-        f'warning: images or classes were added or removed after {made} was made; to convert') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -187,7 +170,8 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
 def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path, capsys):
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
-    where = f'the images of the run in {folder} were in {tmp_path}/gone, which does not exist now; put them'
+    where = (f'the images of the run in {folder} were in {tmp_path}/gone, which does not exist now; put them back or, '
+             'if they were moved, give --dataset=NEW_PATH')
     for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
                  lambda: evaluate(eval_settings(train_dir=folder, run_once=True))):
         with pytest.raises(UsageError, match=where):
@@ -218,18 +202,9 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
     assert status == 0, error
     assert last_variables(tmp_path / 'train')['softmax_linear/weights'].shape == (192, 3)
-    (tmp_path / 'mine').rename(tmp_path / 'moved')
-    (tmp_path / 'x').mkdir()
-    (tmp_path / 'moved').rename(tmp_path / 'x' / 'mine')
+    moved = tmp_path / 'moved'
+    (tmp_path / 'mine').rename(moved)
     arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
-    status, error = call('cifar10_eval.py', *arguments)
-    remedy = (f'were in {path[:-1]}, which does not exist now; put them back or, if they were moved, give '
-              '--dataset=NEW_PATH\n')
-    assert status == 2 and error.endswith(remedy)
-    status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
-    assert status == 2 and error.endswith(remedy)
-    moved = tmp_path / 'x' / 'renamed'
-    (tmp_path / 'x' / 'mine').rename(moved)
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
     assert status == 0, error
     train = (f'--dataset={moved}', '--batch_size=8', '--tower_device=cpu', '--max_steps=2')
@@ -346,23 +321,3 @@ def test_a_link_that_cannot_be_followed_is_left_out_and_listed(folder, tmp_path,
     capsys.readouterr()
     records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size)
     assert 'warning' not in capsys.readouterr().out  # of links that led nowhere when the files were made
-
-
-def test_a_link_into_a_folder_that_may_not_be_entered_is_left_out():
-    with tempfile.TemporaryDirectory() as path:  # not in one that is the user's alone
-        for i, name in enumerate(numbered('mine/ant', 'mine/bee') + ['secret/a.png']):
-            os.makedirs(os.path.dirname(f'{path}/{name}'), exist_ok=True)
-            pathlib.Path(path, name).write_bytes(file_of(i))
-        os.symlink('../../secret/a.png', f'{path}/mine/ant/link.png')
-        os.chmod(path, 0o755)
-        os.chmod(f'{path}/secret', 0o600)
-        try:
-            if os.getuid() == 0:  # which may read all
-                os.chown(f'{path}/mine', 2 ** 16 - 2, -1)
-                os.seteuid(2 ** 16 - 2)
-            assert records.prepare(f'{path}/mine/', '/nowhere', test_fraction=0.1).count == 18
-        finally:
-            os.seteuid(os.getuid())
-            os.chmod(f'{path}/secret', 0o755)
-        listed = pathlib.Path(path, 'mine', 'cifar-bin-0.1', 'left-out.txt').read_text()
-        assert listed == f'{path}/mine/ant/link.png (Permission denied)\n'
