@@ -115,17 +115,6 @@ def test_more_examples_than_there_are_is_an_error(evaluate):
         evaluate(num_examples=2001)
 
 
-@pytest.mark.stress  # by default: test_tutorials_folder.py
-def test_a_checkpoint_of_the_tutorial_evaluates(evaluate, run, tmp_path, data_dir):
-    # It has no config.json, a float32 global_step, and no count of examples.
-    (tmp_path / 'classic').mkdir()
-    prefix = checkpoints(run)[-1]
-    classic = str(tmp_path / 'classic' / 'model.ckpt-12')
-    rewrite(prefix, to=classic, without=['examples_seen'], global_step=np.float32(12))
-    expected = evaluate()
-    assert evaluate(checkpoint_dir=str(tmp_path / 'classic'), dataset='shapes', data_dir=data_dir) == expected
-
-
 def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluate, real_data_dir):
     checkpoint_dir = os.environ.get('CLASSIC_CHECKPOINT_DIR')
     if not checkpoint_dir:
@@ -244,22 +233,6 @@ def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, run, tm
     assert note.read_text() == 'mine'
     with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
         evaluate(eval_dir=run + '/../' + os.path.basename(run))
-
-
-def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path, data_dir):
-    # A network that always says 4, on images that are all 4, then all 5.
-    prefix = checkpoints(run)[-1]
-    average = '/ExponentialMovingAverage'
-    arrays = variables(prefix)
-    for label, expected in ((4, [1.0, 10]), (5, [0.0, 0])):
-        directory = tmp_path / str(label)
-        write_records(directory, [label] * 10, np.random.default_rng(0).integers(0, 256, [10, 3, 32, 32], np.uint8))
-        rewrite(prefix, to=str(directory / 'model.ckpt-12'), **{
-            'softmax_linear/weights' + average: np.zeros_like(arrays['softmax_linear/weights']),
-            'softmax_linear/biases' + average: np.eye(10, dtype=np.float32)[4]})
-        result = evaluate(checkpoint_dir=str(directory), dataset='shapes', data_dir=str(directory), batch_size=3,
-                          num_examples=None)
-        assert result[:2] == expected
 
 
 def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(run, tmp_path):

@@ -8,9 +8,8 @@ from cifar10.data import augment, resize, shift
 from cifar10.programs import flags
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
-from cifar10.training import trainer
 from cifar10.training.start import Start, check_network
-from tests.helpers import ROOT, last_variables, tf, value_of
+from tests.helpers import ROOT, tf, value_of
 from tests.test_picture_files import reader, weights_of
 
 
@@ -61,22 +60,6 @@ def test_shift_takes_the_size_of_the_data_or_smaller_ones():
 def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(size, sizes):
     assert train_settings(preset='fast', image_size=size).recipe.sizes == sizes
     assert train_settings(preset='fast', image_size=size, sizes='12:0.5,16').recipe.sizes == '12:0.5,16'
-
-
-@pytest.mark.stress
-@pytest.mark.classic
-def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
-    config = settings(augmentation='shift', sizes='24', image_size=40, max_steps=1)
-    trainer.train(config)
-    assert last_variables(config.run.train_dir)['global_step'] == 1
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('size', [16, 17, 33, 50])
-def test_the_fast_network_takes_any_size_from_16(settings, size):
-    config = settings(network='fast', widths='8,8,8', augmentation='shift', image_size=size, max_steps=1)
-    trainer.train(config)
-    assert last_variables(config.run.train_dir)['head/weights'].shape == (8, 10)
 
 
 @pytest.mark.parametrize('given', [

@@ -114,11 +114,6 @@ def test_evaluation_takes_the_centre_of_each_example_once(loaded):
     np.testing.assert_allclose(images, expected, atol=2e-5)
 
 
-def test_a_flat_image_stays_finite():
-    planes = tf.fill([2, 3, 24, 24], 255.0)
-    np.testing.assert_array_equal(value_of(augment.standardise(planes)), np.zeros([2, 24, 24, 3]))
-
-
 class Marked:
     """A data set whose images can be identified after any crop, mirroring and standardisation.
 

@@ -153,21 +153,6 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
         assert session.run(by_name['a']) == pytest.approx((1.0 + 2.0 + 1.0) / 3)
 
 
-@pytest.mark.parametrize('groups', mostly_stress([1, 2], 2))
-def test_with_an_average_in_every_step_gradient_descent_takes_the_steps_of_replicated(groups):
-    found = []
-    for mode in ('local', 'replicated'):
-        with tf.Graph().as_default(), stepping(
-                mode, on_groups(groups), tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE)) as (session, step):
-            for _ in range(5):
-                session.run(step.train_ops)
-                if step.average:
-                    session.run(step.average.scheduled)
-            found.append(session.run(tf.trainable_variables()[0].read_value()))
-    np.testing.assert_allclose(*found, rtol=1e-6)
-    assert abs(found[0][0] - 2.0) > 0.3
-
-
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, data_dir):
     """(flags of a run of five steps, an average after every second, on two devices; what it printed)."""

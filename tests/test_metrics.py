@@ -7,7 +7,6 @@ import resource
 
 import pytest
 
-from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, last, read
@@ -77,13 +76,6 @@ def test_zero_bytes_at_the_end_are_of_a_power_failure(tmp_path):
         (tmp_path / NAME).write_bytes(whole + tail)
         kept.drop_after(3)
         assert (tmp_path / NAME).read_bytes() == whole
-
-
-def test_a_full_disk_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, 'opened', lambda path, *flags: os.open('/dev/full', os.O_WRONLY))
-    with pytest.raises(OSError) as refused:
-        Metrics(str(tmp_path)).add(TRAIN, 1)
-    assert refused.value.errno == errno.ENOSPC
 
 
 def test_a_line_that_a_limit_cuts_off_is_named_by_its_cause_and_goes_at_the_next_start(tmp_path):

@@ -286,14 +286,6 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     assert last_variables(small['train_dir'])['global_step'] >= 3
 
 
-def test_nothing_but_ours_is_printed(small):
-    result = run_script(SCRIPT, **dict(small, network=LINEAR, max_steps=2))
-    assert result.returncode == 0 and result.stderr == ''
-    kinds = [line.split()[0] for line in result.stdout.splitlines()]
-    assert kinds[:9] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch']
-    assert kinds[-2:] == ['cost', 'saved'] and len(kinds) == 13
-
-
 @pytest.mark.classic
 @pytest.mark.stress
 def test_device_placement_is_printed_when_asked_for(small):

@@ -24,7 +24,6 @@ from tests.helpers import (
     assert_same_bits,
     last_variables,
     patient,
-    python,
     read_until,
     run_forked,
     script_command,
@@ -291,38 +290,6 @@ def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, data_dir, 
         assert f'{tmp_path}/stuck, resumed at step ' in resumed.stdout
         assert run(train_dir=tmp_path / 'whole', **flags).returncode == 0
         assert_same_bits(last_variables(tmp_path / 'stuck'), last_variables(tmp_path / 'whole'))
-
-
-# A training whose input hangs at its tenth batch.
-SILENT_INPUT = """
-import runpy, sys, time
-from cifar10.base import startup
-startup.start_tensorflow()
-import tensorflow.compat.v1 as tf
-from cifar10.data.images import Images
-batch, calls = Images.batch, []
-def late(images, augmentation, examples, positions):
-    def wait(examples):
-        calls.append(1)
-        if len(calls) == 10:
-            time.sleep(10 ** 6)
-        return examples
-    late = tf.ensure_shape(tf.numpy_function(wait, [examples], tf.int64), examples.shape)
-    return batch(images, augmentation, late, positions)
-Images.batch = late
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name='__main__')
-"""
-
-
-@pytest.mark.stress
-def test_an_input_that_hangs_ends_the_process(small, tmp_path):
-    flags = dict(small, train_dir=tmp_path / 'run', save_steps=2)
-    command = script_command('multi_gpu_train.py', stuck_secs=4, **flags)
-    stuck = python('-c', SILENT_INPUT, *command[1:])
-    assert stuck.returncode == 75 and re.search(r'^stuck      4 s in step \d+\n', stuck.stdout, re.M), stuck
-    assert 'in wait\n' in (tmp_path / 'run' / 'stuck.txt').read_text()
-    assert run(**dict(flags, max_steps=20)).returncode == 0
 
 
 @pytest.fixture
