@@ -5,16 +5,12 @@ processes at each call for real as well.
 """
 import contextlib
 import functools
-import http.server
 import json
-import os
 import re
-import threading
 
 import numpy as np
 import pytest
 
-from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
@@ -43,6 +39,7 @@ from tests.helpers import (
     tf,
     write_records,
 )
+from tests.test_records import Server, published  # noqa: F401 (a fixture)
 
 EACH = 10 ** 6  # more system calls and power failures than there are
 
@@ -78,6 +75,11 @@ def records_of(train_dir):
             for record in metrics.read(str(train_dir), kind)]
 
 
+def killed_states(traced):
+    """Returns the distinct states of the folder of a Traced that kills leave."""
+    return [state for _, state in distinct(enumerate(traced.states))]
+
+
 def assert_resumes(state, folder, flags, train_dir, capsys):
     """Asserts that a run goes on from a state of its folder and ends as one that was never stopped.
 
@@ -93,11 +95,6 @@ def assert_resumes(state, folder, flags, train_dir, capsys):
     assert (folder / 'checkpoint').read_text() == (train_dir / 'checkpoint').read_text()
     found = re.search(r'^run .*, (?:resumed )?at step (\d+)', capsys.readouterr().out, re.M)
     return int(found[1]) if found else 0
-
-
-def killed_states(run):
-    """Returns the distinct states of the folder that kills leave."""
-    return [state for _, state in distinct(enumerate(run.states))]
 
 
 @pytest.mark.parametrize('count', mostly_stress([2, EACH], 2))
@@ -137,18 +134,11 @@ def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path
         assert assert_resumes(state, tmp_path / str(i), flags, run[1], capsys) >= covered(run[0].calls[:number])
 
 
-def best_of(state):
-    """Returns the steps of the checkpoints in the folder `best`."""
-    return sorted(int(index[1]) for path in state if (index := re.fullmatch(r'best/model\.ckpt-(\d+)\.index', path)))
-
-
 @pytest.fixture(scope='module')
 def keeping(flags, tmp_path_factory):
     """(The flags, the Traced and the train_dir of a run that keeps its best checkpoint, where no checkpoint is due)."""
-    scratch = tmp_path_factory.mktemp('keeping')
     flags = dict(flags, eval_steps=15, keep_best=True, save_steps=20, moving_averages=False, learning_rate=0.02)
-    command = script_command('multi_gpu_train.py', train_dir=scratch / 'train', **flags)
-    return flags, trace(command, scratch / 'train', scratch / 'traced'), scratch / 'train'
+    return flags, *traced(tmp_path_factory.getbasetemp() / 'keeping', tuple(flags.items()))
 
 
 def assert_keeps_the_best(state, folder, keeping):
@@ -169,20 +159,11 @@ def assert_keeps_the_best(state, folder, keeping):
 
 
 @pytest.mark.stress
-def test_killed_at_a_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
-    states = [state for _, state in distinct(enumerate(keeping[1].states))]
-    ended = [state for state in states if 'model.ckpt-40.index' in state]
-    assert b'"eval", "step": 40' in ended[0]['metrics.jsonl']  # no checkpoint before all that belongs to its step
-    chosen = [ended[0], states[states.index(ended[0]) - 1]]
-    chosen += [state for state in states if len(best_of(state)) == 2][:1]  # a better one beside the one before
-    chosen += [state for state in states if best_of(state) and b'"checkpoint"' not in state['metrics.jsonl']][:1]
-    for i, state in enumerate(chosen):
-        assert_keeps_the_best(state, tmp_path / str(i), keeping)
-
-
-@pytest.mark.stress
 def test_killed_at_each_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
-    for i, (_, state) in enumerate(distinct(enumerate(keeping[1].states))):
+    states = killed_states(keeping[1])
+    ended = next(state for state in states if 'model.ckpt-40.index' in state)
+    assert b'"eval", "step": 40' in ended['metrics.jsonl']  # no checkpoint before all that belongs to its step
+    for i, state in enumerate(states):
         assert_keeps_the_best(state, tmp_path / str(i), keeping)
 
 
@@ -213,22 +194,17 @@ def evaluator(run, tmp_path_factory):
     return config, trace(command, folder / 'eval', folder / 'traced')
 
 
-def assert_evaluator_goes_on(state, folder, evaluator):
-    """Asserts that in a killed one's folder an evaluator leaves each record once, and nothing else."""
-    write_tree(folder, state)
-    with tf.Graph().as_default():
-        evaluation.evaluate(eval_settings(**evaluator[0](folder)))
-    found = metrics.read(str(folder), metrics.EVAL)
-    assert [(record['step'], record['precision']) for record in found] == [(50, 0.0), (60, 1.0)]
-    expected = {re.sub(r'events\.out.*', 'events', path) for path in evaluator[1].states[-1]}
-    assert names(folder) == sorted(expected)
-
-
 @pytest.mark.stress
 def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_else(evaluator, tmp_path):
-    states = [state for _, state in distinct(enumerate(evaluator[1].states))]
-    for i, state in enumerate(states):
-        assert_evaluator_goes_on(state, tmp_path / str(i), evaluator)
+    config, traced = evaluator
+    expected = sorted({re.sub(r'events\.out.*', 'events', path) for path in traced.states[-1]})
+    for i, state in enumerate(killed_states(traced)):
+        folder = write_tree(tmp_path / str(i), state)
+        with tf.Graph().as_default():
+            evaluation.evaluate(eval_settings(**config(folder)))
+        found = metrics.read(str(folder), metrics.EVAL)
+        assert [(record['step'], record['precision']) for record in found] == [(50, 0.0), (60, 1.0)]
+        assert names(folder) == expected
 
 
 CONVERT = ('import sys; from cifar10.data import records; '
@@ -255,14 +231,15 @@ def started(folder, size):
 def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path, size):
     folder = pictures(tmp_path / 'photos')
     traced = trace(command_of('-c', *started(folder, size)), folder, tmp_path / 'traced')
-    states = [state for _, state in distinct(enumerate(traced.states))]
+    states = killed_states(traced)
     assert len(states) > 10
     for i, state in enumerate(states):
         copy = write_tree(tmp_path / str(i), state)
         records.prepare(f'{copy}/', '', test_fraction=0.1, image_size=size)
-        # A process that was killed once it had finished has left its number in the file of its lock.
-        lock = {f'cifar-bin-{size}px-photos/.lock': b''}
-        assert {**read_tree(copy), **lock} == {**traced.states[-1], **lock}
+        # A process that was killed once it had finished has left the file of its lock.
+        found, expected = ({path: content for path, content in tree.items() if not path.endswith('.lock')}
+                           for tree in (read_tree(copy), traced.states[-1]))
+        assert found == expected
 
 
 @pytest.mark.stress
@@ -272,7 +249,7 @@ def test_killed_at_each_system_call_an_export_leaves_nothing(run, tmp_path):
     def command(folder):
         return script_command('cifar10_eval.py', checkpoint_dir=run[1], export_dir=folder / '1', tower_device='cpu')
     traced = trace(command(tmp_path / 'models'), tmp_path / 'models', tmp_path / 'traced')
-    for i, (_, state) in enumerate(distinct(enumerate(traced.states))):
+    for i, state in enumerate(killed_states(traced)):
         copy = write_tree(tmp_path / str(i), state)
         whole = (copy / '1').exists()
         with tf.Graph().as_default(), pytest.raises(UsageError) if whole else contextlib.nullcontext():
@@ -280,30 +257,20 @@ def test_killed_at_each_system_call_an_export_leaves_nothing(run, tmp_path):
         assert names(copy) == names(tmp_path / 'models')
 
 
-FETCH = 'import sys; from cifar10.data import download; download.fetch(*sys.argv[1:3], int(sys.argv[3]), sys.argv[4])'
+FETCH = ('import sys; from cifar10.data import download\n'
+         'url, size, checksum, path = sys.argv[1:]\n'
+         'download.fetch(url, path, int(size), checksum)')
 
 
-def test_killed_at_each_system_call_a_download_leaves_nothing(tmp_path, monkeypatch):
-    # urllib keeps the proxies that it finds first, which may be those of a test that needs a closed network.
-    monkeypatch.setenv('no_proxy', '127.0.0.1')
-    content = os.urandom(3 << 20)
-    (tmp_path / 'site').mkdir()
-    (tmp_path / 'site' / 'file').write_bytes(content)
+def test_killed_at_each_system_call_a_download_leaves_nothing(published, tmp_path):  # noqa: F811
+    folder, content, checksum = published
     (tmp_path / 'target').mkdir()
-    checksum = files.sha256(str(tmp_path / 'site' / 'file'))
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *arguments):
-            pass
-    handler = functools.partial(Quiet, directory=str(tmp_path / 'site'))
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f'http://127.0.0.1:{server.server_address[1]}/file'
-        command = command_of('-c', FETCH, url, tmp_path / 'target' / 'file', len(content), checksum)
+    with Server(folder) as url:
+        given = f'{url}file', len(content), checksum
+        command = command_of('-c', FETCH, *given, tmp_path / 'target' / 'file')
         traced = trace(command, tmp_path / 'target', tmp_path / 'traced')
         assert traced.states[-1] == {'file': content}
-        for i, (_, state) in enumerate(distinct(enumerate(traced.states))):
+        for i, state in enumerate(killed_states(traced)):
             copy = write_tree(tmp_path / str(i), state)
-            download.fetch(url, str(copy / 'file'), len(content), checksum)
+            download.fetch(given[0], str(copy / 'file'), *given[1:])
             assert read_tree(copy) == {'file': content}
-        server.shutdown()

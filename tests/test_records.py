@@ -180,6 +180,7 @@ class Server:
 @pytest.fixture
 def published(tmp_path, monkeypatch):
     """(folder, content, SHA-256) of a file to serve."""
+    # urllib keeps the proxies that it finds first, which may be those of a test that needs a closed network.
     monkeypatch.setenv('no_proxy', '127.0.0.1')
     folder = tmp_path / 'served'
     folder.mkdir()
