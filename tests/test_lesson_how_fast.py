@@ -4,11 +4,9 @@ import re
 import numpy as np
 import pytest
 
-from cifar10.base.errors import UsageError
 from lessons import how_fast
 from tests.helpers import ROOT
 from tests.learn_pages import assert_on_page
-from tests.stubs import write_stubs
 from tests.test_learn import VARYING
 
 SOLUTIONS = ROOT / 'lessons' / 'solutions' / 'how_fast.py'
@@ -110,10 +108,3 @@ def test_the_page_has_the_figures_of_the_classic_network_that_were_measured():
     text = ' '.join((ROOT / 'docs' / 'measured.md').read_text().split())
     seconds = re.search(r'takes ([\d.]+) s with 1 tower, ([\d.]+) s with 2 and ([\d.]+) s with 4', text).groups()
     assert all(each in page for each in seconds)
-
-
-def test_the_table_is_not_printed_with_a_function_that_is_not_written(tmp_path, monkeypatch):
-    write_stubs(tmp_path)
-    monkeypatch.setattr(how_fast, 'EXERCISE', str(tmp_path / 'how_fast.py'))
-    with pytest.raises(UsageError, match='--exercise: not written yet: .*how_fast.py'):
-        how_fast.show_table()

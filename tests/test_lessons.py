@@ -1,6 +1,7 @@
 """Lessons 1 to 7: what they print is what their pages show, with NumPy's numbers; mistakes in any lesson."""
 import heapq
 import multiprocessing
+import pathlib
 import re
 import runpy
 import sys
@@ -11,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError, UsageError
-from lessons import parts
+from lessons import diagnosis, how_fast, parts
 from lessons.solutions import parts as solutions
 from tests.helpers import ROOT, mostly_stress
 from tests.learn_pages import assert_on_page
@@ -355,11 +356,15 @@ def test_a_late_reader_sees_the_update_unless_the_update_waits_for_it(call_lesso
     assert [float(value) for value in re.findall(r'the loss is +(\S+)$', text, re.M)] == [3 * (1 - 0.5 * 3), 3]
 
 
-def test_parts_do_not_work_in_an_order_that_is_not_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize('lesson, function', [
+    (parts, parts.written_order), (how_fast, how_fast.show_table),
+    pytest.param(diagnosis, diagnosis.written_diagnosis, marks=pytest.mark.stress)])
+def test_a_lesson_does_not_use_a_function_that_is_not_written(lesson, function, tmp_path, monkeypatch):
     write_stubs(tmp_path)
-    monkeypatch.setattr(parts, 'EXERCISE', str(tmp_path / 'parts.py'))
-    with pytest.raises(UsageError, match='--exercise: not written yet: .*parts.py'):
-        parts.written_order()
+    path = tmp_path / pathlib.Path(lesson.EXERCISE).name
+    monkeypatch.setattr(lesson, 'EXERCISE', str(path))
+    with pytest.raises(UsageError, match=f'^--exercise: not written yet: .*/{path.name}'):
+        function()
 
 
 @pytest.mark.parametrize('script, argument, said', [
