@@ -38,14 +38,15 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU'
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.data.images import Images  # noqa: E402
+from cifar10.evaluation import evaluation  # noqa: E402
+from cifar10.model import own_network  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
-from cifar10.run import decisions  # noqa: E402
+from cifar10.run import decisions, metrics  # noqa: E402
 from cifar10.run.folder import glance, look  # noqa: E402
-from cifar10.run.record import RunRecord  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir, remove  # noqa: E402
-from cifar10.settings.training import train_settings  # noqa: E402
+from cifar10.settings.evaluation import eval_settings  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
 from cifar10.training.decide import decided  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
@@ -141,13 +142,9 @@ def mostly_stress(values, *default):
                                                         marks=pytest.mark.stress) for value in values]
 
 
-def begun(flags, last_step=None):
-    """Returns the TrainDir of a run with these flags that has a checkpoint of step 1, whose file is empty."""
-    directory = TrainDir(flags['train_dir'])
-    os.makedirs(directory.path)
-    directory.begin(RunRecord(train_settings(**flags), last_step=last_step))
-    open(directory.checkpoint_prefix + '-1.index', 'w').close()
-    return directory
+def rehearsed(name, batch_size=4, dtype=tf.float32, has_copies=False):
+    """Returns what is told of a network of one's own before it is trained; raises a UsageError if it is refused."""
+    return own_network.check(name, own_network.network(name).inference, batch_size, [24], dtype, 0, has_copies)
 
 
 def checkpoints(directory):
@@ -322,6 +319,19 @@ def train(config):
     """Trains; returns the arrays of the newest checkpoint."""
     trainer.train(config)
     return last_variables(config.run.train_dir)
+
+
+def evaluated(checkpoint_dir, eval_dir, **flags):
+    """Evaluates the newest checkpoint of a run once; returns the last record of eval_dir."""
+    evaluation.evaluate(eval_settings(checkpoint_dir=str(checkpoint_dir), eval_dir=str(eval_dir), run_once=True,
+                                      tower_device='cpu', **flags))
+    return metrics.read(str(eval_dir), metrics.EVAL)[-1]
+
+
+def as_given(config, **changes):
+    """Returns settings as a caller gives them to `cifar10.train`, without those that have no value."""
+    values = {**config.flat(), 'use_fp16': None, **changes}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def go_back(folder, name):

@@ -3,7 +3,6 @@
 Each is small, and what comes of it is in `test_idioms.py`.
 """
 import itertools
-import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -41,12 +40,6 @@ def over_trainable_variables(images, n, training):
     return logits
 
 
-def over_names(images, n, training):
-    logits = _linear(_hidden(images, 'conv/kernel'), n, 'dense/kernel') + tf.get_variable('dense/bias', [n])
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if 'bias' not in v.name]))
-    return logits
-
-
 def over_names_that_end(images, n, training):
     logits = _linear(_hidden(images, 'conv/kernel'), n, 'dense/kernel') + tf.get_variable('dense/bias', [n])
     kernels = [v for v in tf.trainable_variables() if v.op.name.endswith('kernel')]
@@ -77,20 +70,6 @@ def over_the_layers_so_far(images, n, training):
 def over_global_variables(images, n, training):
     logits = _linear(_hidden(images), n)
     _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.global_variables() if v.trainable]))
-    return logits
-
-
-def over_model_variables(images, n, training):
-    keys = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES]
-    logits = _linear(_hidden(images, collections=keys), n)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.model_variables()]))
-    return logits
-
-
-def over_variables_to_average(images, n, training):
-    keys = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MOVING_AVERAGE_VARIABLES]
-    logits = _linear(_hidden(images, collections=keys), n)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.moving_average_variables()]))
     return logits
 
 
@@ -655,10 +634,6 @@ def counted_names(images, n, training):
     return _linear(_pooled(images), n, f'w{next(COUNT)}')
 
 
-def counted_attribute(images, n, training):
-    return _linear(tf.nn.leaky_relu(_pooled(images), 0.1 * next(COUNT)), n)
-
-
 def counted_constant(images, n, training):
     return _linear(_pooled(images) * next(COUNT), n)
 
@@ -681,14 +656,6 @@ def drawn_in_the_file(images, n, training):
 def drawn_by_a_generator_of_its_own(images, n, training):
     initial = np.random.default_rng().normal(0, 0.1, [3, n]).astype('float32')
     return _pooled(images) @ tf.get_variable('w', initializer=initial)
-
-
-def begun_with_the_time(images, n, training):
-    return _linear(_pooled(images), n) + tf.get_variable('b', initializer=np.full([n], time.time() % 1, 'float32'))
-
-
-def random_constant(images, n, training):
-    return _linear(_pooled(images) * np.random.normal(), n)
 
 
 def dropped(images, n, training):

@@ -27,6 +27,7 @@ from cifar10.training import api, trainer
 from tests.helpers import (
     LINEAR,
     ROOT,
+    as_given,
     assert_same_bits,
     checkpoints,
     last_variables,
@@ -365,8 +366,8 @@ def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_
             os.dup2(full, log.fileno())
 
     def main():
-        result = api.train(say=print, on_record=fill_disk, **dict(settings(max_steps=8, log_frequency=2).flat(),
-                                                                   check=None, explain=None))
+        config = settings(max_steps=8, log_frequency=2)
+        result = api.train(say=print, on_record=fill_disk, **as_given(config, check=None, explain=None))
         assert (result.step, result.finished) == (4, False)
         return program.UNREAD
     assert program.run(main) == 1

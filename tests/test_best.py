@@ -8,14 +8,12 @@ import shutil
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.evaluation import evaluation
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import metrics
 from cifar10.run.best import Best
 from cifar10.run.folder import look, step_of
-from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
-from tests.helpers import assert_same_bits, checkpoints, delete_run, state_of, train, variables
+from tests.helpers import assert_same_bits, checkpoints, delete_run, evaluated, state_of, train, variables
 
 
 def of(folder, run='a'):
@@ -139,9 +137,7 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(settings, tm
     whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=highest, eval_steps=0,
                                   keep_best=False)))
     assert_same_bits(kept, whole)
-    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
-                                      eval_dir=str(tmp_path / 'eval')))
-    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == figures['correct']
+    assert evaluated(f'{folder}/best', tmp_path / 'eval')['correct'] == figures['correct']
     assert not [name for name in os.listdir(folder) if name.startswith('.best')]
 
 
@@ -205,6 +201,4 @@ def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(se
 def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(settings, tmp_path):
     train(settings(variable_update='async', num_gpus=2, **KEEPING))
     folder = settings().run.train_dir
-    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
-                                      eval_dir=str(tmp_path / 'eval')))
-    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == best_of(folder)[0]['correct']
+    assert evaluated(f'{folder}/best', tmp_path / 'eval')['correct'] == best_of(folder)[0]['correct']

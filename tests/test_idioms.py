@@ -18,17 +18,16 @@ from cifar10.settings.training import train_settings
 from cifar10.training import graph
 from cifar10.training.run import Run
 from tests import idioms
-from tests.helpers import ROOT, mostly_stress, plan_of, tf, update_mode
+from tests.helpers import ROOT, mostly_stress, plan_of, rehearsed, tf, update_mode
 
 STEPS, GLOBAL_BATCH = 5, 8
 
 TRAINED = [
-    'over_trainable_variables', 'over_names', 'over_names_that_end', 'over_a_scope_by_itself',
-    'over_the_layers_so_far', 'over_global_variables', 'over_model_variables', 'over_variables_to_average',
-    'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses', 'losses_doubled_in_place',
-    'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically', 'template_within',
-    'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function', 'drawn_in_the_file',
-    'begun_with_a_tensor', 'variables_on_the_cpu', 'loss_in_the_other_branch',
+    'over_trainable_variables', 'over_names_that_end', 'over_a_scope_by_itself', 'over_the_layers_so_far',
+    'over_global_variables', 'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses',
+    'losses_doubled_in_place', 'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically',
+    'template_within', 'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function',
+    'drawn_in_the_file', 'begun_with_a_tensor', 'variables_on_the_cpu', 'loss_in_the_other_branch',
     'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
     'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
@@ -79,15 +78,12 @@ REFUSED = {
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
     'counted_names': 'variables need the same names at each call',
-    'counted_attribute': 'its second call builds a different network from its first',
     'begun_with_the_images': 'the initial value of the variable b depends on the images',
     'drawn_in_training_only': 'is another one each time that the file is run',
     'counted_constant': 'its second call builds a different network from its first',
     'template_of_the_file': 'tf.make_template between calls',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
-    'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; ',
-    'begun_with_the_time': ' is another one each time that the file is run; ',
-    'random_constant': ' is another one each time that the file is run; '}
+    'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; '}
 # Names of variables begin with that of their copy, which a network can see.
 REFUSED_WITH_COPIES = {
     'kept_variable': 'tower 0 gets the variable w, and tower 1 does not'}
@@ -95,12 +91,6 @@ REFUSED_WITH_COPIES = {
 
 def name_of(network):
     return f'{ROOT}/tests/idioms.py:{network}'
-
-
-def warnings_of(network, has_copies=False, batch_size=4):
-    """Returns the warnings of a rehearsal, without the name of the network."""
-    name = name_of(network)
-    return own_network.check(name, own_network.network(name).inference, batch_size, [24], tf.float32, 0, has_copies)
 
 
 @pytest.fixture(scope='module')
@@ -167,7 +157,7 @@ SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), (
     ('over_trainable_variables', 'replicated', 4), ('frozen_in_place', 'replicated', 4),
     ('dropped', 'replicated', 4)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
-    assert warnings_of(network, mode in ('replicated', 'local')) == []
+    assert rehearsed(name_of(network), has_copies=mode in ('replicated', 'local')) == []
     if network not in one_tower:
         one_tower[network] = after_steps(network, 'parameter_server', 1, GLOBAL_BATCH)
     before, expected = one_tower[network]
@@ -246,7 +236,7 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
     *((network, False) for network in ('ignored_losses', 'batch_statistics', 'cropped', 'summed_activity',
                                        'failing_on_noise', 'on_the_first_gpu'))))
 def test_what_is_hardly_meant_is_told(network, has_copies):
-    assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
+    assert any(WARNED[network] in warning for warning in rehearsed(name_of(network), has_copies=has_copies))
 
 
 def test_a_branch_that_is_not_taken_adds_no_loss(graph):
@@ -255,9 +245,9 @@ def test_a_branch_that_is_not_taken_adds_no_loss(graph):
 
 
 def test_where_one_image_is_normalised_by_itself_that_is_told():
-    warning, = warnings_of('normalised_by_image', batch_size=1)
+    warning, = rehearsed(name_of('normalised_by_image'), batch_size=1)
     assert '--batch_size=1' in warning and 'divided' not in warning
-    assert warnings_of('normalised_by_image') == []
+    assert rehearsed(name_of('normalised_by_image')) == []
 
 
 @pytest.mark.parametrize('network, has_copies', [
@@ -265,7 +255,7 @@ def test_where_one_image_is_normalised_by_itself_that_is_told():
     *(pytest.param(network, True, marks=pytest.mark.stress) for network in REFUSED)])
 def test_what_cannot_be_right_on_several_towers_is_refused(network, has_copies):
     with pytest.raises(UsageError) as refused:
-        warnings_of(network, has_copies)
+        rehearsed(name_of(network), has_copies=has_copies)
     assert {**REFUSED, **REFUSED_WITH_COPIES}[network] in str(refused.value)
     assert '\n' not in str(refused.value)
 

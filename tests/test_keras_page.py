@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10.model import own_network
 from cifar10.training import trainer
-from tests.helpers import ROOT, last_variables, patient, tf
+from tests.helpers import ROOT, last_variables, patient, rehearsed, tf
 
 PROGRAMS = re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
 MODEL, = [code for code in PROGRAMS if 'def build_model' in code]
@@ -27,8 +26,7 @@ def page(tmp_path):
 @pytest.mark.parametrize('name', ['first', 'my_network'])
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
 def test_a_network_of_the_page_keeps_the_rules(page, name, dtype):
-    name = f'{page}/{name}.py:network'
-    assert own_network.check(name, own_network.network(name).inference, 4, [24], dtype, 0, True) == []
+    assert rehearsed(f'{page}/{name}.py:network', dtype=dtype, has_copies=True) == []
 
 
 def test_the_network_and_the_loss_of_the_page_are_trained(page, settings, capsys):

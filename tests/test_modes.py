@@ -10,19 +10,18 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.evaluation import evaluation
 from cifar10.parallel import devices
 from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.programs import flags
 from cifar10.run import failures, metrics
 from cifar10.run.folder import step_of
-from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TowerSettings
 from tests.features import EACH_TOWER_ITS_OWN, FEATURES, PARTS, SYNCHRONOUS, all_with, flags_of
 from tests.helpers import (
     assert_same_bits,
     build_training,
     checkpoints,
+    evaluated,
     go_back,
     initialise,
     last_variables,
@@ -58,11 +57,8 @@ def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path,
             assert not np.array_equal(value, before[name]), name
     # An asynchronous run may have ended with its first checkpoint; its best: test_best.py.
     trained = tmp_path / 'resumed' / ('best' if mode != 'async' else '')
-    evaluation.evaluate(eval_settings(
-        checkpoint_dir=str(trained), eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
-        test_time_averaging=False))
     within = metrics.read(str(tmp_path / 'resumed'), metrics.EVAL)[-1]
-    beside, = metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
+    beside = evaluated(trained, tmp_path / 'eval', test_time_averaging=False)
     assert (within['step'], within['correct']) == (beside['step'], beside['correct']) == (step, within['correct'])
     assert within['cross_entropy'] == pytest.approx(beside['cross_entropy'], rel=1e-4)
 

@@ -13,6 +13,7 @@ from cifar10.run.folder import look
 from cifar10.settings import evaluation
 from cifar10.settings.definition import checked, fields, flag_of
 from cifar10.settings.training import GROUPS, train_settings
+from tests.helpers import as_given
 
 ALL = {'train': GROUPS, 'eval': evaluation.GROUPS}
 PATHS = [(program, name) for program, name in [
@@ -70,9 +71,8 @@ def test_each_image_to_classify_may_be_in_the_home(tmp_path, monkeypatch):
 def test_a_start_writes_to_the_home_and_goes_on_there(settings, tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    given = dict(settings(max_steps=1).flat(), train_dir='~/run', use_fp16=None, num_towers=None)
-    given = {name: value for name, value in given.items() if value is not None}
-    assert train(**given).checkpoint == f'{tmp_path}/run/model.ckpt-1'
+    values = as_given(settings(max_steps=1), train_dir='~/run')
+    assert train(**values).checkpoint == f'{tmp_path}/run/model.ckpt-1'
     assert train(train_dir='~/run', max_steps=2).step == 2  # which takes the settings of the run
     assert os.listdir(tmp_path) == ['run']
 
@@ -81,13 +81,11 @@ def test_wildcards_in_the_working_directory(settings, tmp_path, monkeypatch):
     folder = "in[1] a*? b\\c d'e"
     (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / folder)
-    given = dict(settings(max_steps=1).flat(), train_dir='out')
-    given = {name: value for name, value in given.items() if value is not None and name != 'use_fp16'}
-    lines = []
-    train(**given, say=lines.append)
+    values, lines = as_given(settings(max_steps=1), train_dir='out'), []
+    train(**values, say=lines.append)
     watch, = [shlex.split(line) for line in lines if line.startswith('watch ')]
     assert watch == ['watch', 'tensorboard', '--logdir', str(tmp_path / folder / 'out')]
-    assert train(**{**given, 'train_dir': 'new', 'warm_start': 'out'}).step == 1
+    assert train(**{**values, 'train_dir': 'new', 'warm_start': 'out'}).step == 1
     record = json.loads((tmp_path / folder / 'new' / 'config.json').read_text())
     assert record['settings']['warm_start'] == str(tmp_path / folder / 'out' / 'model.ckpt-1')
     *_, train_dir = [flag for flag in shlex.split(record['command']) if flag.startswith('--train_dir')]

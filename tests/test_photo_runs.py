@@ -7,13 +7,13 @@ import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, evaluation, evaluator, model
+from cifar10.evaluation import classification, evaluator, model
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from tests.helpers import ROOT, Tasks, assert_same_bits, last_variables, tf, train
+from tests.helpers import ROOT, Tasks, assert_same_bits, evaluated, last_variables, tf, train
 from tests.test_photos import LIST, PHOTOS, SIZE, copy, folder, photos_of, prepare  # noqa: F401 (fixtures)
 from tests.test_picture_files import encoded, noise
 
@@ -92,8 +92,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     shutil.rmtree(copy / LIST)
     trainer.train(settings.replace(max_steps=3))
     assert 'changed    the training images' in capsys.readouterr().out
-    evaluate = functools.partial(evaluation.evaluate, eval_settings(
-        checkpoint_dir=settings.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu'))
+    evaluate = functools.partial(evaluated, settings.run.train_dir, tmp_path / 'eval')
     evaluate()  # the run has gone on with these photos
     assert 'warning' not in capsys.readouterr().out
     replace(train[3], encoded(noise(130, 99), 'JPEG'))
@@ -117,13 +116,11 @@ def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
 
 
 @pytest.mark.stress
-def test_the_consumers_follow(flags, folder, tmp_path, capsys):  # noqa: F811
+def test_the_consumers_follow(flags, folder, tmp_path):  # noqa: F811
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)
     trainer.train(settings)
-    evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'eval'),
-                                      run_once=True, tower_device='cpu'))
-    assert 'of 6)' in capsys.readouterr().out
+    assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 6
     files = tuple(str(folder / photo.source) for photo in photos_of(prepare(folder))[:2])
     lines = []
     classification.classify(eval_settings(checkpoint_dir=settings.run.train_dir, image=files, tower_device='cpu'),

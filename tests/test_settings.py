@@ -14,7 +14,7 @@ from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
 from cifar10.training.resumed import settings_of
-from tests.helpers import change_record
+from tests.helpers import as_given, change_record
 from tests.test_continued import write_config
 
 DRAWS = 1000  # of which a third are valid
@@ -91,8 +91,7 @@ def test_a_run_that_recorded_no_clipping_as_none_goes_on(one_step, settings):
 
 def test_a_length_of_no_image_is_refused_before_anything_is_written(settings):
     config = settings(max_steps=None, epochs=1e-5)
-    given = {name: value for name, value in config.flat().items() if value is not None and name != 'use_fp16'}
     with pytest.raises(UsageError, match='--epochs=1e-05 of 10,000 images is less than one image; give more epochs'):
-        train(**given)
+        train(**as_given(config))
     assert not os.path.exists(config.run.train_dir)
-    assert train(**{**given, 'epochs': 1e-4}).step == 1  # one image
+    assert train(**as_given(config, epochs=1e-4)).step == 1  # one image

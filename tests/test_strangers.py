@@ -9,13 +9,11 @@ import pytest
 from cifar10.base import directories
 from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import UsageError
-from cifar10.evaluation import evaluation
 from cifar10.run import trust
-from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
 from examples import fashion_mnist
-from tests.helpers import LINEAR, change_record, mostly_stress, small_disk, tf
+from tests.helpers import LINEAR, change_record, evaluated, mostly_stress, small_disk, tf
 
 SOMEBODY = 12345  # the id of another user
 
@@ -41,7 +39,7 @@ def code(tmp_path):
 
 
 @pytest.fixture
-def evaluated(settings, tmp_path):
+def evaluates(settings, tmp_path):
     """A function that evaluates a run which names a file as its network, with what else is given."""
     first = tmp_path / 'first' / 'net.py'
     first.parent.mkdir()
@@ -52,25 +50,24 @@ def evaluated(settings, tmp_path):
     def evaluate(file, **flags):
         change_record(trained.run.train_dir, network=f'{file}:linear')
         with tf.Graph().as_default():
-            evaluation.evaluate(eval_settings(checkpoint_dir=trained.run.train_dir, eval_dir=str(tmp_path / 'eval'),
-                                           run_once=True, tower_device='cpu', num_examples=10, **flags))
+            evaluated(trained.run.train_dir, tmp_path / 'eval', num_examples=10, **flags)
     return evaluate
 
 
 @pytest.mark.stress  # what is refused, by default: below
-def test_code_that_a_run_names_is_executed_if_nobody_else_can_write_it(evaluated, code, capsys):
+def test_code_that_a_run_names_is_executed_if_nobody_else_can_write_it(evaluates, code, capsys):
     code.chmod(0o600)
-    evaluated(code)
+    evaluates(code)
     assert os.path.exists(f'{code}.has-run') and f'code       {code} is executed' in capsys.readouterr().out
 
 
-def test_code_that_others_can_change_is_executed_if_the_user_names_it(evaluated, code):
+def test_code_that_others_can_change_is_executed_if_the_user_names_it(evaluates, code):
     code.parent.chmod(0o1777)
     message = f'names the Python file {code}, .* is writable by everybody; give --network={code}:linear if you trust'
     with pytest.raises(UsageError, match=message):
-        evaluated(code)
+        evaluates(code)
     assert not os.path.exists(f'{code}.has-run')
-    evaluated(code, network=f'{code}:linear')
+    evaluates(code, network=f'{code}:linear')
     assert os.path.exists(f'{code}.has-run')
 
 
@@ -182,9 +179,7 @@ def test_a_directory_of_others_is_read_with_a_warning(of_others, data_dir, first
     shutil.copytree(first_step(LINEAR), path, dirs_exist_ok=True)
     if 'everybody' in why:
         os.chmod(path, 0o777)
-    evaluation.evaluate(eval_settings(
-        checkpoint_dir=path, eval_dir=str(tmp_path / 'eval'), data_dir=path, run_once=True, tower_device='cpu',
-        num_examples=10, network=LINEAR))
+    evaluated(path, tmp_path / 'eval', data_dir=path, num_examples=10, network=LINEAR)
     output = capsys.readouterr().out
     for flag in ('checkpoint_dir', 'data_dir'):
         assert output.count(f'warning: --{flag}={path}: {why}') == 1

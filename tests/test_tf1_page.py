@@ -10,7 +10,7 @@ from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import own_network
 from cifar10.model.own_network import rehearse
 from tests import idioms, test_idioms
-from tests.helpers import ROOT, run_forked, tf
+from tests.helpers import ROOT, rehearsed, run_forked, tf
 
 PAGE = (ROOT / 'docs' / 'tf1-networks.md').read_text()
 STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
@@ -87,7 +87,7 @@ def network(images, n, training):
 """)
         name = f"{tmp_path / 'mine.py'}:network"
     with pytest.raises(UsageError) as refused:
-        own_network.check(name, own_network.network(name).inference, 4, [24], tf.float32, 0)
+        rehearsed(name)
     assert remedy in str(refused.value) and '\n' not in str(refused.value)
 
 
@@ -121,9 +121,7 @@ def linear(images, classes):
     return x @ tf.get_variable('w', [x.shape[1], classes])
 {theirs}
 {adapter}""")
-    name = f"{tmp_path / 'adapter.py'}:net"
-    inference = own_network.network(name).inference
-    assert own_network.check(name, inference, 4, [24], tf.float32, 0, True) == []
+    assert rehearsed(f"{tmp_path / 'adapter.py'}:net", has_copies=True) == []
 
 
 # Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone.
@@ -165,7 +163,7 @@ def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     name = f"{tmp_path / 'adapter.py'}:net"
-    assert own_network.check(name, own_network.network(name).inference, 4, [24], tf.float32, 0, True) == []
+    assert rehearsed(name, has_copies=True) == []
     assert builtins.__import__ is before
     found = {each: sys.modules[f'theirs.{each}'] for each in ('plain', 'network', 'aware', 'new')}
     assert found['plain'].tf is found['network'].tf is found['aware'].tf is tf
