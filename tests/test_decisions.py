@@ -7,11 +7,13 @@ import pytest
 from cifar10.run import decisions, metrics
 from cifar10.run.folder import FIGURES, LIST, PROGRAM, SETTINGS, look
 from cifar10.run.record import RunRecord
-from cifar10.settings.training import completed, train_settings
+from cifar10.settings.training import train_settings
 
 RUN, OTHER = 'this run', 'another run'
 DATA, INDEX = '.data-00000-of-00001', '.index'
 EVENTS = 'events.out.tfevents.1.host.2.cifar10'
+FAST = dict(preset='fast', widths='8', epochs=0.064, max_steps=None)
+GROWING = dict(FAST, schedule='staircase')
 
 
 def saved(*steps):
@@ -26,7 +28,7 @@ def write(folder, names, run=None, records=(), **settings):
         path = os.path.join(folder, name)
         os.makedirs(path) if name.endswith('/') else open(path, 'w').close()
     if run:
-        record = RunRecord(completed(dict(dict(train_dir=str(folder), max_steps=9), **settings)), last_step=9)
+        record = RunRecord(train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **settings)), last_step=9)
         text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()))
         (folder / SETTINGS).write_text(text)
     for kind, step, *of_run in records:
@@ -61,6 +63,18 @@ STARTS = {
     'another length in epochs': (
         dict(names=saved(5), run=RUN, epochs=2.0, schedule='cosine', max_steps=None),
         dict(epochs=3.0, schedule='cosine', max_steps=None), (), 'at whose end the learning rate reaches 0', False),
+    **{f'of the fast preset, {name}': (dict(names=saved(5), run=RUN, **FAST), {**FAST, **now}, (), said, False)
+       for name, now, said in (
+           ('other widths', dict(widths='8,16'), ' run of --widths=8. For --widths=8,16 use another --train_dir'),
+           ('another schedule', dict(schedule='staircase'), ' run of --schedule=linear. For --schedule=staircase use'),
+           ('another optimizer', dict(optimizer='nesterov'), ' run of --optimizer=muon. For --optimizer=nesterov use'),
+           ('another preset', dict(preset='classic', widths=None), ' run of --preset=fast. For --preset=classic use'))},
+    **{f'of a longer run {name}': (dict(names=saved(5), run=RUN, **GROWING, **sizes),
+                                   {**GROWING, **sizes, 'epochs': 0.2}, (), said, False)
+       for name, sizes, said in (
+           ('whose images grow', {},
+            'of --epochs=0.064, over which its image sizes are planned. For --epochs=0.2 use another'),
+           ('of one size', dict(sizes='20'), ''))},
     'a run before its first checkpoint': (dict(names=[EVENTS], run=RUN), {}, (), '', True),
     'the same, which was killed in a save': (
         dict(names=['.model.ckpt-5' + DATA, 'model.ckpt-5' + DATA], run=RUN, records=checkpoint_records(5)), {}, (), '',
@@ -162,7 +176,7 @@ def test_what_killed_processes_left_is_abandoned(names, recorded, others, abando
 def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):
     write(tmp_path, saved(9), RUN)
     for step, seconds in ((0, 10), (5, 20)):
-        record = RunRecord(completed(dict(train_dir=str(tmp_path), stuck_secs=seconds)), step=step)
+        record = RunRecord(train_settings(train_dir=str(tmp_path), stuck_secs=seconds), step=step)
         metrics.Metrics(str(tmp_path)).write(metrics.START, **record.to_json())
     folder = look(str(tmp_path))
     assert [folder.record_of(step).settings.run.stuck_secs for step in (1, 5, 6, 9)] == [10, 10, 20, 20]

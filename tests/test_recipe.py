@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import re
 import shutil
 
 import numpy as np
@@ -12,21 +11,16 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS
 from cifar10.data import records
-from cifar10.evaluation import evaluation
 from cifar10.model.precision import BF16
-from cifar10.run import decisions
-from cifar10.run.folder import look
-from cifar10.run.record import RunRecord
-from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from cifar10.training.start import BEFORE_DATA, Start
 from cifar10.training.trainer import WITH_DATA
 from tests.helpers import (
-    begun,
     change_record,
     checkpoints,
+    evaluated,
     last_variables,
     rewrite,
     run_script,
@@ -102,21 +96,6 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     assert 'changed    learning_rate=0.2 (now 0.1)\n' in capsys.readouterr().out
 
 
-def refusal(directory, flags):
-    """Returns why a start with some flags may not use a directory, or None."""
-    return decisions.refusal(look(directory.path), train_settings(**flags), lambda prefix: True)
-
-
-def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
-    config = dict(fast, schedule='staircase')
-    directory = begun(config)
-    message = r'of --epochs=0.064, over which its image sizes are planned\. For --epochs=0.2 use .*; to continue it: '
-    assert re.search(message, refusal(directory, dict(config, epochs=0.2)))
-    one_size = dict(config, sizes='20')
-    directory.begin(RunRecord(train_settings(**one_size)))
-    assert refusal(directory, dict(one_size, epochs=0.2)) is None
-
-
 @pytest.mark.stress
 def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
     expected = 'fp32' if BF16.is_emulated() else 'bf16'
@@ -137,14 +116,10 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
         train(settings(train_dir=str(tmp_path / 'classic')))
     for train_dir, asked, shown in ((fast['train_dir'], None, True), (fast['train_dir'], False, False),
                                     (str(tmp_path / 'classic'), None, False), (str(tmp_path / 'classic'), True, True)):
-        evaluation.evaluate(eval_settings(
-            checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-            test_time_averaging=asked, tower_device='cpu', num_examples=100))
+        evaluated(train_dir, tmp_path / 'eval', test_time_averaging=asked, num_examples=100)
         assert (' with test-time averaging, ' in capsys.readouterr().out) is shown
     with pytest.raises(UsageError, match='has no .*ExponentialMovingAverage; use --use_ema=false'):
-        evaluation.evaluate(eval_settings(
-            checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
-            use_ema=True, tower_device='cpu'))
+        evaluated(fast['train_dir'], tmp_path / 'eval', use_ema=True)
 
 
 def lines_of(config):
