@@ -113,19 +113,24 @@ def test_what_is_given_counts(stored, given, expected):
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize('text', ['', '[]', '{"settings": {}}', '{"settings": 3}'])
-def test_a_record_that_is_none_is_refused(tmp_path, text):
-    (tmp_path / 'config.json').write_text(text)
-    with pytest.raises(UsageError, match='config.json .*; use another directory'):
-        settings_of(dict(train_dir=str(tmp_path)))
-
-
-@pytest.mark.parametrize('changes', [
-    dict(preset='later'), dict(optimizer='later'), dict(optimizer=3), dict(batch_size='8')])
-def test_a_value_that_this_version_does_not_know_is_refused_in_a_line(tmp_path, changes):
-    write_config(tmp_path, {**train_settings().flat(), **changes})
-    with pytest.raises(UsageError, match=f'config.json has a setting .*--{next(iter(changes))}='):
-        settings_of(dict(train_dir=str(tmp_path)))
+@pytest.mark.parametrize('content, said', [
+    (b'', 'cannot be read .*; use another directory'), ('{"program"}'.encode('utf-16'), 'cannot be read'),
+    *[(content, 'was not written by this program; use another directory')
+      for content in (b'[]', b'{"settings": {}}', b'{"program": "another", "dataset": "shapes", "seed": 0}')],
+    *[(settings, 'has no settings, but .*; correct it, use the version that wrote it, or use another')
+      for settings in (None, [1])],
+    (dict(seed=0), 'lacks train_dir, .*, so another version of this program wrote it; use that version, or another'),
+    *[({**train_settings().flat(), name: value}, f'has a setting .*--{name}=.*; correct it, use the version that wrote')
+      for name, value in (('preset', 'later'), ('optimizer', 'later'), ('optimizer', 3), ('batch_size', '8'),
+                          ('train_dir', 5), ('restart', 0))]])
+def test_a_record_that_is_none_or_was_changed_is_refused_by_name(content, said, tmp_path):
+    path = tmp_path / 'config.json'
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        write_config(tmp_path, content)
+    with pytest.raises(UsageError, match=f'^{path} {said}'):
+        look(str(tmp_path))
 
 
 def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):

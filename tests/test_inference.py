@@ -12,13 +12,15 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, confusion, evaluation, model, tensorboard
+from cifar10.data.shapes import CLASSES
+from cifar10.evaluation import classification, confusion, model, tensorboard
 from cifar10.evaluation import export as exporting
 from cifar10.evaluation.evaluator import Mistake
+from cifar10.model import classic
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, python, rewrite, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, run_script, tf, variables
 from tests.test_picture_files import served
 
 
@@ -47,17 +49,16 @@ def pictures(tmp_path_factory, data_dir):
 
 @pytest.mark.stress
 def test_a_step_is_recorded_once_for_each_way_to_evaluate_it(run, tmp_path, capsys):
-    flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu', num_examples=300)
     for _ in range(2):
-        evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
+        evaluated(run, tmp_path / 'eval', num_examples=300)
         assert [record['step'] for record in read(str(tmp_path / 'eval'), EVAL)] == [12]
-    evaluation.evaluate(eval_settings(checkpoint_dir=run, **dict(flags, num_examples=100)))
+    evaluated(run, tmp_path / 'eval', num_examples=100)
     assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [300, 100]
     assert 'warning' not in capsys.readouterr().out
     second = shutil.copytree(run, tmp_path / 'second')
     settings = json.loads((second / 'config.json').read_text())
     (second / 'config.json').write_text(json.dumps(dict(settings, run='another')))
-    evaluation.evaluate(eval_settings(checkpoint_dir=str(second), **flags))
+    evaluated(second, tmp_path / 'eval', num_examples=300)
     assert f"warning: --eval_dir={tmp_path / 'eval'} has evaluations of another run" in capsys.readouterr().out
 
 
@@ -161,13 +162,12 @@ def test_a_model_of_nan_is_an_error_and_json_stays_json(run, pictures, tmp_path)
 
 @pytest.mark.stress
 def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):
-    evaluation.evaluate(eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path), run_once=True, tower_device='cpu',
-                              per_class=True))
+    record = evaluated(run, tmp_path, per_class=True)
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in ('disc', 'star')]
     assert len(rows) == 5 and rows[0][2] == '200'  # in the table, in the matrix and above it
     matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-10:]])
-    assert matrix.sum() == 2000 and matrix.trace() == read(str(tmp_path), EVAL)[0]['correct']
+    assert matrix.sum() == 2000 and matrix.trace() == record['correct']
     values = shown(tmp_path)
     matrix = values['eval/precision_confusion']
     assert int(matrix.tensor.string_val[1]) > 300  # its height
@@ -177,7 +177,6 @@ def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys)
 
 def probabilities_of(run, pixels):
     """Computes the softmax of the classic network from the moving averages in a checkpoint."""
-    from cifar10.model import classic
     arrays = variables(os.path.join(run, 'model.ckpt-12'))
     with tf.Graph().as_default(), tf.Session() as session:
         images = tf.image.per_image_standardization(tf.cast(pixels[:, 4:28, 4:28], tf.float32))
@@ -204,7 +203,6 @@ def test_images_are_classified_and_files_that_are_none_are_named(run, pictures):
     assert 'not a picture' in rows[1] and 'No such file' in rows[3]
     objects = [json.loads(line) for line in as_json.stdout.splitlines()]
     assert [item['file'] for item in objects] == names and 'error' in objects[1] and 'error' in objects[3]
-    from cifar10.data.shapes import CLASSES
     for item, row, probabilities in zip(objects[::2], rows[::2], expected):
         order = np.argsort(-probabilities)[:3]
         assert [top['name'] for top in item['classes']] == [CLASSES[i] for i in order]
@@ -257,7 +255,6 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     expected = probabilities_of(run, pixels)
     np.testing.assert_allclose(of_all['probabilities'], expected, atol=1e-5)
     assert of_all['class_index'] == expected.argmax(1).tolist() and len(of_one['class_index']) == 1
-    from cifar10.data.shapes import CLASSES
     assert of_all['class_name'] == [CLASSES[i] for i in of_all['class_index']]
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f'--export_dir={target}')
     assert status == 2 and 'exists and is not empty; use a new directory' in error
@@ -280,15 +277,8 @@ def test_an_export_that_another_one_has_overtaken_is_refused(run, tmp_path, monk
     assert os.listdir(tmp_path) == ['model'] and os.listdir(target) == ['saved_model.pb']
 
 
-def test_what_a_record_lacks_is_said(run, tmp_path):
-    copied = shutil.copytree(run, tmp_path / 'copied')
-    path = copied / 'config.json'
-    record = json.loads(path.read_text())
-    assert record.pop('classes')[0] == 'disc' and record['settings'].pop('freeze', '') is None
-    path.write_text(json.dumps(record))
-    with pytest.raises(UsageError, match='config.json lacks classes, freeze, so another version of this program wrote'):
-        model.load_run(eval_settings(), look(str(copied)))
-    path.unlink()
+def test_where_the_classes_of_a_model_are_is_said(run, tmp_path):
+    copied = shutil.copytree(run, tmp_path / 'copied', ignore=shutil.ignore_patterns('config.json'))
     (tmp_path / 'mine').mkdir()
     with pytest.raises(UsageError, match='no config.json in .*, so the classes are unknown; copy it from the run'):
         model.load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), look(str(copied)))

@@ -19,14 +19,12 @@ import cifar10
 from cifar10.base import console, files
 from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
-from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import metrics
-from cifar10.run.folder import look, step_of
+from cifar10.run.folder import step_of
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from tests.helpers import ROOT, checkpoints, delete_run, mostly_stress, small_disk, state_of, train
+from tests.helpers import ROOT, as_given, checkpoints, delete_run, mostly_stress, small_disk, state_of, train
 
 
 @pytest.mark.parametrize('write', [lambda path, other: files.replace(path, 'x' * 2 ** 21),
@@ -120,26 +118,6 @@ def test_a_start_that_is_refused_once_it_has_the_lock_leaves_nothing(settings, t
     assert os.listdir(tmp_path / 'train') == []
 
 
-def test_settings_of_another_program_are_refused(settings):
-    os.makedirs(settings().run.train_dir)
-    with open(os.path.join(settings().run.train_dir, 'config.json'), 'w') as stream:
-        json.dump(dict(program='another', dataset='shapes', network='classic', seed=0), stream)
-    with pytest.raises(UsageError, match='config.json was not written by this program; use another directory'):
-        trainer.train(settings())
-
-
-def test_settings_that_are_not_text_are_refused(settings, tmp_path):
-    os.makedirs(settings().run.train_dir)
-    with open(os.path.join(settings().run.train_dir, 'config.json'), 'wb') as stream:
-        stream.write('{"program"}'.encode('utf-16'))
-    (tmp_path / 'train' / 'model.ckpt-1.index').write_text('')
-    evaluation = eval_settings(checkpoint_dir=settings().run.train_dir, run_once=True, tower_device='cpu')
-    for call in (lambda: trainer.train(settings()), lambda: trainer.train(settings(restart=True)),
-                 lambda: evaluate(evaluation)):
-        with pytest.raises(UsageError, match='config.json cannot be read'):
-            call()
-
-
 def test_two_processes_do_not_train_in_one_directory(settings):
     with TrainDir(settings().run.train_dir).locked():
         with pytest.raises(TemporaryError, match='another process is training'):
@@ -158,17 +136,6 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
         TrainDir(str(tmp_path)).refuse_another_process()
     process.send_signal(signal.SIGCONT)
     assert process.wait() == 0
-
-
-@pytest.mark.parametrize('name, value', [
-    ('settings', None), ('settings', [1]), ('batch_size', '8'), ('train_dir', 5), ('restart', 0)])
-def test_a_record_that_a_person_has_spoilt_is_refused_by_name(name, value, one_step, settings):
-    path = os.path.join(settings().run.train_dir, 'config.json')
-    stored = json.loads(pathlib.Path(path).read_text())
-    (stored if name in stored else stored['settings'])[name] = value
-    pathlib.Path(path).write_text(json.dumps(stored))
-    with pytest.raises(UsageError, match=f'{path} has .*; correct it, use the version that wrote it, or use another'):
-        look(settings().run.train_dir)
 
 
 def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
@@ -237,8 +204,7 @@ def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
 def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_path):
     given = settings(train_dir=str(tmp_path / 'a' / 'b' / 'run'), max_steps=1, eval_steps=1, keep_best=True)
     path = given.run.train_dir
-    flags = {name: value for name, value in given.flat().items() if value is not None and name != 'use_fp16'}
-    flags['data_dir'] = str(tmp_path / 'data')
+    flags = as_given(given, data_dir=str(tmp_path / 'data'))
     before = os.umask(0)
     try:
         cifar10.train(**flags)
