@@ -174,21 +174,21 @@ def random_moments():
     return random.Random(seed)
 
 
-def python(*arguments, environment=None):
+def python(*arguments, environment=None, seconds=120):
     """Runs Python in the folder of the project to its end; returns the CompletedProcess with text output."""
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
-                          env=environment, timeout=patient(120))
+                          env=environment, timeout=patient(seconds))
 
 
 def slow_input(monkeypatch, seconds):
-    """Makes each batch of a training come so many seconds late."""
+    """Makes each batch of a training come late; `seconds` is a function of its first position, or a number."""
     make = Images.batch
 
     def slowly(images, augmentation, examples, positions):
-        def wait(examples):
-            time.sleep(seconds)
+        def wait(examples, first):
+            time.sleep(seconds(first) if callable(seconds) else seconds)
             return examples
-        slow = tf.ensure_shape(tf.numpy_function(wait, [examples], tf.int64), examples.shape)
+        slow = tf.ensure_shape(tf.numpy_function(wait, [examples, positions.first], tf.int64), examples.shape)
         return make(images, augmentation, slow, positions)
     monkeypatch.setattr(Images, 'batch', slowly)
 

@@ -16,12 +16,11 @@ from benchmarks import convergence, generated_photos, harness, scaling, throughp
 from cifar10.base.errors import RunError
 from cifar10.model import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
-from tests.helpers import LINEAR, ROOT, patient, run_forked, train
+from tests.helpers import LINEAR, ROOT, patient, python, run_forked, train
 
 
 def run(script, *arguments):
-    command = [sys.executable, str(ROOT / 'benchmarks' / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=patient(120))
+    return python(f'benchmarks/{script}', *arguments)
 
 
 def numbers(found):
@@ -116,10 +115,8 @@ def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
 
 def train_peer(data_dir, script, *extra, **environment):
     """Returns the finished process of a peer's four steps; skips the test where its framework is not installed."""
-    command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / script), '--data_dir=' + data_dir, '--steps=2',
-               '--batch_size=8', *extra]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=patient(240),
-                            env={**os.environ, **environment})
+    result = python(f'benchmarks/peers/{script}', f'--data_dir={data_dir}', '--steps=2', '--batch_size=8', *extra,
+                    environment={**os.environ, **environment}, seconds=240)
     if result.returncode == 3:
         pytest.skip(result.stderr.strip())
     return result

@@ -283,7 +283,7 @@ socket.getaddrinfo = gone
 time.sleep(4)
 print("still there")
 '''
-    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    result = python('-c', code)
     assert (result.returncode, result.stdout, result.stderr) == (0, 'still there\n', '')
 
 

@@ -20,7 +20,7 @@ from cifar10.programs import flags, program
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, run_script
+from tests.helpers import ROOT, python, run_script
 
 # (script, flags, what the line says). %(file)s and %(none)s are the paths of a file and of nothing, %(checkpoints)s is
 # that of a folder with a checkpoint, %(taken)s an address that is in use.
@@ -218,10 +218,6 @@ def test_settings_check_types(wrong):
 PROGRAMS = 'train', 'eval', 'local_cluster'
 
 
-def run_program(*arguments, cwd=ROOT):
-    """Runs `python -m cifar10` with arguments; returns the CompletedProcess with text output."""
-    return subprocess.run([sys.executable, '-X', 'importtime', '-m', 'cifar10', *arguments], cwd=cwd, text=True,
-                          capture_output=True)
 
 
 @pytest.mark.parametrize('arguments, status, part', [
@@ -232,7 +228,7 @@ def run_program(*arguments, cwd=ROOT):
     *(([*name, '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')
       for name in ([], ['local-cluster'], ['train']))])
 def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
-    result = run_program(*arguments)
+    result = python('-X', 'importtime', '-m', 'cifar10', *arguments)
     lines = [line for line in result.stderr.splitlines() if not line.startswith('import time:')]
     assert result.returncode == status and part in result.stdout + '\n'.join(lines)
     assert 'tensorflow' not in result.stderr.replace('TensorFlow', '')
@@ -288,7 +284,6 @@ def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
 
 def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
     code = "import sys; sys.modules['tensorflow'] = None; from cifar10.programs import train; sys.exit(train.run())"
-    result = subprocess.run([sys.executable, '-c', code, f'--train_dir={tmp_path}'], cwd=ROOT, capture_output=True,
-                            text=True)
+    result = python('-c', code, f'--train_dir={tmp_path}')
     assert (result.returncode, result.stderr.count('\n')) == (2, 1)
     assert 'has no TensorFlow; activate the environment' in result.stderr

@@ -3,7 +3,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import threading
 
@@ -16,7 +15,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, reporter
 from tests import helpers
-from tests.helpers import ROOT, run_forked, run_script
+from tests.helpers import run_forked, run_script
 
 
 def python(code):
@@ -129,9 +128,7 @@ def test_text_that_could_control_a_terminal_is_escaped(capsys):
         assert program.run(fail) == 2
     assert shown.replace(r'\r\n', ' ').removesuffix(r'\u2028') in capsys.readouterr().err
     code = f'import sys; sys.stdout.buffer.write({HOSTILE.encode()!r})'
-    output = subprocess.run(
-        [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=1', '--', sys.executable, '-c', code], cwd=ROOT,
-        capture_output=True, text=True, check=True).stdout
+    output = helpers.python('-m', 'cifar10', 'local_cluster', '--workers=1', '--', sys.executable, '-c', code).stdout
     assert output.replace('\n', '').isprintable() and r'\x1b[31mred\x9b2J' in output
 
 

@@ -39,6 +39,7 @@ from tests.helpers import (
     tf,
     write_records,
 )
+from tests.test_picture_files import encoded
 from tests.test_records import Server, published  # noqa: F401 (a fixture)
 
 EACH = 10 ** 6  # more system calls and power failures than there are
@@ -217,8 +218,7 @@ def pictures(folder):
         (folder / name).mkdir(parents=True)
         for i in range(5):
             pixels = np.random.default_rng(i).integers(0, 256, [40, 30, 3], np.uint8)
-            with tf.Graph().as_default(), tf.Session() as session:
-                (folder / name / f'{i}.png').write_bytes(session.run(tf.image.encode_png(pixels)))
+            (folder / name / f'{i}.png').write_bytes(encoded(pixels, 'PNG'))
     return folder
 
 

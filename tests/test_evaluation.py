@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import files
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, evaluation, export, model
+from cifar10.evaluation import classification, evaluation, export
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -32,6 +32,7 @@ from tests.helpers import (
     variables,
     write_records,
 )
+from tests.test_picture_files import encoded
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
                   r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
@@ -145,34 +146,6 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_d
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
 
-@pytest.mark.stress
-def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path, data_dir, monkeypatch):
-    shutil.copytree(run, tmp_path / 'copy')
-    os.truncate(tmp_path / 'copy' / 'model.ckpt-12.data-00000-of-00001', 100)
-    for step in (10, 11):
-        for suffix in ('.data-00000-of-00001', '.index'):
-            copy = tmp_path / 'copy' / (f'model.ckpt-{step}{suffix}')
-            shutil.copy(os.path.join(run, 'model.ckpt-11' + suffix), copy)
-    os.remove(tmp_path / 'copy' / 'model.ckpt-11.index')
-    steps = []
-
-    restore = model.Restorer.restore
-
-    def restoring(restorer, session, found):
-        steps.append(found.prefix[-2:])
-        shutil.copy(os.path.join(run, 'model.ckpt-11.index'), tmp_path / 'copy')
-        if len(steps) == 2:
-            raise KeyboardInterrupt
-        restore(restorer, session, found)
-
-    monkeypatch.setattr(model.Restorer, 'restore', restoring)
-    with pytest.raises(KeyboardInterrupt):
-        evaluation.evaluate(eval_settings(
-            checkpoint_dir=str(tmp_path / 'copy'), eval_dir=str(tmp_path / 'eval'), data_dir=data_dir, num_examples=50,
-            tower_device='cpu', eval_interval_secs=1))
-    assert steps == ['10', '11']
-
-
 def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settings, tmp_path, capsys, monkeypatch):
     def stop(*arguments):
         raise KeyboardInterrupt
@@ -244,8 +217,8 @@ def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_peopl
     assert 'precision @ 1 = ' in result.stderr
 
 
-def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_path, data_dir):
-    # As a process of its own, and with a trainer's files that appear one after the other.
+def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_path):
+    # As a process of its own, and with a trainer's files that appear one after the other, behind a damaged checkpoint.
     watched = tmp_path / 'watched'
     watched.mkdir()
     process = start_script('cifar10_eval.py', checkpoint_dir=watched, eval_dir=tmp_path / 'eval', eval_interval_secs=1,
@@ -253,6 +226,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
     try:
         read_until(process, 'waiting for the first checkpoint')
         shutil.copy(os.path.join(run, 'config.json'), watched)
+        shutil.copy(os.path.join(run, 'model.ckpt-12.index'), watched / 'model.ckpt-13.index')
         for step in (11, 12):
             for suffix in ('.data-00000-of-00001', '.index'):
                 shutil.copy(os.path.join(run, f'model.ckpt-{step}{suffix}'), watched)
@@ -310,8 +284,7 @@ def test_a_single_checkpoint_is_evaluated_once(run, tmp_path, capsys, suffix):
 @pytest.mark.stress
 def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
     older = checkpoints(run)[0]
-    with tf.Session() as session:
-        (tmp_path / 'any.png').write_bytes(session.run(tf.io.encode_png(np.zeros([32, 32, 3], np.uint8))))
+    (tmp_path / 'any.png').write_bytes(encoded(np.zeros([32, 32, 3], np.uint8), 'PNG'))
     classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'),
                             print)
     export.export(eval_settings(checkpoint=older, export_dir=str(tmp_path / 'model'), tower_device='cpu'))

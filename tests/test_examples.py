@@ -13,12 +13,11 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.parallel.devices import Devices
 from examples import fashion_mnist, lenet_fashion_mnist
-from tests.helpers import ROOT, initialise, mostly_stress, patient
+from tests.helpers import initialise, mostly_stress, python
 
 
 def run(script, *arguments):
-    return subprocess.run([sys.executable, str(ROOT / 'examples' / script), *arguments], capture_output=True, text=True,
-                          timeout=patient(120))
+    return python(f'examples/{script}', *arguments)
 
 
 @pytest.fixture
@@ -82,9 +81,8 @@ def test_the_script_for_one_device_has_the_losses_of_towers(call):
 
 @pytest.mark.stress
 def test_processes_whose_master_averages_print_the_same_losses():
-    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=3', '--', sys.executable]
-    result = subprocess.run(command + ['examples/parabola.py', '--steps=200'], capture_output=True, text=True,
-                            cwd=ROOT, timeout=patient(60))
+    result = python('-m', 'cifar10', 'local_cluster', '--workers=3', '--', sys.executable, 'examples/parabola.py',
+                    '--steps=200')
     assert result.returncode == 0, result.stdout
     reports = re.findall(rf'^worker 0 \| {REPORT}$', result.stdout, re.M)
     losses, gradients = numpy_fit(200, towers=3)

@@ -1,7 +1,5 @@
 """`--explain`: planted causes show in the steps that leave something out."""
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -9,7 +7,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.settings.training import train_settings
 from cifar10.tools.explain import NO_AVERAGE, NO_UPDATE, SAME_BATCH, STEP, explain, lines
 from cifar10.training import trainer
-from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, slow_input, state_of
+from tests.helpers import ROOT, WITH_GPUS, Tasks, python, slow_input, state_of
 from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
@@ -122,9 +120,8 @@ def test_on_gpus_each_is_measured_alone(data_dir, tmp_path):
         gpus = environment(2)
     except Unavailable as error:
         pytest.skip(str(error))
-    command = [sys.executable, 'multi_gpu_train.py', '--explain', '--num_gpus=2', '--batch_size=16', '--dataset=shapes',
-               f'--data_dir={data_dir}', f"--train_dir={tmp_path / 'train'}"]
-    result = subprocess.run(command, capture_output=True, text=True, env=dict(WITH_GPUS, **gpus), cwd=ROOT,
-                            timeout=patient(400))
+    result = python('multi_gpu_train.py', '--explain', '--num_gpus=2', '--batch_size=16', '--dataset=shapes',
+                    f'--data_dir={data_dir}', f"--train_dir={tmp_path / 'train'}",
+                    environment=dict(WITH_GPUS, **gpus), seconds=400)
     assert result.returncode == 0, result.stderr
     assert list(seconds_of(result.stdout)) == [STEP, SAME_BATCH, NO_UPDATE, NO_AVERAGE, '/gpu:0', '/gpu:1']

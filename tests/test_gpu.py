@@ -9,13 +9,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from tests import helpers
 from tests.helpers import (
-    ROOT,
     WITH_GPUS,
     assert_close,
     assert_same_bits,
@@ -55,8 +54,7 @@ sys.exit(program.run(main))
 
 def python(*arguments, **environment):
     """Runs Python with the GPUs in sight; returns the CompletedProcess."""
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=patient(300),
-                          cwd=ROOT, env=dict(WITH_GPUS, **environment))
+    return helpers.python(*arguments, environment=dict(WITH_GPUS, **environment), seconds=300)
 
 
 @pytest.fixture(scope='module', autouse=True)

@@ -21,7 +21,7 @@ from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, run_script, tf, variables
-from tests.test_picture_files import served
+from tests.test_picture_files import encoded, served
 
 
 @pytest.fixture(scope='module')
@@ -40,9 +40,8 @@ def pictures(tmp_path_factory, data_dir):
     folder = tmp_path_factory.mktemp('pictures')
     data = records.prepare('shapes', data_dir, records.TEST)
     pixels = data.planes(6).transpose(0, 2, 3, 1)
-    with tf.Graph().as_default(), tf.Session() as session:
-        for i, image in enumerate(pixels):
-            (folder / f'{i}.png').write_bytes(session.run(tf.io.encode_png(image)))
+    for i, image in enumerate(pixels):
+        (folder / f'{i}.png').write_bytes(encoded(image, 'PNG'))
     (folder / 'text.png').write_text('not a picture')
     return folder, pixels
 

@@ -5,21 +5,20 @@ import sys
 
 import pytest
 
-from tests.helpers import ROOT, mostly_stress, patient, read_until
+from tests.helpers import ROOT, mostly_stress, patient, python, read_until
 
 SECONDS = patient(60)  # limit of one run in this file
-COMMAND = [sys.executable, '-m', 'cifar10', 'local_cluster']
 
 
 def local(*arguments):
     """Runs a local cluster to its end; returns the CompletedProcess with text output."""
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=SECONDS, cwd=ROOT)
+    return python('-m', 'cifar10', 'local_cluster', *arguments, seconds=60)
 
 
 def started(script, *arguments):
     """Starts a local cluster whose tasks run a Python script."""
-    return subprocess.Popen([*COMMAND, *arguments, '--', sys.executable, '-c', script], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    command = [sys.executable, '-m', 'cifar10', 'local_cluster', *arguments, '--', sys.executable, '-c', script]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure(tmp_path):

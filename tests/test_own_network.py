@@ -23,6 +23,7 @@ from tests.helpers import (
     run_script,
     tf,
 )
+from tests.test_picture_files import encoded
 
 NOISY = f'{ROOT}/tests/networks.py:noisy'
 
@@ -77,8 +78,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
                      'initializer=tf.truncated_normal_initializer())', 'next_part(pixels) @ weights + bias')
     (tmp_path / 'script.py').write_text(DETERMINISTIC)
     picture = tmp_path / 'picture.png'
-    with tf.Session() as session:
-        picture.write_bytes(session.run(tf.io.encode_png(tf.zeros([40, 40, 3], tf.uint8))))
+    picture.write_bytes(encoded(np.zeros([40, 40, 3], np.uint8), 'PNG'))
     run = [str(ROOT / 'multi_gpu_train.py'), '--dataset=shapes', f'--data_dir={data_dir}', '--tower_device=cpu',
            f'--network={network}', '--batch_size=8', '--max_steps=2', '--summary_steps=0', '--learning_rate=0.01']
     first = f"--train_dir={tmp_path / 'first'}"
@@ -296,7 +296,7 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
         (folder / f'{name}.py').write_text('SCALE = 1.0')
     (folder / 'mine.py').write_text(HELPED.format(result='x'))
     train_dir, picture = f"--checkpoint_dir={tmp_path / 'train'}", tmp_path / 'red.png'
-    picture.write_bytes(tf.io.encode_png(np.zeros([8, 8, 3], np.uint8)).eval(session=tf.Session()))
+    picture.write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
     uses = [('cifar10_eval.py', train_dir), ('cifar10_eval.py', train_dir, f'--image={picture}', '--json'),
             ('cifar10_eval.py', train_dir, f"--export_dir={tmp_path / 'model'}"),
             ('multi_gpu_train.py', f"--network={folder / 'mine.py'}:net", '--max_steps=2')]

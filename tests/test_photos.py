@@ -14,7 +14,6 @@ from cifar10.base.errors import UsageError
 from cifar10.data import augment, draws, pipeline, records
 from cifar10.data.draws import Positions
 from cifar10.data.photos import preparation, prepared_photos, resized_crop
-from cifar10.model import network_draws
 from cifar10.settings.training import train_settings
 from tests.forked import Forked
 from tests.helpers import mostly_stress, patient, tf
@@ -311,14 +310,6 @@ def test_the_part_of_a_position_does_not_depend_on_the_batch():
     np.testing.assert_array_equal(whole[32:48], part)
     np.testing.assert_array_equal(mirrored[32:48], turned)
     assert not np.array_equal(crops((375, 500), 64, 100, seed=1)[0], whole)
-    # Draws of several blocks are independent, also of those of a network.
-    first = tf.constant(0, tf.int64)
-    with network_draws.at_position(0, first):
-        drawn = [network_draws.uniform_like(tf.zeros([20000, 4])) for _ in range(6)]
-    with tf.Session() as session:
-        blocks = np.concatenate(session.run([draws.draws(first, 20000, 0, i) for i in range(6)] + drawn), 1)
-    shifted = np.concatenate([blocks[:-1], blocks[1:]], 1)
-    assert np.abs(np.corrcoef(shifted.T) - np.eye(96)).max() < 0.04
 
 
 class Boxes(augment.Augmentation):

@@ -73,8 +73,7 @@ def gpus():
 
 def python(environment, *arguments):
     """Runs Python to its end; returns what it printed."""
-    result = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
-                            env=environment, timeout=patient(600))
+    result = helpers.python(*arguments, environment=environment, seconds=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -335,10 +334,10 @@ def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
 
 @pytest.mark.parametrize('batch_size, last', [(128, 'ready '), (2048, 'problem    OOM when allocating tensor')])
 def test_a_check_compares_the_memory_of_each_gpu_with_what_its_towers_need(batch_size, last, gpus, data_dir, tmp_path):
-    command = ['multi_gpu_train.py', '--check', '--dataset=shapes', f'--data_dir={data_dir}', f'--train_dir={tmp_path}',
-               '--num_gpus=2', '--gpus_per_tower=2', '--num_towers=3', f'--batch_size={batch_size}']
-    output = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT,
-                            env=dict(gpus, STANDIN_MB='1024'), timeout=patient(60)).stdout
+    output = helpers.python(
+        'multi_gpu_train.py', '--check', '--dataset=shapes', f'--data_dir={data_dir}', f'--train_dir={tmp_path}',
+        '--num_gpus=2', '--gpus_per_tower=2', '--num_towers=3', f'--batch_size={batch_size}',
+        environment=dict(gpus, STANDIN_MB='1024')).stdout
     activations = [float(size) for size in re.findall(r'([\d.]+) MB of activations', output)]
     needed, free = zip(*(map(float, sizes) for sizes in re.findall(
         r'memory     about ([\d.]+) MB for the towers on /gpu:\d, ([\d.]+) MB free\n', output)))

@@ -10,14 +10,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
 from cifar10.data import records
-from cifar10.data.images import Images
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.run import stragglers
 from cifar10.run.metrics import TRAIN, read
 from cifar10.run.stragglers import Stragglers, medians_of_others
 from cifar10.training import run, trainer
-from tests.helpers import ROOT, build_training, initialise, mostly_stress, update_mode
+from tests.helpers import ROOT, build_training, initialise, mostly_stress, slow_input, update_mode
 
 RECORDED = np.load(ROOT / 'tests' / 'tower_seconds.npz')  # {a run: float16 [steps, towers]}
 
@@ -87,15 +86,7 @@ def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_withi
 
 @pytest.mark.timing
 def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
-    make = Images.batch
-
-    def slowly(images, augmentation, examples, positions):
-        def wait(examples, position):
-            time.sleep(0.05 * (position % 2))  # with a batch of one example, of tower 1
-            return examples
-        slow = tf.ensure_shape(tf.numpy_function(wait, [examples, positions.first], tf.int64), examples.shape)
-        return make(images, augmentation, slow, positions)
-    monkeypatch.setattr(Images, 'batch', slowly)
+    slow_input(monkeypatch, lambda first: 0.05 * (first % 2))  # with a batch of one example, of tower 1
     begin = time.perf_counter()
     config = settings(num_gpus=2, batch_size=1, max_steps=10, log_frequency=10, summary_steps=0)
     trainer.train(config)
