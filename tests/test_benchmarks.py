@@ -16,7 +16,7 @@ from benchmarks import convergence, generated_photos, harness, scaling, throughp
 from cifar10.base.errors import RunError
 from cifar10.model import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
-from tests.helpers import LINEAR, ROOT, patient, python, run_forked, train
+from tests.helpers import LINEAR, ROOT, patient, python, train
 
 
 def run(script, *arguments):
@@ -221,11 +221,10 @@ def test_ratios_are_of_the_same_round():
     ('scaling.py', '--json=/nowhere/out.json', '/nowhere/out.json'),
     ('scaling.py', '--data_dir=/dev/null', '/dev/null'),
     ('convergence.py', '--images=1000', 'not a multiple of 128')])
-def test_invalid_flags_are_refused_before_measuring(script, argument, part, data_dir):
-    result = run_forked([sys.executable, str(ROOT / 'benchmarks' / script), '--dataset=shapes',
-                         '--data_dir=' + data_dir, argument])
-    line, = result.stderr.splitlines()
-    assert result.returncode == 2 and part in line and result.stdout == ''
+def test_invalid_flags_are_refused_before_measuring(script, argument, part, data_dir, call_lesson):
+    status, text, error = call_lesson(f'../benchmarks/{script}', '--dataset=shapes', f'--data_dir={data_dir}', argument)
+    line, = error.splitlines()
+    assert (status, text) == (2, '') and part in line
 
 
 def test_convergence_compares_at_equal_images_and_seconds():

@@ -219,17 +219,6 @@ def test_a_server_listens_only_at_the_given_address(small):
         assert not reachable('127.0.0.2:' + port, 0.3)
 
 
-@pytest.mark.stress  # one that is not stopped, by default: below
-@pytest.mark.parametrize('stop, status', [('watch.stop()', 0), ('pass', 75)])
-def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses):
-    address, = free_addresses(1)
-    seconds = 4 if status == 0 else SECONDS
-    code = ('import time; from cifar10.cluster.watch import Watch\n'
-            f'watch = Watch({{"worker 1": {address!r}}}, 0); {stop}; time.sleep({seconds})')
-    result = python('-c', code)
-    assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
-
-
 def test_a_watch_that_was_stopped_has_ended(monkeypatch):
     # Its thread would end the process when a peer has ended, too.
     asking, before = threading.Event(), threading.active_count()

@@ -38,21 +38,11 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
                   r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory, data_dir):
-    """The train_dir of a run of 12 steps."""
-    config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
-                            batch_size=8, max_steps=12, save_steps=11, summary_steps=0, tower_device='cpu')
-    with tf.Graph().as_default():
-        trainer.train(config)
-    return config.run.train_dir
-
-
 @pytest.fixture
-def evaluate(run, tmp_path, capsys):
+def evaluate(trained, tmp_path, capsys):
     """A function that evaluates once; returns (precision, correct, total, step) as printed."""
     def call(**changes):
-        config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
+        config = dict(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
                       num_examples=200)
         capsys.readouterr()
         evaluation.evaluate(eval_settings(**dict(config, **changes)))
@@ -87,9 +77,9 @@ def independent_result(arrays, files, count, suffix=''):
     return int((logits.argmax(1) == rows[:, 0]).sum()), losses.mean()
 
 
-def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
+def test_each_example_counts_once_whatever_the_batch(evaluate, trained, data_dir, tmp_path):
     data = records.prepare('shapes', data_dir, records.TEST)
-    arrays = last_variables(run)
+    arrays = last_variables(trained)
     count = 200
     correct, loss = independent_result(arrays, data.files, count, '/ExponentialMovingAverage')
     for batch_size in (66, 5000):
@@ -104,9 +94,9 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
 
 
 @pytest.mark.stress
-def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
+def test_plain_variables_training_images_and_a_part_of_them(evaluate, trained, data_dir):
     data = records.prepare('shapes', data_dir)
-    correct, _ = independent_result(last_variables(run), data.files, 2500)
+    correct, _ = independent_result(last_variables(trained), data.files, 2500)
     _, printed, total, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
     assert total == 2500 and abs(printed - correct) <= 1
 
@@ -130,15 +120,15 @@ def test_the_runs_own_data_is_used_and_another_set_refused(evaluate):
         evaluate(dataset='cifar10')
 
 
-def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, run, tmp_path):
+def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, trained, tmp_path):
     begun = tmp_path / 'begun'
-    shutil.copytree(run, begun, ignore=shutil.ignore_patterns('model.ckpt*', 'checkpoint'))
+    shutil.copytree(trained, begun, ignore=shutil.ignore_patterns('model.ckpt*', 'checkpoint'))
     with pytest.raises(TemporaryError, match='no checkpoint in .*; the run there has saved none yet'):
         evaluate(checkpoint_dir=str(begun))
 
 
-def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_dir):
-    shutil.copytree(run, tmp_path / 'copy')
+def test_an_unreadable_checkpoint_is_passed_over(evaluate, trained, tmp_path, data_dir):
+    shutil.copytree(trained, tmp_path / 'copy')
     os.truncate(tmp_path / 'copy' / 'model.ckpt-12.data-00000-of-00001', 100)
     assert evaluate(checkpoint_dir=str(tmp_path / 'copy'))[3] == 11
     os.truncate(tmp_path / 'copy' / 'model.ckpt-11.data-00000-of-00001', 100)
@@ -167,9 +157,9 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out
 
 
-def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, capsys):
+def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, trained, tmp_path, capsys):
     (tmp_path / 'eval').mkdir()
-    given = eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
+    given = eval_settings(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
                           tower_device='cpu')
     with files.locked(str(tmp_path / 'eval' / 'lock')):
         thread = threading.Thread(target=evaluation.evaluate, args=[given])
@@ -184,12 +174,12 @@ def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, 
     assert record['examples'] == 50
 
 
-def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_path):
+def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, trained, tmp_path):
     (tmp_path / 'plain').mkdir()
-    prefix = checkpoints(run)[-1]
+    prefix = checkpoints(trained)[-1]
     averages = [name for name in variables(prefix) if 'Average' in name]
     rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-12'), without=averages)
-    shutil.copy(os.path.join(run, 'config.json'), tmp_path / 'plain')
+    shutil.copy(os.path.join(trained, 'config.json'), tmp_path / 'plain')
     with pytest.raises(UsageError, match='--use_ema=false'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'))
     assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 200
@@ -198,18 +188,18 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
 
 
-def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, run, tmp_path):
+def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, trained, tmp_path):
     note = tmp_path / 'eval' / 'note.txt'
     note.parent.mkdir()
     note.write_text('mine')
     evaluate()
     assert note.read_text() == 'mine'
     with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
-        evaluate(eval_dir=run + '/../' + os.path.basename(run))
+        evaluate(eval_dir=trained + '/../' + os.path.basename(trained))
 
 
-def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(run, tmp_path):
-    result = run_script('cifar10_eval.py', checkpoint_dir=run, eval_dir=tmp_path / 'eval', num_examples=50,
+def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(trained, tmp_path):
+    result = run_script('cifar10_eval.py', checkpoint_dir=trained, eval_dir=tmp_path / 'eval', num_examples=50,
                         run_once=True, json=True)
     assert result.returncode == 0
     printed = [json.loads(line) for line in result.stdout.splitlines()]
@@ -217,7 +207,7 @@ def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_peopl
     assert 'precision @ 1 = ' in result.stderr
 
 
-def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_path):
+def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, tmp_path):
     # As a process of its own, and with a trainer's files that appear one after the other, behind a damaged checkpoint.
     watched = tmp_path / 'watched'
     watched.mkdir()
@@ -225,11 +215,11 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
                            num_examples=50)
     try:
         read_until(process, 'waiting for the first checkpoint')
-        shutil.copy(os.path.join(run, 'config.json'), watched)
-        shutil.copy(os.path.join(run, 'model.ckpt-12.index'), watched / 'model.ckpt-13.index')
+        shutil.copy(os.path.join(trained, 'config.json'), watched)
+        shutil.copy(os.path.join(trained, 'model.ckpt-12.index'), watched / 'model.ckpt-13.index')
         for step in (11, 12):
             for suffix in ('.data-00000-of-00001', '.index'):
-                shutil.copy(os.path.join(run, f'model.ckpt-{step}{suffix}'), watched)
+                shutil.copy(os.path.join(trained, f'model.ckpt-{step}{suffix}'), watched)
             assert f'step {step}' in read_until(process, 'precision @ 1')
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=patient(30))[0]
@@ -238,8 +228,8 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
         process.kill()
 
 
-def test_errors_name_the_flag_that_was_given(run, tmp_path):
-    prefix = checkpoints(run)[-1]
+def test_errors_name_the_flag_that_was_given(trained, tmp_path):
+    prefix = checkpoints(trained)[-1]
     for flag, other in (('train_dir', 'checkpoint_dir'), ('checkpoint_dir', 'train_dir')):
         for folder, part in ((str(tmp_path), 'no checkpoint in {given};'),
                              (prefix, '{given} is a checkpoint; give the .*, or --checkpoint for it alone$')):
@@ -272,8 +262,8 @@ def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(
 # ---------------------------------------------------------------------------------------------------- --checkpoint
 
 @pytest.mark.parametrize('suffix', mostly_stress(['', '.index'], ''))
-def test_a_single_checkpoint_is_evaluated_once(run, tmp_path, capsys, suffix):
-    older = checkpoints(run)[0]
+def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path, capsys, suffix):
+    older = checkpoints(trained)[0]
     evaluation.evaluate(eval_settings(checkpoint=older + suffix, eval_dir=str(tmp_path), tower_device='cpu',
                                       num_examples=50))
     assert re.search(r'precision @ 1 = .*, step 11$', capsys.readouterr().out, re.M)
@@ -282,8 +272,8 @@ def test_a_single_checkpoint_is_evaluated_once(run, tmp_path, capsys, suffix):
 
 
 @pytest.mark.stress
-def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
-    older = checkpoints(run)[0]
+def test_a_single_checkpoint_classifies_and_is_exported(trained, tmp_path, capsys):
+    older = checkpoints(trained)[0]
     (tmp_path / 'any.png').write_bytes(encoded(np.zeros([32, 32, 3], np.uint8), 'PNG'))
     classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'),
                             print)
@@ -292,15 +282,15 @@ def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
     assert f'model      {older}, step 11\n' in output and f'exported   {older}, step 11, to' in output
 
 
-def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path):
-    older, newest = checkpoints(run)
-    for flags, part in ((dict(checkpoint_dir=run), 'each say what to evaluate; give one of them'),
-                        (dict(train_dir=run), 'each say what to evaluate; give one of them'),
+def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_path):
+    older, newest = checkpoints(trained)
+    for flags, part in ((dict(checkpoint_dir=trained), 'each say what to evaluate; give one of them'),
+                        (dict(train_dir=trained), 'each say what to evaluate; give one of them'),
                         (dict(run_once=False), 'is for the checkpoints of a run, but --checkpoint=')):
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)
     shutil.copy(newest + '.index', tmp_path / 'broken.index')
-    for given, part in ((run, f'there is no such checkpoint; give the prefix of one, such as {newest}$'),
+    for given, part in ((trained, f'there is no such checkpoint; give the prefix of one, such as {newest}$'),
                         (older + '0', 'there is no such checkpoint'), (str(tmp_path / 'broken'), 'cannot be read')):
         with pytest.raises(UsageError, match=part) as refused:
             evaluation.evaluate(eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))
