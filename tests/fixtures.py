@@ -146,6 +146,16 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
 
 
 @pytest.fixture
+def output_of(call_lesson):
+    """A function that runs a script of lessons/ to a good end, with nothing in standard error; returns its output."""
+    def run(script, *arguments):
+        status, output, error = call_lesson(script, *arguments)
+        assert (status, error) == (0, '')
+        return output
+    return run
+
+
+@pytest.fixture
 def call_lesson(monkeypatch, capsys):
     """A function that runs a script of lessons/ in this process; returns (status, standard output, error)."""
     def run(script, *arguments):

@@ -41,9 +41,8 @@ def tables(text):
 
 
 @pytest.mark.stress
-def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(call_lesson):
-    status, text, error = call_lesson('how_fast.py')
-    assert (status, error) == (0, '')
+def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(output_of):
+    text = output_of('how_fast.py')
     assert_on_page('python lessons/how_fast.py', text, *VARYING['how_fast.py'])
     towers, sending, clocks = tables(text)
     assert [row[0] for row in towers] == [1, 2, 4, 8] and [row[0] for row in sending] == [8, 4, 2, 1]
@@ -74,8 +73,8 @@ def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(cal
 
 @pytest.mark.timing
 @pytest.mark.parametrize('arguments', [[], ['--delay=0'], ['--send=15']])
-def test_what_is_measured_is_what_is_predicted(arguments, call_lesson):
-    towers, sending, clocks = tables(call_lesson('how_fast.py', *arguments)[1])
+def test_what_is_measured_is_what_is_predicted(arguments, output_of):
+    towers, sending, clocks = tables(output_of('how_fast.py', *arguments))
     for row in towers:
         assert row[2] == pytest.approx(row[1], rel=0.08)
     for row in sending:

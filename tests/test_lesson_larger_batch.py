@@ -137,9 +137,8 @@ def test_the_noise_scale_of_the_classic_network(data_dir, monkeypatch, capsys):
 
 @pytest.mark.stress
 @pytest.mark.skipif(not REAL, reason='needs real images, in $CIFAR10_DATA_DIR/cifar-10-batches-bin')
-def test_the_noise_scale_of_real_images_is_what_the_page_shows(call_lesson):
-    status, text, error = call_lesson('noise_scale.py', f'--data_dir={REAL}', '--after=100,500')
-    assert (status, error) == (0, '')
+def test_the_noise_scale_of_real_images_is_what_the_page_shows(output_of):
+    text = output_of('noise_scale.py', f'--data_dir={REAL}', '--after=100,500')
     # Roundings of another processor lead to other weights.
     command = 'python lessons/noise_scale.py --data_dir=/tmp/cifar10_data --after=100,500'
     assert_on_page(command, text, r'(?<=\d) +[\d.]+( \+- \d+)?')

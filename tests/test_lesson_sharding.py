@@ -103,18 +103,13 @@ def test_what_is_sent_includes_variables_that_another_device_reads():
 
 
 @pytest.mark.stress
-def test_the_pages_show_what_the_programs_print(call_lesson, tmp_path):
-    pytest.importorskip('matplotlib')
-    status, text, error = call_lesson('sharding.py', '--device=cpu', f'--plot={tmp_path}/picture.png')
-    text, _, written = text.partition('\nwritten ')
-    assert (status, error, written) == (0, '', f'{tmp_path}/picture.png\n')
-    assert (tmp_path / 'picture.png').read_bytes().startswith(b'\x89PNG')
+def test_the_pages_show_what_the_programs_print(output_of):
+    text = output_of('sharding.py', '--device=cpu')
     assert_on_page('python lessons/sharding.py', text, ROUNDING)
     differences = re.findall(r'^(?:replicated|ZeRO \d) +0 +0 +0 +0 +(\S+) +(\S+)$', text, re.M)
     assert len(differences) == 4, 'equal to the bit, and to one device after the first update'
     assert all(float(each) < 1e-5 for row in differences for each in row)
-    status, text, error = call_lesson('tensor_parallel.py', '--device=cpu')
-    assert (status, error) == (0, '')
+    text = output_of('tensor_parallel.py', '--device=cpu')
     assert_on_page('python lessons/tensor_parallel.py', text)
 
 

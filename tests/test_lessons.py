@@ -33,9 +33,8 @@ def rows(text, heading):
     return found
 
 
-def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch(call_lesson):
-    status, text, error = call_lesson('towers.py', '--device=cpu')
-    assert (status, error) == (0, '')
+def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch(output_of):
+    text = output_of('towers.py', '--device=cpu')
     assert_on_page('python lessons/towers.py --towers=2', text)
     assert len(re.findall(r'^  linear/weights +on ', text, re.M)) == 1 and text.count('/product/MatMul') == 2
     own = text.split('With tf.Variable instead of tf.get_variable')[1]
@@ -54,10 +53,8 @@ def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch(call_lesson
     np.testing.assert_allclose(after, np.array([1, -1, 0]) - 0.1 * gradients.mean(0), atol=0.006)
 
 
-def test_the_number_of_towers_does_not_change_the_update(call_lesson):
-    printed = [call_lesson('towers.py', '--device=cpu', f'--towers={count}') for count in (1, 4)]
-    (_, one, _), (_, four, _) = printed
-    assert [(status, error) for status, _, error in printed] == [(0, '')] * 2
+def test_the_number_of_towers_does_not_change_the_update(output_of):
+    one, four = (output_of('towers.py', '--device=cpu', f'--towers={count}') for count in (1, 4))
     assert len(re.findall(r'^  linear/weights +on ', four, re.M)) == 1 and four.count('/product/MatMul') == 4
     for heading in ('The gradient of the two weights', 'The variables before and after'):
         for name in {'mean', 'after'} & set(rows(four, heading)):
@@ -65,9 +62,8 @@ def test_the_number_of_towers_does_not_change_the_update(call_lesson):
 
 
 @pytest.mark.parametrize('count', [2, 4])
-def test_the_ring_sums_as_the_naive_all_reduce_and_as_tensorflow(count, call_lesson):
-    status, text, error = call_lesson('all_reduce.py', '--device=cpu', f'--devices={count}')
-    assert (status, error) == (0, '')
+def test_the_ring_sums_as_the_naive_all_reduce_and_as_tensorflow(count, output_of):
+    text = output_of('all_reduce.py', '--device=cpu', f'--devices={count}')
     if count == 4:
         assert_on_page('python lessons/all_reduce.py --devices=4', text)
     total = np.arange(1, 9) * int('1' * count)
@@ -91,9 +87,8 @@ def test_the_ring_sums_as_the_naive_all_reduce_and_as_tensorflow(count, call_les
 
 
 @pytest.mark.stress
-def test_a_split_batch_is_complete_and_trains_alike_on_one_device_and_two(call_lesson):
-    status, text, error = call_lesson('split_batch.py', '--device=cpu', '--data_dir=/nowhere')
-    assert (status, error) == (0, '')
+def test_a_split_batch_is_complete_and_trains_alike_on_one_device_and_two(output_of):
+    text = output_of('split_batch.py', '--device=cpu', '--data_dir=/nowhere')
     assert_on_page('python lessons/split_batch.py', text, r'because \S+', r' +\S+ seconds, test accuracy \S+',
                    r'\de-\d\d$')
     batches = re.split(r'A batch of \d rows:\n', text)[1:]
@@ -145,9 +140,8 @@ def moved(parameters, rate, gradients):
 
 
 @pytest.mark.stress
-def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_the_mean(call_lesson):
-    status, text, error = call_lesson('processes.py', '--device=cpu')
-    assert (status, error) == (0, '')
+def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_the_mean(output_of):
+    text = output_of('processes.py', '--device=cpu')
     assert_on_page('python lessons/processes.py', text, r'pid \d+')
     pids = re.findall(r'^process (\d) has pid (\d+)$', text, re.M)
     assert [p for p, _ in pids] == list('012') and len({pid for _, pid in pids}) == 3
@@ -230,9 +224,8 @@ def asynchronous(rate, durations):
 
 
 @pytest.mark.stress
-def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(call_lesson):
-    status, text, error = call_lesson('stale.py', '--device=cpu')
-    assert (status, error) == (0, '')
+def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(output_of):
+    text = output_of('stale.py', '--device=cpu')
     assert_on_page('python lessons/stale.py', text, r' +\d+ updates, ', r' *[\d.]+ stale on average',
                    r'(?<=#)loss [\d.]+', r' +[\d.]+ ms (?=for the)', r'started at \d+, applied at \d+: \d+ stale$')
     updates = re.findall(r'^ +\d+ ms  tower (\d): started at +(\d+), applied at +(\d+): +(\d+) stale (.*)$', text, re.M)
@@ -264,12 +257,12 @@ def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(cal
 
 @pytest.mark.parametrize('script', mostly_stress(
     ['towers.py', 'all_reduce.py', 'split_batch.py', 'processes.py', 'stale.py', 'parts.py', 'by_hand.py',
-     'larger_batch.py', 'how_fast.py'], 'towers.py'))
-def test_the_pictures_are_drawn(script, call_lesson, tmp_path):
+     'sharding.py', 'larger_batch.py', 'diagnosis.py --fault=none', 'how_fast.py'], 'towers.py'))
+def test_the_pictures_are_drawn(script, output_of, tmp_path):
     pytest.importorskip('matplotlib')
     path = tmp_path / 'picture.png'
-    status, text, error = call_lesson(script, *['--device=cpu'] * (script != 'how_fast.py'), f'--plot={path}')
-    assert (status, error) == (0, '') and text.endswith(f'\nwritten {path}\n')
+    text = output_of(*script.split(), *['--device=cpu'] * (script != 'how_fast.py'), f'--plot={path}')
+    assert text.endswith(f'\nwritten {path}\n')
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
@@ -291,9 +284,8 @@ def gradients_of_parts(count):
     return found[::-1]
 
 
-def test_parts_wait_less_with_micro_batches_and_compute_the_gradients_of_numpy(call_lesson):
-    status, text, error = call_lesson('parts.py', '--device=cpu')
-    assert (status, error) == (0, '')
+def test_parts_wait_less_with_micro_batches_and_compute_the_gradients_of_numpy(output_of):
+    text = output_of('parts.py', '--device=cpu')
     assert_on_page('python lessons/parts.py', text, *TIMES)
     lines = re.findall(r'^/cpu:\d  ([FB\d.=]{72})$', text, re.M)
     works = [re.findall(r'[FB]\d', line) for line in lines]
@@ -342,16 +334,14 @@ def test_three_parts_compute_the_gradients_of_numpy_in_the_order_of_1f1b(monkeyp
 
 
 @pytest.mark.parametrize('count', [1, 4])
-def test_towers_by_hand_print_the_losses_of_the_page(count, call_lesson):
-    status, text, error = call_lesson('by_hand.py', '--device=cpu', f'--towers={count}')
-    assert (status, error) == (0, '')
+def test_towers_by_hand_print_the_losses_of_the_page(count, output_of):
+    text = output_of('by_hand.py', '--device=cpu', f'--towers={count}')
     # The last digit may be rounded otherwise on another processor.
     assert_on_page(f'python lessons/by_hand.py --towers={count}', text, r'(?<=loss = \d\.\d{3})\d')
 
 
-def test_a_late_reader_sees_the_update_unless_the_update_waits_for_it(call_lesson):
-    status, text, error = call_lesson('by_hand.py', '--device=cpu', '--order')
-    assert (status, error) == (0, '')
+def test_a_late_reader_sees_the_update_unless_the_update_waits_for_it(output_of):
+    text = output_of('by_hand.py', '--device=cpu', '--order')
     assert_on_page('python lessons/by_hand.py --order', text)
     assert [float(value) for value in re.findall(r'the loss is +(\S+)$', text, re.M)] == [3 * (1 - 0.5 * 3), 3]
 
