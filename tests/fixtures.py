@@ -86,6 +86,15 @@ def settings(request, data_dir, tmp_path):
 
 
 @pytest.fixture
+def own(tmp_path):
+    """A function that writes code of the user's own to mine.py; returns a function in it as FILE.py:FUNCTION."""
+    def write(text, function='network'):
+        (tmp_path / 'mine.py').write_text(text)
+        return f"{tmp_path / 'mine.py'}:{function}"
+    return write
+
+
+@pytest.fixture
 def train_with(data_dir, tmp_path):
     """A function that trains in a folder with a feature; returns the last variables. Its arguments: see `flags_of`."""
     def run(name, feature, mode='parameter_server', **changes):

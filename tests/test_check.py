@@ -70,12 +70,11 @@ NAN = None, dict(scale='1e38 * 1e38'), dict(), 'step 1: the loss of tower 0 is n
     (dict(), dict(name='other'), dict(), 'model.ckpt-3 has no other: it belongs to another network'),
     (None, dict(smallest="float('inf')"), dict(), ': a variable is not finite, so no checkpoint is written'),
     (None, dict(), dict(freeze='weights'), '--freeze=weights'), NAN], NAN))
-def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, capsys, before, now, flags, problem):
+def test_ready_means_that_the_start_takes_its_first_step(settings, own, capsys, before, now, flags, problem):
     default = dict(name='weights', smallest=0.0, scale=1)
 
     def write(changes):
-        (tmp_path / 'net.py').write_text(NETWORK.format(**dict(default, **changes)))
-        network = f"{tmp_path / 'net.py'}:network"
+        network = own(NETWORK.format(**dict(default, **changes)))
         return settings(**dict(dict(network=network, learning_rate=0.01, max_steps=6), **flags))
     if before is not None:
         train(write(before).replace(max_steps=3))

@@ -86,19 +86,17 @@ def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
 
 
 @pytest.mark.stress
-def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
-    (tmp_path / 'mine.py').write_text(DIVERGING)
+def test_a_loss_that_is_not_finite_ends_it(settings, own):
     with pytest.raises(RunError, match=r'^step 6: the loss of tower 0 is nan; '):
-        explain(settings(network=f"{tmp_path / 'mine.py'}:network", explain=True, max_steps=1000000), seconds=1)
+        explain(settings(network=own(DIVERGING), explain=True, max_steps=1000000), seconds=1)
 
 
 # ----------------------------------------------------------------------------------------------------- minutes each
 
 @pytest.mark.timing
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
-def test_a_costly_update_is_gone_without_it_in_every_mode(mode, settings, tmp_path, capsys):
-    (tmp_path / 'mine.py').write_text(COSTLY)
-    explain(settings(num_gpus=2, batch_size=1, variable_update=mode, optimizer=f"{tmp_path / 'mine.py'}:optimizer",
+def test_a_costly_update_is_gone_without_it_in_every_mode(mode, settings, own, capsys):
+    explain(settings(num_gpus=2, batch_size=1, variable_update=mode, optimizer=own(COSTLY, 'optimizer'),
                      learning_rate=0.1, explain=True), seconds=3)
     seconds = seconds_of(capsys.readouterr().out)
     assert seconds[NO_UPDATE] < 0.7 * seconds[STEP]

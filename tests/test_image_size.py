@@ -90,9 +90,8 @@ def network(images, num_classes, training):
     ('[images.shape[0] or -1, images.shape[1] * images.shape[2] * 3]', 64, [
         'ValueError: Dimensions must be equal, but are 6912 and 1728 (line 5 of ', '; it is fed 48x48 images: build']),
     ('[-1, 24 * 24 * 3]', 64, ['it returns 32 rows for 8 images (line 5 of ', ', and it is fed 48x48 images; in a '])])
-def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, tmp_path, shape, size, parts):
-    (tmp_path / 'mine.py').write_text(FIXED.format(shape=shape))
-    status, error = call('multi_gpu_train.py', f"--network={tmp_path / 'mine.py'}:network", f'--image_size={size}',
+def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, own, shape, size, parts):
+    status, error = call('multi_gpu_train.py', f'--network={own(FIXED.format(shape=shape))}', f'--image_size={size}',
                          '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and all(part in error for part in parts), error
     assert len(error.strip().splitlines()) == 1 and 'node' not in error

@@ -109,10 +109,9 @@ def linear(images, num_classes, training):
 '''
 
 
-def test_the_steps_of_a_run_equal_numpys(settings, data_dir, tmp_path):
+def test_the_steps_of_a_run_equal_numpys(settings, data_dir, own):
     # Muon's auxiliary rate, the linear schedule, label smoothing and two towers, put together from settings.
-    (tmp_path / 'mine.py').write_text(LINEAR)
-    config = settings(network=f"{tmp_path / 'mine.py'}:linear", optimizer='muon', learning_rate=0.5,
+    config = settings(network=own(LINEAR, 'linear'), optimizer='muon', learning_rate=0.5,
                       auxiliary_learning_rate=0.05, schedule='linear', epochs=0.0064, max_steps=None,
                       label_smoothing=0.3, num_gpus=2)
     data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')

@@ -13,7 +13,6 @@ from cifar10.base import own_code
 from cifar10.base.errors import UsageError
 from cifar10.model import own_network
 from cifar10.model.own_network import rehearse
-from cifar10.training import trainer
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -22,6 +21,7 @@ from tests.helpers import (
     run_forked,
     run_script,
     tf,
+    train,
 )
 from tests.test_picture_files import encoded
 
@@ -46,12 +46,9 @@ STATE = 'state = tf.get_variable("state", [], initializer=tf.zeros_initializer()
 
 
 @pytest.fixture
-def linear(tmp_path):
+def linear(own):
     """A function that writes a network with a line changed; returns its name."""
-    def write(line='pass', result='pixels @ weights'):
-        (tmp_path / 'mine.py').write_text(LINEAR.format(line, result))
-        return f"{tmp_path / 'mine.py'}:linear"
-    return write
+    return lambda line='pass', result='pixels @ weights': own(LINEAR.format(line, result), 'linear')
 
 
 # Runs scripts, one after the other, in a process whose operations must be deterministic. Then TensorFlow refuses random
@@ -199,14 +196,12 @@ def net(images, num_classes, training):
 
 
 @pytest.mark.parametrize('place, line, refused', IDIOMS)
-def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(tmp_path, place, line, refused):
+def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(own, tmp_path, place, line, refused):
     def state():
         return (sys.argv, list(sys.path), tf.executing_eagerly(), tf.resource_variables_enabled(), tf.app,
                 tf.control_flow_v2_enabled(), type(tf.TensorShape([1])[0]), tf.disable_v2_behavior,
                 tf.compat.v1.disable_v2_behavior)
-    path = tmp_path / 'mine.py'
-    path.write_text(IDIOM.format(**{TOP: 'pass', INSIDE: 'pass', place: line}))
-    name = f'{path}:net'
+    name = own(IDIOM.format(**{TOP: 'pass', INSIDE: 'pass', place: line}), 'net')
     before = state()
     try:
         warnings = rehearsed(name, batch_size=8)
@@ -241,21 +236,20 @@ def net(images, num_classes, training):
 
 
 @pytest.mark.stress  # the draws of a file, by default: below
-def test_initial_values_by_python_and_numpy_follow_the_seed(settings, data_dir, tmp_path):
+def test_initial_values_by_python_and_numpy_follow_the_seed(settings, own, data_dir, tmp_path):
+    network = own(DRAWN, 'net')
+
     def trained(seed):
-        config = settings(network=f"{tmp_path / 'drawn.py'}:net", seed=seed, learning_rate=0.0, max_steps=1, num_gpus=2,
-                          train_dir=str(tmp_path / str(seed)))
-        trainer.train(config)
-        return last_variables(config.run.train_dir)
-    (tmp_path / 'drawn.py').write_text(DRAWN)
+        return train(settings(network=network, seed=seed, learning_rate=0.0, max_steps=1, num_gpus=2,
+                              train_dir=str(tmp_path / str(seed))))
     before = random.getstate(), np.random.get_state()
     first, other = trained(5), trained(6)
     assert random.getstate() == before[0]
     for state, part in zip(before[1], np.random.get_state()):
         np.testing.assert_array_equal(state, part)
     in_a_process = tmp_path / 'in a process'
-    result = run_script('multi_gpu_train.py', network=f"{tmp_path / 'drawn.py'}:net", seed=5, dataset='shapes',
-                        data_dir=data_dir, batch_size=8, max_steps=1, learning_rate=0, tower_device='cpu', num_gpus=2,
+    result = run_script('multi_gpu_train.py', network=network, seed=5, dataset='shapes', data_dir=data_dir,
+                        batch_size=8, max_steps=1, learning_rate=0, tower_device='cpu', num_gpus=2,
                         train_dir=in_a_process, variable_update='replicated')
     assert result.returncode == 0, result.stderr
     assert_same_bits(last_variables(in_a_process), first)
@@ -319,16 +313,15 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
 @pytest.mark.parametrize('result, line', [
     ('tf.ensure_shape(tf.numpy_function(lambda x: 1 / 0, [x], tf.float32), x.shape) + x', 8),
     ('tf.debugging.check_numerics(tf.where(x > 1e9, x, x / 0.0), "mine") + x', 8)])
-def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call, tmp_path, result, line):
+def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call, own, tmp_path, result, line):
     for name in ('helper', 'late_helper'):
         (tmp_path / f'{name}.py').write_text('SCALE = 1.0')
-    path = tmp_path / 'mine.py'
-    path.write_text(HELPED.format(result=f'(({result}) if training else x)'))
-    status, error = call('multi_gpu_train.py', f'--network={path}:net', '--tower_device=cpu')
-    assert status == 1 and f' (line {line} of {path})' in error
-    path.write_text(HELPED.format(result=
+    name = own(HELPED.format(result=f'(({result}) if training else x)'), 'net')
+    status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')
+    assert status == 1 and f" (line {line} of {tmp_path / 'mine.py'})" in error
+    own(HELPED.format(result=
         '(x if training else tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape))'))
-    assert call('multi_gpu_train.py', f'--network={path}:net', '--tower_device=cpu')[0] == 0
+    assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0
     target = tmp_path / 'model'
     status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f'--export_dir={target}')
     assert status == 2 and 'tower_0/PyFunc of the network calls a Python function (line ' in error

@@ -118,12 +118,9 @@ def mine(rate):
 
 
 @pytest.fixture
-def mine(tmp_path):
+def mine(own):
     """A function that writes an optimizer with some lines; returns its name."""
-    def write(lines='pass', before='pass', text=CUSTOM):
-        (tmp_path / 'mine.py').write_text(text.format(lines, before))
-        return f"{tmp_path / 'mine.py'}:mine"
-    return write
+    return lambda lines='pass', before='pass': own(CUSTOM.format(lines, before), 'mine')
 
 
 @pytest.mark.parametrize('line', ['return tf.train.AdamOptimizer(rate)', 'return tf.train.RMSPropOptimizer(rate)',

@@ -191,9 +191,8 @@ def network(images, num_classes, training):
 '''
 
 
-def test_a_second_signal_ends_the_process_at_once(small, tmp_path):
-    (tmp_path / 'endless.py').write_text(ENDLESS)
-    process = start_script(SCRIPT, **dict(small, num_gpus=1, network=f"{tmp_path / 'endless.py'}:network"))
+def test_a_second_signal_ends_the_process_at_once(small, own):
+    process = start_script(SCRIPT, **dict(small, num_gpus=1, network=own(ENDLESS)))
     read_until(process, 'step 1,')
     process.send_signal(signal.SIGTERM)
     read_until(process, 'stopping   SIGTERM: after this step; another signal ends the process at once')

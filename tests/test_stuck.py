@@ -244,7 +244,7 @@ def late(x):
         time.sleep(10 ** 6)
     return x
 
-def net(images, num_classes, training):
+def network(images, num_classes, training):
     flat = tf.reshape(images, [-1, images.shape[1] * images.shape[2] * 3])
     if tf.get_default_graph().get_name_scope().startswith('tower_1'):  # not in a rehearsal
         shape = flat.shape
@@ -274,10 +274,9 @@ def test_an_import_that_hangs_is_said(tmp_path):
 
 @pytest.mark.stress  # that it ends: below; that a run that was killed resumes to the same bits: test_processes.py
 @pytest.mark.parametrize('mode', MODES)
-def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, data_dir, tmp_path):
-    (tmp_path / 'net.py').write_text(HANGING)
-    flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
-                 num_gpus=2, max_steps=40, save_steps=10, log_frequency=10, tower_device='cpu')
+def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, own, data_dir, tmp_path):
+    flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=own(HANGING), num_gpus=2,
+                 max_steps=40, save_steps=10, log_frequency=10, tower_device='cpu')
     stuck = run(dict(HANG_AT='5' if mode == 'async' else '26'), train_dir=tmp_path / 'stuck', stuck_secs=4, **flags)
     assert stuck.returncode == 75, stuck.stderr
     line = stuck.stdout.splitlines()[-1]
@@ -337,21 +336,20 @@ def test_a_file_system_that_hangs_ends_the_process(trouble, small, tmp_path):
 
 
 @pytest.mark.stress
-def test_what_is_only_slow_does_not_end(data_dir, tmp_path):
+def test_what_is_only_slow_does_not_end(own, data_dir, tmp_path):
     # Each step takes a second, the first and the evaluation several times the limit.
-    (tmp_path / 'net.py').write_text(HANGING.replace('time.sleep(10 ** 6)', 'time.sleep(1 + 5 * (len(calls) == 1))')
-                                     .replace("tf.get_default_graph().get_name_scope().startswith('tower_1')", 'True'))
+    network = own(HANGING.replace('time.sleep(10 ** 6)', 'time.sleep(1 + 5 * (len(calls) == 1))').replace(
+        "tf.get_default_graph().get_name_scope().startswith('tower_1')", 'True'))
     flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, max_steps=4,
-                 network=f'{tmp_path}/net.py:net', eval_steps=2, tower_device='cpu')
+                 network=network, eval_steps=2, tower_device='cpu')
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=3, **flags)
     assert result.returncode == 0 and 'stuck' not in result.stdout, result
 
 
 @pytest.mark.stress
-def test_a_check_of_what_hangs_ends(data_dir, tmp_path):
-    (tmp_path / 'net.py').write_text(HANGING)
+def test_a_check_of_what_hangs_ends(own, data_dir, tmp_path):
     flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, check=True,
-                 network=f'{tmp_path}/net.py:net')
+                 network=own(HANGING))
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=1, **flags)
     assert result.returncode == 75, result
     assert 'stuck      5 s in step 1\n' in result.stdout

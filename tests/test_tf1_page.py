@@ -73,19 +73,15 @@ def test_every_row_of_what_runs_is_trained_on_any_number_of_towers():
 
 
 @pytest.mark.parametrize('part', CHANGED)
-def test_what_needs_a_change_is_refused(part, tmp_path):
+def test_what_needs_a_change_is_refused(part, own):
     assert part in PAGE.split('## What needs a change')[1]
     line, remedy = CHANGED[part]
-    if hasattr(idioms, line):
-        name = test_idioms.name_of(line)
-    else:
-        (tmp_path / 'mine.py').write_text(f"""
+    name = test_idioms.name_of(line) if hasattr(idioms, line) else own(f"""
 import tensorflow.compat.v1 as tf
 def network(images, n, training):
     {line}
     return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', [3, n])
 """)
-        name = f"{tmp_path / 'mine.py'}:network"
     with pytest.raises(UsageError) as refused:
         rehearsed(name)
     assert remedy in str(refused.value) and '\n' not in str(refused.value)
@@ -113,15 +109,15 @@ ADAPTERS = re.findall(r'```python\n(def net.*?)```', PAGE.split('## Adapters')[1
 
 
 @pytest.mark.parametrize('adapter, theirs', list(zip(ADAPTERS, THEIRS, strict=True)))
-def test_an_adapter_makes_a_network_of_theirs(adapter, theirs, tmp_path):
-    (tmp_path / 'adapter.py').write_text(f"""
+def test_an_adapter_makes_a_network_of_theirs(adapter, theirs, own):
+    name = own(f"""
 import tensorflow.compat.v1 as tf
 def linear(images, classes):
     x = tf.reduce_mean(images, [1, 2])
     return x @ tf.get_variable('w', [x.shape[1], classes])
 {theirs}
-{adapter}""")
-    assert rehearsed(f"{tmp_path / 'adapter.py'}:net", has_copies=True) == []
+{adapter}""", 'net')
+    assert rehearsed(name, has_copies=True) == []
 
 
 # Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone.

@@ -20,6 +20,7 @@ from tests.helpers import ROOT, build_training, initialise, mostly_stress, slow_
 
 RECORDED = np.load(ROOT / 'tests' / 'tower_seconds.npz')  # {a run: float16 [steps, towers]}
 
+# A network whose towers sleep for 4 ms, and tower 1 for 20 ms.
 SLEEPY = '''
 import time
 import tensorflow.compat.v1 as tf
@@ -37,11 +38,6 @@ def slowly(images):
 '''
 
 
-@pytest.fixture
-def network(tmp_path):
-    """The name of a network whose towers sleep for 4 ms, and tower 1 for 20 ms."""
-    (tmp_path / 'mine.py').write_text(SLEEPY)
-    return f"{tmp_path / 'mine.py'}:network"
 
 
 def with_threads(*arguments, **options):
@@ -53,10 +49,10 @@ def with_threads(*arguments, **options):
 
 
 @pytest.mark.stress
-def test_a_slow_tower_is_in_the_records_and_named(settings, network, capsys, monkeypatch):
+def test_a_slow_tower_is_in_the_records_and_named(settings, own, capsys, monkeypatch):
     monkeypatch.setattr(run, 'session_config', with_threads)
     monkeypatch.setattr(stragglers, '_STEPS', 5)
-    config = settings(network=network, num_gpus=2, batch_size=1, max_steps=100, log_frequency=10, summary_steps=0,
+    config = settings(network=own(SLEEPY), num_gpus=2, batch_size=1, max_steps=100, log_frequency=10, summary_steps=0,
                       save_steps=1000)
     trainer.train(config)
     kept = np.array([record['tower_seconds'] for record in read(config.run.train_dir, TRAIN)])
@@ -71,9 +67,9 @@ def test_a_slow_tower_is_in_the_records_and_named(settings, network, capsys, mon
 @pytest.mark.timing
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
 def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_within_20_windows(
-        mode, settings, network, tmp_path, capsys, monkeypatch):
+        mode, settings, own, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run, 'session_config', with_threads)
-    (tmp_path / 'mine.py').write_text(re.sub(
+    network = own(re.sub(
         r'sleep\(0\.(\d+)\)', lambda found: f"sleep({dict(_004=0.014, _02=0.02)['_' + found[1]]} * noise())",
         SLEEPY).replace('import time', 'import random, time\nnoise = lambda: random.lognormvariate(0, 0.05)'))
     for seed in range(10):

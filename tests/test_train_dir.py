@@ -106,15 +106,15 @@ def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, 
     assert sorted(os.listdir(tmp_path)) == ['file', 'train']
 
 
-def test_a_start_that_is_refused_once_it_has_the_lock_leaves_nothing(settings, tmp_path):
-    (tmp_path / 'mine.py').write_text('def network(images, num_classes, training): return images')
+def test_a_start_that_is_refused_once_it_has_the_lock_leaves_nothing(settings, own, tmp_path):
+    network = own('def network(images, num_classes, training): return images')
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(UsageError, match='it returns a tensor'):
-        trainer.train(settings(network=f"{tmp_path / 'mine.py'}:network", train_dir=str(tmp_path / 'new' / 'train')))
+        trainer.train(settings(network=network, train_dir=str(tmp_path / 'new' / 'train')))
     assert sorted(os.listdir(tmp_path)) == before
     (tmp_path / 'train').mkdir()  # the user's own stays
     with pytest.raises(UsageError, match='it returns a tensor'):
-        trainer.train(settings(network=f"{tmp_path / 'mine.py'}:network"))
+        trainer.train(settings(network=network))
     assert os.listdir(tmp_path / 'train') == []
 
 

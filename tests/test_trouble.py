@@ -19,7 +19,7 @@ from tests.test_stuck import HANGING, run
 
 DIVIDING = '''
 import tensorflow.compat.v1 as tf
-def net(images, num_classes, training):
+def network(images, num_classes, training):
     x = tf.reshape(images, [-1, 24 * 24 * 3])
     x = x / (4 - tf.cast(tf.train.get_or_create_global_step(), tf.float32))
     x = tf.debugging.check_numerics(x, 'after the division')
@@ -62,11 +62,10 @@ def test_it_does_not_start(flags, free_addresses, tmp_path):
 
 
 @pytest.mark.stress
-def test_stuck(data_dir, tmp_path):
-    (tmp_path / 'net.py').write_text(HANGING)
+def test_stuck(own, data_dir, tmp_path):
     stuck = run(dict(HANG_AT='26'), **dict(
-        flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
-        num_gpus=2, max_steps=40, tower_device='cpu', train_dir=tmp_path / 'run', stuck_secs=4))
+        flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, network=own(HANGING), num_gpus=2,
+        max_steps=40, tower_device='cpu', train_dir=tmp_path / 'run', stuck_secs=4))
     assert_shown('Stuck', stuck.stdout + stuck.stderr)
 
 
@@ -89,12 +88,11 @@ def test_nan(flags, tmp_path):
     assert_shown('NaN', failed.stderr)
 
 
-def test_a_value_that_is_not_finite_is_named_by_a_check_in_the_network(flags, tmp_path):
+def test_a_value_that_is_not_finite_is_named_by_a_check_in_the_network(flags, own, tmp_path):
     assert 'x = tf.debugging.check_numerics(x, ' in SECTIONS['NaN']
-    (tmp_path / 'net.py').write_text(DIVIDING)
-    failed = run_script('multi_gpu_train.py', **flags, train_dir=tmp_path / 'run', network=f'{tmp_path}/net.py:net')
+    failed = run_script('multi_gpu_train.py', **flags, train_dir=tmp_path / 'run', network=own(DIVIDING))
     assert failed.returncode == 1
-    assert f'after the division : Tensor had Inf values (line 6 of {tmp_path}/net.py); ' in failed.stderr
+    assert f'after the division : Tensor had Inf values (line 6 of {tmp_path}/mine.py); ' in failed.stderr
 
 
 @pytest.mark.stress
