@@ -186,11 +186,6 @@ def batch_statistics(images, n, training):
     return _linear(tf.reduce_mean(tf.nn.relu((x - mean) * tf.rsqrt(variance + 1e-3)), [1, 2]), n)
 
 
-def images_mixed(images, n, training):
-    x = tf.transpose(images, [1, 0, 2, 3])
-    return _linear(_pooled(tf.reshape(x, [-1, 24, 24, 3])), n)
-
-
 def variables_on_the_cpu(images, n, training):
     with tf.device('/cpu:0'):
         kernel, weights = tf.get_variable('k', [3, 3, 3, 8]), tf.get_variable('w', [8, n])
@@ -260,12 +255,6 @@ def unused(images, n, training):
 def loop(images, n, training):
     _, x = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 0.9), [0, _pooled(images)])
     return _linear(x, n)
-
-
-def attention(images, n, training):
-    x = tf.nn.conv2d(images, tf.get_variable('conv', [3, 3, 3, 8]), 2, 'SAME')
-    q = tf.reshape(x, [-1, x.shape[1] * x.shape[2], 8])
-    return _linear(tf.reduce_mean(tf.matmul(tf.nn.softmax(tf.matmul(q, q, transpose_b=True)), q), 1), n)
 
 
 def cropped(images, n, training):
