@@ -43,6 +43,15 @@ def real_data_dir():
 
 
 @pytest.fixture
+def classic_checkpoint_dir():
+    """A folder with a checkpoint of the tutorial's scripts, where there is one."""
+    path = os.environ.get('CLASSIC_CHECKPOINT_DIR')
+    if not path:
+        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
+    return path
+
+
+@pytest.fixture
 def closed_network(monkeypatch):
     """Every download goes to a proxy at a port where nobody listens."""
     for name in ('http_proxy', 'https_proxy'):

@@ -14,16 +14,10 @@ from cifar10.base.errors import UsageError
 from cifar10.cluster import address, listener, membership, watch
 from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
+from tests.fixtures import small
 from tests.helpers import ROOT, Tasks, patient, python, read_until
 
 SECONDS = patient(60)  # limit of one run in this file
-
-
-@pytest.fixture
-def small(data_dir, tmp_path):
-    """Flags of a small, quick run."""
-    return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=30,
-                log_frequency=5)
 
 
 def config(**changes):
@@ -211,8 +205,8 @@ def test_connections_are_to_the_address_of_the_task_and_from_those_of_the_tasks(
 
 
 @pytest.mark.stress  # a port, by default: above
-def test_a_server_listens_only_at_the_given_address(small):
-    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
+def test_a_server_listens_only_at_the_given_address(data_dir, tmp_path):
+    with Tasks(2, 0, started=['worker 0'], **small(data_dir, tmp_path)) as tasks:
         read_until(tasks['worker 0'], 'waiting ')
         port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
         assert reachable('127.0.0.1:' + port)

@@ -106,11 +106,9 @@ def test_more_examples_than_there_are_is_an_error(evaluate):
         evaluate(num_examples=2001)
 
 
-def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluate, real_data_dir):
-    checkpoint_dir = os.environ.get('CLASSIC_CHECKPOINT_DIR')
-    if not checkpoint_dir:
-        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
-    _, correct, total, _ = evaluate(checkpoint_dir=checkpoint_dir, data_dir=real_data_dir, num_examples=None)
+def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(
+        evaluate, classic_checkpoint_dir, real_data_dir):
+    _, correct, total, _ = evaluate(checkpoint_dir=classic_checkpoint_dir, data_dir=real_data_dir, num_examples=None)
     assert total == 5000 and abs(correct - 3896) <= 3  # counted by another program
 
 

@@ -272,7 +272,7 @@ def test_an_import_that_hangs_is_said(tmp_path):
     assert f'error: no progress for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
 
 
-@pytest.mark.stress  # that it ends: below; that a run that was killed resumes to the same bits: test_processes.py
+@pytest.mark.stress  # that it ends: above; that a run that was killed resumes to the same bits: test_processes.py
 @pytest.mark.parametrize('mode', MODES)
 def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, own, data_dir, tmp_path):
     flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=own(HANGING), num_gpus=2,

@@ -46,11 +46,8 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
             'the rate is 0.1 now, and falls next after step 87500; if not, start again from another copy') in lines
 
 
-def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):
-    folder = os.environ.get('CLASSIC_CHECKPOINT_DIR')
-    if not folder:
-        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
-    shutil.copytree(folder, tmp_path / 'copy', copy_function=shutil.copyfile)
+def test_the_tutorials_own_folder_is_recognised(classic_checkpoint_dir, settings, tmp_path, capsys):
+    shutil.copytree(classic_checkpoint_dir, tmp_path / 'copy', copy_function=shutil.copyfile)
     check(settings(train_dir=str(tmp_path / 'copy'), network='classic', batch_size=128, max_steps=20000))
     lines = capsys.readouterr().out
     assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines

@@ -304,13 +304,10 @@ def test_in_a_cluster_the_chief_takes_the_variables(mode, tuned, source, tuning_
 
 
 @pytest.mark.classic
-def test_the_tutorials_checkpoint_is_taken_whole(settings, capsys):
-    folder = os.environ.get('CLASSIC_CHECKPOINT_DIR')
-    if not folder:
-        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
-    found = train(settings(warm_start=folder, max_steps=1, learning_rate=0.0))
+def test_the_tutorials_checkpoint_is_taken_whole(classic_checkpoint_dir, settings, capsys):
+    found = train(settings(warm_start=classic_checkpoint_dir, max_steps=1, learning_rate=0.0))
     assert 'warm start 10 of 10 variables, as moving averages, from' in capsys.readouterr().out
-    expected = variables(checkpoints(folder)[-1])
+    expected = last_variables(classic_checkpoint_dir)
     np.testing.assert_array_equal(found['conv1/weights'], expected['conv1/weights' + SUFFIX])
 
 
