@@ -242,24 +242,17 @@ def test_a_chief_of_another_cluster_is_refused_and_the_healthy_one_goes_on(small
     assert 'recovering' not in ends['worker 0'][1]
 
 
-@pytest.fixture
-def silent_address():
-    """An address at which something listens that accepts and never answers."""
-    with socket.socket() as listening:
-        listening.bind(('127.0.0.1', 0))
-        listening.listen()
-        yield f'127.0.0.1:{listening.getsockname()[1]}'
-
-
 @pytest.mark.stress
-def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_address, free_addresses):
-    # It would wait for longer than this test.
-    process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', cluster_timeout_secs=100000,
-                           worker_hosts=f'{free_addresses(1)[0]},{silent_address}', **small)
-    read_until(process, 'waiting ')
-    while process.poll() is None:  # the second signal, or a later one: two at once may arrive as one
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, free_addresses):
+    with socket.create_server(('127.0.0.1', 0)) as silent:  # which never answers
+        hosts = f'{free_addresses(1)[0]},127.0.0.1:{silent.getsockname()[1]}'
+        # It would wait for longer than this test.
+        process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts,
+                               cluster_timeout_secs=100000, **small)
+        read_until(process, 'waiting ')
+        while process.poll() is None:  # the second signal, or a later one: two at once may arrive as one
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
     assert process.returncode == 128 + signal.SIGTERM
     process.stdout.close()
 

@@ -20,7 +20,7 @@ from cifar10.model import classic
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, tf, train, variables
 from tests.test_picture_files import encoded, served
 
 
@@ -95,28 +95,13 @@ def test_the_worst_mistakes_are_a_picture_and_a_table_in_the_same_order():
     assert len(rows) == 2 + len(found)
 
 
-@pytest.fixture(scope='module')
-def validated(tmp_path_factory, data_dir):
-    """The train_dir of a run that evaluated itself, and was evaluated in it at its end by the evaluator too."""
-    path = str(tmp_path_factory.mktemp('validated') / 'train')
-    common = dict(dataset='shapes', data_dir=data_dir, tower_device='cpu')
-    for script, flags in (('multi_gpu_train.py', dict(batch_size=8, max_steps=4, eval_steps=4, save_steps=4)),
-                          ('cifar10_eval.py', dict(run_once=True))):
-        result = run_script(script, **common, **flags, train_dir=path)
-        assert result.returncode == 0, result.stderr
-    return path
-
-
-def shown(folder):
-    """Returns what TensorBoard would show of a folder's event file, by tags, without what has no value."""
-    events, = pathlib.Path(folder).glob('*tfevents*')
-    return {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
-
-
 @pytest.mark.stress
-def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(validated):
-    by_run, by_evaluator = ({tag: value for tag, value in shown(folder).items() if tag.startswith('eval/')}
-                            for folder in (validated, os.path.join(validated, 'eval')))
+def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(settings, tmp_path):
+    train(settings(max_steps=4, eval_steps=4))
+    evaluated(tmp_path / 'train', tmp_path / 'train' / 'eval')
+    files = [next(folder.glob('*tfevents*')) for folder in (tmp_path / 'train', tmp_path / 'train' / 'eval')]
+    by_run, by_evaluator = ({value.tag: value for event in tf.train.summary_iterator(str(file))
+                             for value in event.summary.value if value.tag.startswith('eval/')} for file in files)
     assert set(by_run) == set(by_evaluator) == {'eval/' + name for name in (
         'precision', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'worst_mistakes',
         'worst_mistakes_images')}

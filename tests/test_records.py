@@ -49,35 +49,16 @@ def test_the_inner_folder_is_not_data_dir(cifar_dir):
         records.prepare('cifar10', str(cifar_dir / FOLDER))
 
 
-def damage_missing(path):
-    path.unlink()
-    return 'No such file or directory'
-
-
-def damage_empty(path):
-    path.write_bytes(b'')
-    return 'holds 0 bytes'
-
-
-def damage_length(path):
-    path.write_bytes(path.read_bytes()[:-1])
-    return 'not a whole number of records of 3073 bytes'
-
-
-def damage_label(path):
-    content = bytearray(path.read_bytes())
-    content[RECORD_BYTES] = 10
-    path.write_bytes(content)
-    return 'has label 10; labels must be 0 to 9'
-
-
-@pytest.mark.parametrize('damage', [damage_missing, damage_empty, damage_length, damage_label])
-def test_a_damaged_file_is_named(cifar_dir, damage):
+@pytest.mark.parametrize('damage, said', [
+    (lambda path: path.unlink(), 'No such file or directory'), (lambda path: path.write_bytes(b''), 'holds 0 bytes'),
+    (lambda path: os.truncate(path, RECORD_BYTES + 1), 'not a whole number of records of 3073 bytes'),
+    (lambda path: rows(4, label=10).tofile(path), 'has label 10; labels must be 0 to 9')])
+def test_a_damaged_file_is_named(cifar_dir, damage, said):
     path = cifar_dir / FOLDER / 'data_batch_3.bin'
-    expected = damage(path)
+    damage(path)
     with pytest.raises(UsageError) as refused:
         records.prepare('cifar10', str(cifar_dir))
-    assert str(path) in str(refused.value) and expected in str(refused.value)
+    assert str(path) in str(refused.value) and said in str(refused.value)
 
 
 def archive(path, source, extra=()):
