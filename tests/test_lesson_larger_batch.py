@@ -1,15 +1,15 @@
 """Lesson 10: what it predicts is what it measures, and the noise scale is right for gradients whose noise is known."""
 import os
 import re
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from lessons import larger_batch, noise_scale
-from tests.helpers import ROOT, patient, python
-from tests.learn_pages import assert_on_page, blocks_of, shown_outputs
+from lessons.solutions import larger_batch as solutions
+from tests.helpers import ROOT, python
+from tests.learn_pages import assert_on_page, shown_outputs
 
 REAL = os.environ.get('CIFAR10_DATA_DIR')
 PAGE = ROOT / 'docs' / 'learn' / '10-larger-batch.md'
@@ -170,11 +170,7 @@ def test_steps_at_the_same_weights_change_no_weight(data_dir):
     assert found['squares'].mean() / 8 < np.square(found['mean']).sum() < found['squares'].mean()
 
 
-@pytest.mark.stress
-def test_the_commands_in_the_answers_print_what_stands_below_them():
-    commands = [(command, shown) for command, shown in blocks_of(PAGE.read_text()) if command.startswith('python -c ')]
-    assert len(commands) >= 1
-    for command, shown in commands:
-        result = subprocess.run(command.replace('python', sys.executable, 1), shell=True, capture_output=True,
-                                text=True, cwd=ROOT, timeout=patient(60))
-        assert result.stdout == shown
+def test_the_answer_has_the_epochs_of_the_solution():
+    epochs = [solutions.updates_and_epochs(30000, gpus, 128, 50000)[0] for gpus in (2, 3, 4)]
+    page = ' '.join(PAGE.read_text().split())
+    assert '30,000 updates are {} epochs on two GPUs, {} on three and {} on four.'.format(*epochs) in page
