@@ -277,11 +277,14 @@ def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
                 assert values[replica.op.name] == values[re.sub(r'^(replica_\d/)+', '', replica.op.name)]
 
 
-def test_a_variable_that_one_tower_leaves_out_is_named():
+@pytest.mark.parametrize('tower, told', [
+    (0, 'tower 0 gets the variable more, and tower 1 does not'),
+    (1, 'copy 1 has the variable replica_1/more, and copy 0 does not')])
+def test_a_variable_that_one_tower_leaves_out_is_named(tower, told):
     def lopsided(k, scope):
         scalars = tower_fn(k, scope)
-        if k == 0:
+        if k == tower:
             scalars['total_loss'] += tf.get_variable('more', [])
         return scalars
-    with pytest.raises(ValueError, match='tower 0 gets the variable more, and tower 1 does not'):
+    with pytest.raises(ValueError, match=told):
         update_mode('replicated', cpu_names(2)).build(lopsided, gradient_descent, tf.train.create_global_step())

@@ -318,9 +318,9 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
 _REMEDIES = (
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
-    (r'elements of [\[(]None\b|partially known TensorShape \(None\b|NoneType|Found None',
+    (r'elements of [\[(]None\b|partially known TensorShape \(None\b|unknown TensorShape|NoneType|Found None',
      'the number of images is unknown in evaluation: write -1 for it and the other sizes as numbers, as in '
-     'tf.reshape(x, [-1, size]), or tf.shape(x) for a whole shape'),
+     'tf.reshape(x, [-1, size]), tf.shape(x) for a whole shape, and the axes of a tf.squeeze'),
     (r'refers to a \w+ which does not exist|refers to an \w+ not in the graph',
      "in a tower, the names of operations begin with the tower's scope: keep the tensor in a variable of Python"),
     ('must be from the same graph',

@@ -44,7 +44,11 @@ class Copies:
             if copy > 0:
                 # Local variables are initialised after the primaries were initialised or restored, so the copies
                 # follow a restore by themselves.
-                value = self._primary_values[len(self.variables[copy])]
+                made = len(self.variables[copy])
+                if made == len(self._primary_values):
+                    raise ValueError(f"copy {copy} has the variable {arguments['name']}, and copy 0 does not; get the "
+                                     'same variables in each tower')
+                value = self._primary_values[made]
                 arguments.update(initial_value=lambda: value)  # a loop may make variables, and takes no tensor
             variable = next_creator(**arguments)
             self.variables[copy].append(variable)

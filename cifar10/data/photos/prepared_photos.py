@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.errors import UsageError
-from cifar10.base.files import named, new_file, sha256
+from cifar10.base.files import named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph
@@ -56,10 +57,13 @@ _COLUMNS = ('label', *Photo._fields)  # of a row; separated by tabs, after a row
 class Writer:
     """Prepares files: a call writes the photo in a file to a folder, unless it is there, and returns the Photo.
 
-    Several threads may call it; of all processes only one may have a Writer of a folder at a time.
+    Several threads may call it; of all processes only one may have a Writer of a folder, which exists, at a time.
     """
 
     def __init__(self, folder: str, image_size: int):
+        for name in os.listdir(folder):  # what killed processes left
+            if re.fullmatch(private_names(r'[0-9a-f]+\.bmp'), name):
+                os.remove(os.path.join(folder, name))
         self._folder = folder
         self._reader = Reader(Preparation(image_size, Augmentation(), None))
 
