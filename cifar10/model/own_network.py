@@ -123,6 +123,8 @@ def _rehearse_towers(rehearsal, has_copies):
         # Of the first tower: in the second, a random tensor that has begun a shared variable begins none.
         needed = with_inputs(_results(logits))
         drawn.update((types, _of_types(types, needed)) for types in (_DRAWS, _STATELESS))
+        drawn['same'] = any(_STATELESS.fullmatch(operation.type) and not _depends_on_what_is_fed([operation])
+                            for operation in needed)
         warnings[:] = _pinned() + _unread_collections(logits)
 
     for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
@@ -135,14 +137,18 @@ def _rehearse_towers(rehearsal, has_copies):
 
 
 def _tower_warnings(rehearsal, towers, drawn):
-    """Returns warnings about what two towers of the current graph compute; `drawn` has what the first draws."""
+    """Returns warnings about what two towers of the current graph compute.
+
+    `drawn` has the operations by which the first draws, and whether both draw the same numbers, for any images.
+    """
     if (unsteady := _of_types(_BY_ARRIVAL)) and not session_config.is_deterministic():
         return [f'its operation {unsteady[0]} has other bits each time, so a resumed run does not end with the same '
                 'bits; use --deterministic']
     if drawn[_DRAWS]:
         return [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume, so the run does not end '
                 'with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
-    return rehearsed_steps.compare(rehearsal, towers, bool(drawn[_STATELESS]))
+    draws_before_statistics = drawn[_STATELESS] and towers[0].normalises
+    return rehearsed_steps.compare(rehearsal, towers, not (drawn['same'] or draws_before_statistics))
 
 
 @contextlib.contextmanager
@@ -219,7 +225,7 @@ def check_variables() -> None:
     """Variables come from `tf.get_variable`, are saved, float32 if they are trained, and begin without images."""
     averages = {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for variable in tf.global_variables():
-        if any(relative(operation.name).startswith(FED) for operation in with_inputs([variable.initializer])):
+        if _depends_on_what_is_fed([variable.initializer]):
             raise BrokenRule(f'the initial value of the variable {variable.op.name} depends on the images, which do '
                              'not exist yet; use a constant')
         name = variable.op.name
@@ -249,8 +255,7 @@ def check_collections(scope: str) -> None:
         if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
             raise BrokenRule(f'it adds {_phrase(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars')
     for statistic in tf.get_collection(MOVING_STATISTICS):
-        if not statistic.value.dtype.is_floating and any(
-                relative(operation.name).startswith(FED) for operation in with_inputs([statistic.value.op])):
+        if not statistic.value.dtype.is_floating and _depends_on_what_is_fed([statistic.value.op]):
             raise BrokenRule(f'the integer variable {statistic.variable.op.name} is assigned a value that depends '
                              'on the images, which differ between towers; make the variable float32')
     for collection in (tf.GraphKeys.LOSSES, tf.GraphKeys.ACTIVATIONS, MOVING_STATISTICS):
@@ -349,6 +354,10 @@ def _of_types(types, among=None):
     among = set(tf.get_default_graph().get_operations()) if among is None else among
     return [relative(operation.name) for operation in _operations(among - _initialisers())
             if types.fullmatch(operation.op)]
+
+
+def _depends_on_what_is_fed(operations):
+    return any(relative(operation.name).startswith(FED) for operation in with_inputs(operations))
 
 
 def _initialisers():

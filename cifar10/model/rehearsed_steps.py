@@ -141,11 +141,11 @@ def _hint(tower):
     return f' ({_IN_COPIES})' if any(name.startswith('replica_') for name in names) else ''
 
 
-def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[str]:
+def compare(rehearsal: Rehearsal, towers: Sequence[Tower], is_comparable: bool) -> list[str]:
     """Computes the gradients of two towers in the current graph, and of one tower that has the images of both.
 
-    Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower;
-    nothing can be said if the network also `draws` numbers for each image. Returns warnings.
+    Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower.
+    If the network is not `is_comparable`, because of what it draws, nothing is said of that tower. Returns warnings.
     """
     random = np.random.default_rng(0)
     side, count = rehearsal.sizes[0], rehearsal.batch_size
@@ -177,7 +177,7 @@ def compare(rehearsal: Rehearsal, towers: Sequence[Tower], draws: bool) -> list[
     if lost and count == 1 and towers[0].normalises:
         return [f'its gradient of {lost[0]} is nothing but rounding with --batch_size=1, where a layer with one value '
                 'for each channel is normalised by that value; use a larger --batch_size']
-    if apart and not (draws and towers[0].normalises):
+    if apart and is_comparable:
         return [f'its gradient of {apart[0]} depends on how images are divided into batches, so another '
                 'number of towers trains another network; make losses means over the images, not sums, and treat each '
                 'image alone']
