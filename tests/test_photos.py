@@ -216,7 +216,7 @@ def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
         raise OSError(28, 'No space left on device')
     with monkeypatch.context() as patch:
         patch.setattr(Image.Image, 'save', full)
-        with pytest.raises(UsageError, match='cannot be put into .*No space left on device'):
+        with pytest.raises(UsageError, match='cannot be made for .*No space left on device'):
             prepare(copy)
     assert not (copy / LIST).exists()
     assert prepare(copy).count + prepare(copy, records.TEST).count == 25

@@ -231,8 +231,8 @@ def _make(dataset, name, folder, image_size, given):
                     warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
     except OSError as error:
         # A full disk has its remedy already.
-        remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; name another directory'
-        raise UsageError(f'the data set cannot be put into {given}: {describe_os_error(error)}{remedy}') from error
+        remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; correct that, or name another directory'
+        raise UsageError(f'the data set cannot be made for {given}: {describe_os_error(error)}{remedy}') from error
 
 
 def prepared(settings: Any, part: str = TRAIN) -> Records:

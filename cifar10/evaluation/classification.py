@@ -90,7 +90,12 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 
 def _classify_batch(session, classifier, reader, paths, classes):
     """Returns for each file its most likely classes, as `_top_classes` does, or the NoPicture that says why not."""
-    images = list(each(reader.image, paths))
+    def image(path):
+        try:
+            return reader.image(path)
+        except OSError as error:  # the other files may be read
+            raise NoPicture(error.strerror) from error
+    images = list(each(image, paths))
     valid = [image for image in images if not isinstance(image, NoPicture)]
     if not valid:
         return images

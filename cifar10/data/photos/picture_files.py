@@ -1,5 +1,6 @@
 """Reads picture files of any size with Pillow, and prepares the pictures in them."""
 import contextlib
+import errno
 import multiprocessing.pool
 import os
 import threading
@@ -13,6 +14,7 @@ from PIL import Image, ImageOps
 
 from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
+from cifar10.base.files import named
 from cifar10.base.graphs import lasting_cpu_session
 from cifar10.data.photos.preparation import UPRIGHT, Preparation
 
@@ -45,16 +47,19 @@ def opened(path: str) -> Iterator[Image.Image]:
     """Context with a picture file, of which only the header is read yet.
 
     Raises:
-      NoPicture: the file cannot be read or decoded, or there is too little memory for it; also where the context raises
-        an error for these reasons.
+      NoPicture: there is no such file, it cannot be decoded, or there is too little memory for it; also where the
+        context raises an error for these reasons.
+      OSError: it cannot be read, which may be different later.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
     try:
         stream = open(path, 'rb')
     except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):  # these mean a link that cannot be followed
+            raise
         raise NoPicture(error.strerror) from error
-    with stream, _opened(stream) as image:
+    with named(path), stream, _opened(stream) as image:
         try:
             yield image
         except NoPicture:
@@ -62,6 +67,8 @@ def opened(path: str) -> Iterator[Image.Image]:
         except (MemoryError, tf.errors.ResourceExhaustedError) as error:
             raise NoPicture('too large for the memory that is free') from error
         except Exception as error:  # Pillow's readers raise errors of all kinds
+            if getattr(error, 'errno', None):  # the system's
+                raise
             raise NoPicture(f'a corrupt {image.format} file') from error
 
 
@@ -74,6 +81,8 @@ def _opened(stream):
     except Image.DecompressionBombError as error:
         raise NoPicture(f'more than {_MOST_PIXELS / 10 ** 6:.0f} million pixels; make it smaller') from error
     except Exception as error:
+        if getattr(error, 'errno', None):
+            raise
         raise NoPicture(f"not a picture in a supported format ({', '.join(formats)}), or corrupt") from error
 
 
