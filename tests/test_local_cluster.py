@@ -65,9 +65,10 @@ def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, 
 
 def test_where_a_command_is_gone_when_a_task_starts_again_the_others_end(tmp_path):
     program = tmp_path / 'program'
-    program.write_text(f'#!{sys.executable}\nimport os, sys, time\n'
-                       f'"--task_index=0" in sys.argv and time.sleep({2 * SECONDS})\n'
-                       f'os.remove({str(program)!r})\nsys.exit(75)')
+    program.write_text(f'#!{sys.executable}\nimport os, sys, time; begun = {str(tmp_path / "begun")!r}\n'
+                       f'if "--task_index=0" in sys.argv: os.mkdir(begun); time.sleep({2 * SECONDS})\n'
+                       f'while not os.path.exists(begun): time.sleep(0.01)\n'
+                       f'os.remove({str(program)!r}); sys.exit(75)')
     program.chmod(0o755)
     result = local('--workers=2', '--restarts=1', '--', str(program))
     assert result.returncode == 75 and 'ending the others' in result.stdout, result
