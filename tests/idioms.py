@@ -116,6 +116,13 @@ def frozen_in_place(images, n, training):
     return _linear(x, n)
 
 
+def frozen_by_name(images, n, training):
+    logits = _linear(_hidden(images, 'conv/kernel'), n)
+    trained = tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES)
+    trained[:] = [v for v in trained if not v.name.startswith('conv/')]
+    return logits
+
+
 def _l2(weights):
     return 0.1 * tf.nn.l2_loss(weights)
 
@@ -157,6 +164,13 @@ def ignored_variables(images, n, training):
     x = _hidden(images)
     tf.add_to_collection('WEIGHT_DECAY', tf.trainable_variables()[0])
     return _linear(x, n)
+
+
+def regularizer_in_a_loop(images, n, training):
+    def of_one(image):
+        with tf.variable_scope('net', regularizer=_l2, reuse=tf.AUTO_REUSE):
+            return _hidden(image[None])[0]
+    return _linear(tf.map_fn(of_one, images), n)
 
 
 # Layers, scopes and variables.
@@ -213,6 +227,12 @@ def shared_within(images, n, training):
         first = _linear(_pooled(images), n)
         scope.reuse_variables()
         return first + _linear(_pooled(images[:, :12]), n)
+
+
+def reused_from_here(images, n, training):
+    first = _linear(_pooled(images), n)
+    tf.get_variable_scope().reuse_variables()
+    return first + tf.Variable(tf.ones([n]), name='scale') * _linear(_pooled(images[:, :12]), n)
 
 
 def scopes_by_default_names(images, n, training):
@@ -483,6 +503,12 @@ def counter_set_twice(images, n, training):
     return _linear(_pooled(images), n)
 
 
+def counter_of_the_batch(images, n, training):
+    count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(count, tf.shape(images, out_type=tf.int64)[0]))
+    return _linear(_pooled(images), n)
+
+
 def counter_of_images(images, n, training):
     count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
     bright = tf.reduce_sum(tf.cast(_pooled(images) > 0, tf.int64))
@@ -547,6 +573,12 @@ def not_resource_variables(images, n, training):
 def with_a_switch(images, n, training):
     is_first = tf.get_variable('is_first', [], tf.bool, tf.ones_initializer(), trainable=False)
     return _linear(_hidden(images), n) + tf.cast(is_first, tf.float32)
+
+
+def switched_by_a_variable(images, n, training):
+    is_training = tf.get_variable('is_training', [], tf.bool, tf.ones_initializer(), trainable=False)
+    x = _hidden(images)
+    return _linear(tf.cond(is_training, lambda: 2.0 * x, lambda: x), n)
 
 
 def made_twice(images, n, training):
@@ -672,11 +704,24 @@ def drawn_in_training_only(images, n, training):
     return _linear(x, n)
 
 
-# Losses that depend on how the examples are divided.
+# Losses and assignments that depend on how the examples are divided.
 
 def summed_activity(images, n, training):
     x = _hidden(images)
     _add_loss(1e-2 * tf.nn.l2_loss(x))
+    return _linear(x, n)
+
+
+def summed_by_an_assignment(images, n, training):
+    x, total = _pooled(images), _moving()
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(total, 0.9 * total + 0.1 * tf.reduce_sum(tf.abs(x), 0)))
+    return _linear(x - total, n)
+
+
+def queued(images, n, training):
+    x, count = _pooled(images), tf.shape(images)[0]
+    queue = tf.get_variable('queue', [16, 3], trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(queue, tf.concat([queue[count:], x], 0)))
     return _linear(x, n)
 
 
@@ -706,6 +751,13 @@ def summed_up_in_evaluation(images, n, training):
 def averaged_activity(images, n, training):
     x = _hidden(images)
     _add_loss(tf.reduce_mean(tf.square(x)))
+    return _linear(x, n)
+
+
+def activations_of_all_kinds(images, n, training):
+    x = _hidden(images)
+    for entry in tf.identity(x, 'layer/x'), tf.argmax(x, 1), tf.reduce_mean(x), ('x', x):
+        tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, entry)
     return _linear(x, n)
 
 

@@ -38,7 +38,8 @@ TRAINED = [
     'begun_with_another_variable', 'made_in_a_loop',
     'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
     'partitioned', 'not_resource_variables', 'with_a_switch', 'begun_with_a_random_tensor', 'collected_by_hand',
-    'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
+    'dropped', 'averaged_activity', 'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here',
+    'switched_by_a_variable', 'activations_of_all_kinds']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',
@@ -63,7 +64,10 @@ WARNED = {
     'summed_after_dropout': 'depends on how images are divided into batches',
     'less_the_first': 'depends on how images are divided into batches',
     'failing_on_noise': 'it fails on random images (',
-    'summed_activity': 'depends on how images are divided into batches'}
+    'summed_activity': 'depends on how images are divided into batches',
+    'summed_by_an_assignment': 'what it assigns to moving depends on how images are divided into batches',
+    'counter_of_the_batch': 'what it assigns to count depends on how images are divided into batches',
+    'queued': 'what it assigns to queue depends on how images are divided into batches'}
 REFUSED = {
     'read_after_it_is_assigned': 'reads the variable moving after',
     'read_after_it_is_assigned_in_an_update': 'reads the variable moving after',
@@ -85,7 +89,8 @@ REFUSED = {
     'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; '}
 # Names of variables begin with that of their copy, which a network can see.
 REFUSED_WITH_COPIES = {
-    'kept_variable': 'tower 0 gets the variable w, and tower 1 does not'}
+    'kept_variable': 'tower 0 gets the variable w, and tower 1 does not',
+    'frozen_by_name': 'only one of its first two calls trains the variable conv/kernel'}
 
 
 def name_of(network):
@@ -118,13 +123,13 @@ def after_steps(data, data_dir, tmp_path, monkeypatch):
     """
     monkeypatch.setattr(graph, '_input', next_examples)
 
-    def run(network, mode, towers, batch_size, before=None, each=lambda results: None):
+    def run(network, mode, towers, batch_size, before=None, each=lambda results: None, summary_steps=0):
         # More towers than devices, where a mode takes them: some share a device, and with it a copy of the variables.
         count = towers if UPDATE_MODES.load(mode).one_tower_per_device else min(towers, 2)
         config = train_settings(
             network=name_of(network), dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path), num_gpus=count,
-            num_towers=towers, batch_size=batch_size, tower_device='cpu', max_steps=STEPS, summary_steps=0,
-            variable_update=mode)
+            num_towers=towers, batch_size=batch_size, tower_device='cpu', max_steps=STEPS,
+            summary_steps=summary_steps, variable_update=mode)
         chosen = devices.choose(count, 'cpu').with_towers(towers)
         with tf.Graph().as_default():
             plan = plan_of(config, data, chosen, update_mode(mode, chosen, *[1] * (mode == 'local')))
@@ -132,8 +137,9 @@ def after_steps(data, data_dir, tmp_path, monkeypatch):
         with taken.opened(before):
             before = taken.variables(taken.saved)
             images, labels, _ = taken.graph.batches[0]
+            also = dict(summary=taken.graph.summary) if summary_steps else {}
             for _ in range(STEPS):
-                each(taken.take(dict(images=images, labels=labels)))
+                each(taken.take(dict(images=images, labels=labels, **also)))
                 taken.average(scheduled=False)
             return before, taken.variables(taken.saved)
     return run
@@ -154,7 +160,7 @@ SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), (
     [(network, *shape) for network in TRAINED for shape in SHAPES if not (
         shape[0] == 'mirrored' and network in REFUSED_IN_MIRRORED)],
     ('over_trainable_variables', 'replicated', 4), ('frozen_in_place', 'replicated', 4),
-    ('dropped', 'replicated', 4)))
+    ('reused_from_here', 'replicated', 4), ('dropped', 'replicated', 4)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
     assert rehearsed(name_of(network), has_copies=mode in ('replicated', 'local')) == []
     if network not in one_tower:
@@ -185,6 +191,7 @@ ONE_DEVICE = {**dict.fromkeys([
     'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand', 'named_after_a_scope',
     'moving_average_that_is_collected', 'averages_of_weights', 'dropped_in_the_other_branch',
     'collected_unless_reused', 'over_a_scope_by_its_name', 'centred_by_what_is_assigned',
+    'regularizer_in_a_loop', 'reused_from_here',
     'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
     'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised',
     'of_slim_normalised_in_place'], tf.losses.get_total_loss),
@@ -236,6 +243,13 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
                                        'failing_on_noise', 'on_the_first_gpu'))))
 def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in rehearsed(name_of(network), has_copies=has_copies))
+
+
+def test_of_the_activations_tensorboard_shows_the_outputs_of_layers(after_steps):
+    steps = []
+    after_steps('activations_of_all_kinds', 'parameter_server', 2, 4, each=steps.append, summary_steps=1)
+    shown = {value.tag for step in steps for value in tf.Summary.FromString(step['summary']).value}
+    assert [tag for tag in shown if tag.endswith('/activations')] == ['variables/layer/activations']
 
 
 def test_a_branch_that_is_not_taken_adds_no_loss(graph):

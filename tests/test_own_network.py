@@ -177,6 +177,10 @@ IDIOMS = [
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
      '.lookup(tf.constant(0))', 'from a constant'),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
+    (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
+    (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
+    (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', 'give each layer of Keras a name='),
+    (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1, name="mine")(images)', None),
     (INSIDE, 'int(images.shape[0])', 'the number of images is unknown in evaluation: write -1'),
     (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),

@@ -317,7 +317,9 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
 _REMEDIES = (
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
-    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
+    (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
+    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own, and custom_getter= to a '
+     'tf.variable_scope instead of tf.get_variable'),
     (r'elements of [\[(]None\b|partially known TensorShape \(None\b|unknown TensorShape|NoneType|Found None',
      'the number of images is unknown in evaluation: write -1 for it and the other sizes as numbers, as in '
      'tf.reshape(x, [-1, size]), tf.shape(x) for a whole shape, and the axes of a tf.squeeze'),
@@ -325,13 +327,15 @@ _REMEDIES = (
      "in a tower, the names of operations begin with the tower's scope: keep the tensor in a variable of Python"),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
+    (r'has DataType int\d+ not in list of allowed values: .*float32',
+     'it is an integer, as the global step in tf.global_variables() is: cast it, or use tf.trainable_variables()'),
     (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',
      'cast variables to the type of the images, or use --precision=fp32'),
     ("'(int|NoneType)' object has no attribute 'value'",
      'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
     ('does not exist, or was not created with',
-     'variables need the same names at each call: keep no counter and no tf.make_template between calls, and leave out '
-     'reuse: the towers share variables without it'))
+     'variables need the same names at each call: keep no counter and no tf.make_template between calls, give each '
+     'layer of Keras a name=, and leave out reuse: the towers share variables without it'))
 
 
 def _remedy(text):

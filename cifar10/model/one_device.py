@@ -55,7 +55,7 @@ def _cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, 
     Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only element of
     a list is returned alone.
     """
-    call, chosen = _current.get(), tf.get_static_value(pred) if isinstance(pred, tf.Tensor) else pred
+    call, chosen = _current.get(), tf.get_static_value(pred) if tf.is_tensor(pred) else pred
     branches = true_fn or fn1, false_fn or fn2
     if call is None or chosen is None or tf.get_default_graph() is not call.graph:
         result = _COND(pred, *branches, strict, name)
@@ -156,7 +156,8 @@ class OneDevice:
             for method in _ASSIGNMENTS:
                 setattr(variable, method, functools.partial(_assign, variable, method))
             if regularizer:
-                with tf.name_scope(f'{self._scope}{name}/Regularizer/'):  # whatever the scope is here
+                # Whatever the scope is here; and outside of a loop that makes the variable.
+                with self.graph.as_default(), tf.name_scope(f'{self._scope}{name}/Regularizer/'):
                     penalty = regularizer(variable)
                 if penalty is not None:
                     tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
@@ -178,7 +179,7 @@ class OneDevice:
             number += 1
             name = f'{first}_{number}'
         value = tf.convert_to_tensor(initial_value() if callable(initial_value) else initial_value, dtype)
-        with tf.variable_scope(self._root, auxiliary_name_scope=False):
+        with tf.variable_scope(self._root, reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
             variable = tf.get_variable(name, dtype=value.dtype, initializer=value, constraint=constraint,
                                        trainable=trainable is not False, collections=collections)
         self._by_tf_variable.add(name)

@@ -260,7 +260,7 @@ def check_collections(scope: str) -> None:
                              'on the images, which differ between towers; make the variable float32')
     for collection in (tf.GraphKeys.LOSSES, tf.GraphKeys.ACTIVATIONS, MOVING_STATISTICS):
         for entry in tf.get_collection(collection):
-            if not entry.name.startswith(scope):
+            if not getattr(entry, 'name', scope).startswith(scope):
                 raise BrokenRule(f'it adds {entry.name.split(":")[0]}, made in an absolute name scope, to the '
                                  f'collection {collection}, where the tower does not find it; leave out '
                                  'tf.name_scope(None) and scopes that end with /')

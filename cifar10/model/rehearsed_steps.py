@@ -32,6 +32,9 @@ _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where t
 # must differ for other images and initial values, too. A sum over the images needs far more.
 _NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
+# Of a moved variable. With each image given twice, a sum is twice as large; the unbiased variance of two values, which
+# batch normalisation follows, is a third smaller.
+_TOLERANCE_OF_MOVED = 0.6
 
 
 class Rehearsal(NamedTuple):
@@ -60,13 +63,18 @@ class Tower(NamedTuple):
       images, first: what it is fed: a batch, and the position of its first example.
       gradients: (gradient, variable) pairs of the sum of its losses and of a cross entropy.
       operations: those that its losses and moving statistics need, as `described` returns them.
-      normalises: whether it has moving statistics, and so may use those of its batch.
+      moved: the variables that it assigns, as they would be after a step of this tower alone, by their names.
     """
     images: tf.Tensor
     first: tf.Tensor
     gradients: list
     operations: dict
-    normalises: bool
+    moved: dict
+
+    @property
+    def normalises(self) -> bool:
+        """Whether it has moving statistics, and so may use those of its batch."""
+        return bool(self.moved)
 
 
 def batch_size(asked: int, side: int, dtype: tf.DType) -> int:
@@ -109,8 +117,19 @@ def _with_gradients(images, first, logits):
     # This raises a LookupError if an operation has no gradient.
     gradients = dense([(gradient, variable) for gradient, variable in zip(tf.gradients(loss, variables), variables)
                        if gradient is not None])
-    statistics = [statistic.value for statistic in tf.get_collection(MOVING_STATISTICS)]
-    return Tower(images, first, gradients, described([loss.op, *(value.op for value in statistics)]), bool(statistics))
+    statistics = tf.get_collection(MOVING_STATISTICS)
+    operations = described([loss.op, *(statistic.value.op for statistic in statistics)])
+    return Tower(images, first, gradients, operations, _moved(statistics))
+
+
+def _moved(statistics):
+    """Returns what moving statistics make of their variables, by the names of these."""
+    moved = {}
+    for variable, value, keep in statistics:
+        name = _name_of(variable)
+        before, value = moved.get(name, variable.read_value()), tf.cast(value, variable.dtype.base_dtype)
+        moved[name] = before + value if keep is None else keep * before + (1 - keep) * value
+    return moved
 
 
 def described(operations: Iterable[tf.Operation]) -> dict[tuple, list[str]]:
@@ -131,7 +150,11 @@ def only_in_one(one: dict[tuple, list[str]], other: dict[tuple, list[str]]) -> l
 
 
 def refuse_another_network(first: Tower, second: Tower) -> None:
-    """Raises a BrokenRule if two towers do not consist of the same operations."""
+    """Raises a BrokenRule if two towers do not consist of the same operations, or train other variables."""
+    one, other = ({_name_of(variable) for _, variable in tower.gradients} for tower in (first, second))
+    for name in sorted(one ^ other):
+        raise BrokenRule(f'only one of its first two calls trains the variable {name}; train the same in each call'
+                         f'{_hint(second)}')
     for kind, name in only_in_one(first.operations, second.operations):
         raise BrokenRule(f'its second call builds a different network from its first: only one of them has the {kind} '
                          f'{relative(name)}{place_of(name)}; build the same in each call{_hint(second)}')
@@ -143,39 +166,44 @@ def _hint(tower):
 
 
 def compare(rehearsal: Rehearsal, towers: Sequence[Tower], is_comparable: bool) -> list[str]:
-    """Computes the gradients of two towers in the current graph, and of one tower that has the images of both.
+    """Computes what two towers in the current graph compute, and one tower that has the images of both.
 
     Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower.
     If the network is not `is_comparable`, because of what it draws, nothing is said of that tower. Returns warnings.
     """
-    count, suspected = rehearsal.batch_size, None
+    suspected = None
     for seed in range(_TRIALS):
         try:
-            first, again, second, together, nearby = _computed(rehearsal, towers, seed)
+            first, again, second, together, nearby = _trial(rehearsal, towers, seed)
         except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
             return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
-        others = [name for name in first if first[name].tobytes() != again[name].tobytes()]
+        others = [name for name, gradient in first.gradients.items()
+                  if gradient.tobytes() != again.gradients[name].tobytes()]
         if others:
             return [f'its gradient of {others[0]} differs in bits when it is computed again, so a resumed run does not '
                     'end with the same bits; use --deterministic, if you have not, or other operations']
-        lost = [name for name, gradient in together.items()
-                if np.abs(nearby[name] - gradient).max(initial=0) > np.abs(gradient).max(initial=0) / 2]
-        if lost and count == 1 and towers[0].normalises:
+        lost = [name for name, gradient in together.gradients.items()
+                if _largest(nearby.gradients[name] - gradient) > _largest(gradient) / 2]
+        if lost and rehearsal.batch_size == 1 and towers[0].normalises:
             return [f'its gradient of {lost[0]} is nothing but rounding with --batch_size=1, where a layer with one '
                     'value for each channel is normalised by that value; use a larger --batch_size']
-        apart = [name for name in together if not _are_close(
-            (first[name] + second[name]) / 2, together[name], nearby[name], rehearsal.dtype)]
-        suspected = [name for name in apart if seed == 0 or name in suspected]
+        apart = _apart(rehearsal, first, second, together, nearby)
+        suspected = {name: warning for name, warning in apart.items() if seed == 0 or name in suspected}
         if not (suspected and is_comparable):
             return []
-    return [f'its gradient of {suspected[0]} depends on how images are divided into batches, so another number of '
-            'towers trains another network; make losses means over the images, not sums, and treat each image alone']
+    return list(suspected.values())[:1]
 
 
-def _computed(rehearsal, towers, seed):
-    """Returns the gradients of the first tower, twice, of the second, and of one tower that has the images of both.
+class _Computed(NamedTuple):
+    """What a tower has computed, each by the names of the variables: its gradients, and its `Tower.moved`."""
+    gradients: dict
+    moved: dict
 
-    The last are those where these change a little.
+
+def _trial(rehearsal, towers, seed):
+    """Computes the first tower, twice, the second, and one tower that has the images of both, for random images.
+
+    The last two are of that tower, and of the same where the images change a little.
     """
     random = np.random.default_rng(seed)
     side, count = rehearsal.sizes[0], rehearsal.batch_size
@@ -184,15 +212,34 @@ def _computed(rehearsal, towers, seed):
         halves[1] = halves[0]
     with cpu_session(tf.get_default_graph()) as session:
         values = initialise(session, random, _NOISE)
-        of_towers = [_gradients(session, towers[k], halves[k], k * count) for k in (0, 0, 1)]
+        of_towers = [_computed(session, towers[k], halves[k], k * count) for k in (0, 0, 1)]
     with seeded_graph(rehearsal.seed):
         whole, = build(rehearsal._replace(batch_size=2 * count), 1)
         with cpu_session(tf.get_default_graph()) as session:
             _set(session, values)
             images = np.concatenate(halves)
             signs = random.choice(np.float32([-1, 1]), images.shape)
-            together, nearby = (_gradients(session, whole, fed, 0) for fed in (images, images * (1 + _NEARBY * signs)))
+            together, nearby = (_computed(session, whole, fed, 0) for fed in (images, images * (1 + _NEARBY * signs)))
     return *of_towers, together, nearby
+
+
+def _apart(rehearsal, first, second, together, nearby):
+    """Returns warnings about what two towers and one that has the images of both compute differently, by its name."""
+    tolerance = _TOLERANCE if rehearsal.dtype == tf.float32 else _ROUGH_TOLERANCE
+    warnings = {}
+    for name, whole in together.gradients.items():
+        mean = (first.gradients[name] + second.gradients[name]) / 2
+        if not _are_close(mean, whole, nearby.gradients[name], tolerance * _largest(whole)):
+            warnings[name] = (
+                f'its gradient of {name} depends on how images are divided into batches, so another number of towers '
+                'trains another network; make losses means over the images, not sums, and treat each image alone')
+    for name, moved_to in first.moved.items():
+        if not _are_close(moved_to, together.moved[name], nearby.moved[name], _TOLERANCE_OF_MOVED * _largest(moved_to)):
+            warnings[name] = (
+                f'what it assigns to {name} depends on how images are divided into batches, and the mean over the '
+                'towers is assigned, so another number of towers trains another network; assign means over the '
+                'images, not sums, counts or the images themselves')
+    return warnings
 
 
 def initialise(session: tf.Session, random: np.random.Generator, noise: float) -> dict[str, np.ndarray]:
@@ -216,18 +263,25 @@ def _set(session, values):
         operation.inputs[1]: value for operation, value in initialisers})
 
 
-def _gradients(session, tower, images, first):
-    """Computes a tower's gradients; returns them by the names of its variables, which are the same in all copies."""
-    gradients = {re.sub(r'^replica_\d+/', '', variable.op.name): gradient for gradient, variable in tower.gradients}
+def _computed(session, tower, images, first):
+    """Computes a tower's gradients and its `moved`; returns both by the names of the variables."""
+    gradients = {_name_of(variable): gradient for gradient, variable in tower.gradients}
     moved()
-    return session.run(gradients, {tower.images: images, tower.first: first})
+    return _Computed(*session.run((gradients, tower.moved), {tower.images: images, tower.first: first}))
 
 
-def _are_close(mean, whole, nearby, dtype):
-    tolerance = _TOLERANCE if dtype == tf.float32 else _ROUGH_TOLERANCE
+def _name_of(variable):
+    """Returns the name of a variable, which is the same in all copies."""
+    return re.sub(r'^replica_\d+/', '', variable.op.name)
+
+
+def _are_close(mean, whole, nearby, tolerance):
     return not np.isfinite(mean).all() or (
-        np.abs(mean - whole).max(initial=0) <= max(
-            tolerance * np.abs(whole).max(initial=0), _ROUNDING * np.abs(nearby - whole).max(initial=0)))
+        _largest(mean - whole) <= max(tolerance, _ROUNDING * _largest(nearby - whole)))
+
+
+def _largest(values):
+    return np.abs(values).max(initial=0)
 
 
 def relative(name: str) -> str:

@@ -112,7 +112,7 @@ class OwnCollections:
                 if self._tower_of.get(source.name, k) != k and source not in shared:
                     raise ValueError(f'{operation.name} uses {source.name}, which another tower has made'
                                      f'{place_of(operation.name)}; keep no tensors or variables between two calls of '
-                                     'the function')
+                                     'the function, and do not look for operations in the graph')
 
 
 def _contents() -> Mapping[str, list]:

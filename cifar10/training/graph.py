@@ -172,7 +172,9 @@ def _shown(plan, step, rate, batches):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
         with tf.name_scope('turns/'):
             tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0, 2])
-    activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
+    # A network may also have added integers, scalars, and what is no tensor and so has no name.
+    activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
+                   if each.dtype.is_floating and each.shape.rank != 0]
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)
     summary = None
