@@ -23,6 +23,7 @@ from cifar10.settings.training import train_settings
 from cifar10.tools import check
 from cifar10.training import trainer, warm_start
 from tests.helpers import (
+    ROOT,
     Tasks,
     ancestors,
     assert_close,
@@ -134,6 +135,15 @@ def test_moving_averages_start_where_their_variables_do(tuned, source):
             np.testing.assert_array_equal(found[name], value, err_msg=name)
             np.testing.assert_array_equal(found[name + SUFFIX], value, err_msg=name)
     assert found['global_step'] == 1 and found['examples_seen'] == 8
+
+
+def test_averages_that_a_network_keeps_by_itself_are_taken_as_they_are(settings, tmp_path):
+    network, name = f'{ROOT}/tests/idioms.py:exponential_moving_average', 'layer/layer/batch_mean' + SUFFIX
+    first = train(settings(network=network, max_steps=2, train_dir=str(tmp_path / 'first')))
+    second = train(settings(network=network, max_steps=1, train_dir=str(tmp_path / 'second'), freeze='batch_mean',
+                            warm_start=str(tmp_path / 'first')))
+    assert first[name].any()
+    np.testing.assert_array_equal(second[name], first[name])
 
 
 @pytest.mark.stress

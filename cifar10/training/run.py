@@ -84,8 +84,8 @@ class Run:
             self.session.run(operation)
         if values is None:  # the moving average of a variable starts with the variable's value
             first = self.plan.first_values or {}
-            values = {name: first[variable] for name in self.saved
-                      if (variable := name.removesuffix(AVERAGE)) in first}
+            values = {name: first[source] for name in self.saved
+                      if (source := name if name in first else name.removesuffix(AVERAGE)) in first}
         else:
             values = {EXAMPLES_SEEN: np.int64(self.plan.assumed_examples), **values}
         self.load({name: value for name, value in values.items() if name in self.saved})
