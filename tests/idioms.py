@@ -123,6 +123,13 @@ def frozen_by_name(images, n, training):
     return logits
 
 
+def frozen_in_training_only(images, n, training):
+    x = _hidden(images)
+    if training:
+        tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES).clear()
+    return _linear(x, n)
+
+
 def _l2(weights):
     return 0.1 * tf.nn.l2_loss(weights)
 

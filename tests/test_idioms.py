@@ -78,6 +78,7 @@ REFUSED = {
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'made_twice': 'with tf.Variable and with tf.get_variable',
+    'frozen_in_training_only': 'trainable in evaluation, but [3, 3, 3, 8], float32, not trainable in training',
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
     'counted_names': 'variables need the same names at each call',

@@ -177,6 +177,8 @@ IDIOMS = [
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
      '.lookup(tf.constant(0))', 'from a constant'),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
+    (INSIDE, 'tf.train.Saver([tf.get_variable("saved", [])])', 'changes a variable (line 8 of mine.py)'),
+    (INSIDE, 'tf.RegisterGradient("OfMine")(lambda op, grad: grad)', 'use tf.custom_gradient instead'),
     (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
     (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', 'give each layer of Keras a name='),

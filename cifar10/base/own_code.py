@@ -325,6 +325,7 @@ _REMEDIES = (
      'tf.reshape(x, [-1, size]), tf.shape(x) for a whole shape, and the axes of a tf.squeeze'),
     (r'refers to a \w+ which does not exist|refers to an \w+ not in the graph',
      "in a tower, the names of operations begin with the tower's scope: keep the tensor in a variable of Python"),
+    ('Registering two gradient', 'use tf.custom_gradient instead of tf.RegisterGradient'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
     (r'has DataType int\d+ not in list of allowed values: .*float32',

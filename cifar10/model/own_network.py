@@ -211,9 +211,9 @@ def _results(logits):
 
 def _variables():
     """Returns for each variable, by its name, what evaluation and training must agree on, as text."""
-    descriptions = {}
+    descriptions, trained = {}, tf.trainable_variables()
     for variable in tf.global_variables():
-        trainable = 'trainable' if variable.trainable else 'not trainable'
+        trainable = 'trainable' if any(variable is each for each in trained) else 'not trainable'
         dtype = variable.dtype.base_dtype.name
         descriptions[variable.op.name] = f'{variable.shape.as_list()}, {dtype}, {trainable}'
     return descriptions
@@ -277,9 +277,12 @@ def check_operations(logits: tf.Tensor) -> None:
             raise BrokenRule(f'its operation {name} is a {operation.op}, which nothing starts or fills'
                              f'{place_of(operation.name)}; use the images that the function is given, and '
                              'instead of a table tf.gather from a constant')
-    for name in _of_types(WRITES):
-        raise BrokenRule(f'its operation {name} changes a variable, and each update mode would run it a different '
-                         f'number of times; leave it out, or for moving statistics {_FOR_STATISTICS}')
+    for operation in _operations(set(tf.get_default_graph().get_operations()) - _initialisers()):
+        if WRITES.fullmatch(operation.op):
+            raise BrokenRule(f'its operation {relative(operation.name)} changes a variable{place_of(operation.name)}, '
+                             'and each update mode would run it a different number of times; leave it out '
+                             '(--optimizer takes the steps, and --warm_start begins with the values of a checkpoint), '
+                             f'or for moving statistics {_FOR_STATISTICS}')
 
 
 def _check_evaluation(in_training, in_evaluation):

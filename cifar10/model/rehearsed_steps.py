@@ -22,7 +22,8 @@ from cifar10.parallel.towers import build_towers, dense, shared_variables
 
 SCOPE = 'rehearsed'  # the name scope of what the network builds
 FED = 'fed_in_rehearsal'  # begins the names of the placeholders that are fed
-_IN_COPIES = 'where each device has a copy of the variables, their names begin with replica_1/ in the second call'
+_IN_COPIES = ('where each device has a copy of the variables, their names begin with replica_1/ in the second call; '
+              '--variable_update=parameter_server has no copies')
 # Attributes in which the same operation may differ from call to call.
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
 _PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
