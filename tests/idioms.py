@@ -588,6 +588,11 @@ def switched_by_a_variable(images, n, training):
     return _linear(tf.cond(is_training, lambda: 2.0 * x, lambda: x), n)
 
 
+def with_text(images, n, training):
+    tf.get_variable('labels', [2], tf.string, tf.constant_initializer(['cat', 'dog']), trainable=False)
+    return _linear(_pooled(images), n)
+
+
 def made_twice(images, n, training):
     x = _pooled(images) * tf.Variable(1.0, name='net/w')
     with tf.variable_scope('net', reuse=tf.AUTO_REUSE):
@@ -736,6 +741,13 @@ def summed_after_dropout(images, n, training):
     from cifar10.model import dropout
     logits = _linear(dropout(_hidden(images), 0.4, training), n)
     _add_loss(1e-2 * tf.nn.l2_loss(logits))
+    return logits
+
+
+def hard_examples(images, n, training):
+    logits = _linear(_hidden(images), n)
+    hard, _ = tf.nn.top_k(tf.reduce_max(logits, 1), int(images.shape[0]) // 2 if training else 1)
+    _add_loss(tf.reduce_mean(hard))
     return logits
 
 

@@ -62,6 +62,7 @@ WARNED = {
     'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
     'summed_after_dropout': 'depends on how images are divided into batches',
+    'hard_examples': 'depends on how images are divided into batches',
     'less_the_first': 'depends on how images are divided into batches',
     'failing_on_noise': 'it fails on random images (',
     'summed_activity': 'depends on how images are divided into batches',
@@ -79,6 +80,7 @@ REFUSED = {
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'made_twice': 'with tf.Variable and with tf.get_variable',
     'frozen_in_training_only': 'trainable in evaluation, but [3, 3, 3, 8], float32, not trainable in training',
+    'with_text': 'the variable labels holds text',
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
     'counted_names': 'variables need the same names at each call',
@@ -241,7 +243,7 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
 @pytest.mark.parametrize('network, has_copies', mostly_stress(  # by default, each kind of warning once
     list(itertools.product(WARNED, [False, True])),
     *((network, False) for network in ('ignored_losses', 'batch_statistics', 'cropped', 'summed_activity',
-                                       'failing_on_noise', 'on_the_first_gpu'))))
+                                       'summed_by_an_assignment', 'failing_on_noise', 'on_the_first_gpu'))))
 def test_what_is_hardly_meant_is_told(network, has_copies):
     assert any(WARNED[network] in warning for warning in rehearsed(name_of(network), has_copies=has_copies))
 

@@ -233,6 +233,9 @@ def check_variables() -> None:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
                              'training, under the same name; leave it out and use --moving_averages=true, or give '
                              'tf.train.ExponentialMovingAverage another name=')
+        if variable.dtype.base_dtype == tf.string:
+            raise BrokenRule(f'the variable {name} holds text, for which a checkpoint has no checksum; keep text in '
+                             'variables of Python')
         if variable.trainable and variable.dtype.base_dtype != tf.float32:
             raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be; make it float32 '
                              'and cast its value, or make it with trainable=False')

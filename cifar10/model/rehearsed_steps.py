@@ -209,6 +209,7 @@ def _trial(rehearsal, towers, seed):
     random = np.random.default_rng(seed)
     side, count = rehearsal.sizes[0], rehearsal.batch_size
     halves = random.standard_normal([2, count, side, side, 3], np.float32)
+    halves += random.standard_normal([2, count, 1, 1, 1], np.float32)  # brighter and darker: means of noise are alike
     if towers[0].normalises:
         halves[1] = halves[0]
     with cpu_session(tf.get_default_graph()) as session:
