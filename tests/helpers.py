@@ -142,9 +142,9 @@ def mostly_stress(values, *default):
                                                         marks=pytest.mark.stress) for value in values]
 
 
-def rehearsed(name, batch_size=4, dtype=tf.float32, has_copies=False):
+def rehearsed(name, batch_size=4, dtype=tf.float32, has_copies=False, sizes=(24,)):
     """Returns what is told of a network of one's own before it is trained; raises a UsageError if it is refused."""
-    return own_network.check(name, own_network.network(name).inference, batch_size, [24], dtype, 0, has_copies)
+    return own_network.check(name, own_network.network(name).inference, batch_size, sizes, dtype, 0, has_copies)
 
 
 def checkpoints(directory):

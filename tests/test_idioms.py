@@ -39,7 +39,7 @@ TRAINED = [
     'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
     'partitioned', 'not_resource_variables', 'with_a_switch', 'begun_with_a_random_tensor', 'collected_by_hand',
     'dropped', 'averaged_activity', 'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here',
-    'switched_by_a_variable', 'activations_of_all_kinds']
+    'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',

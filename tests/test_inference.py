@@ -233,6 +233,29 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(trained, pictures, 
     assert os.listdir(tmp_path / 'models') == ['1']
 
 
+def test_a_network_that_needs_to_know_the_number_of_images_is_evaluated_classified_and_exported(
+        settings, pictures, tmp_path):
+    network = f'{ROOT}/tests/idioms.py:of_a_known_number'
+    train(settings(network=network, max_steps=2, batch_size=4, moving_averages=False))
+    trained, model = tmp_path / 'train', tmp_path / 'model'
+    assert evaluated(trained, tmp_path / 'eval', num_examples=50, batch_size=20)['examples'] == 50
+    folder, pixels = pictures
+    lines = []
+    files = tuple(str(folder / f'{i}.png') for i in range(3))
+    classification.classify(eval_settings(checkpoint_dir=str(trained), image=files, json=True, tower_device='cpu',
+                                          batch_size=2), lines.append)
+    exporting.export(eval_settings(checkpoint_dir=str(trained), tower_device='cpu', export_dir=str(model)))
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.load(session, ['serve'], str(model)).signature_def['serving_default']
+        images, output = signature.inputs['images'].name, signature.outputs['probabilities'].name
+        probabilities = session.run(output, {images: pixels[:3]})
+        with pytest.raises(tf.errors.InvalidArgumentError, match='the model takes 8 images at most'):
+            session.run(output, {images: np.concatenate([pixels, pixels])})
+    for row, line in zip(probabilities, lines, strict=True):
+        best = json.loads(line)['classes'][0]
+        assert CLASSES[row.argmax()] == best['name'] and abs(row.max() - best['probability']) < 1e-5
+
+
 def test_an_export_that_another_one_has_overtaken_is_refused(trained, tmp_path, monkeypatch):
     target = tmp_path / 'model'
 

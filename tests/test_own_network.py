@@ -137,8 +137,6 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
          'AssignVariableOp'),
         ('tf.while_loop(lambda i: i < 3, lambda i: i + tf.cast(state.assign_add(1.0).read_value(), tf.int32), [0])',
          'AssignAddVariableOp'))],
-    ('tf.reshape(images, images.get_shape())', 'pixels @ weights',
-     '(line 11 of mine.py); the number of images is unknown in evaluation'),
     ('tf.get_variable(f"dense{next(COUNTER)}", [])', 'pixels @ weights',
      'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
     ('TEMPLATE(shape=[])', 'pixels @ weights',
@@ -183,7 +181,6 @@ IDIOMS = [
     (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', 'give each layer of Keras a name='),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1, name="mine")(images)', None),
-    (INSIDE, 'int(images.shape[0])', 'the number of images is unknown in evaluation: write -1'),
     (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images += NOISE', '(line 8 of mine.py) is another one each time that the file is run; give'),
@@ -216,6 +213,14 @@ def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(own
     else:
         assert refused is None and warnings == []
     assert state() == before
+
+
+@pytest.mark.parametrize('line', [
+    'int(images.shape[1])', 'tf.zeros(images.shape)', 'tf.reshape(images, [2, -1, images.shape[2]])'])
+def test_a_size_that_is_unknown_is_told(own, line):
+    name = own(IDIOM.format(top='pass', inside=line), 'net')
+    with pytest.raises(UsageError, match=r'line 8 of .*; with several --sizes, and in a loop, a size may be'):
+        rehearsed(name, sizes=(24, 32))
 
 
 @pytest.mark.parametrize('outputs, warned', [

@@ -37,6 +37,7 @@ RUNS = {
     'of an integer': ['counter', 'counter_that_is_set'],
     'tf.cond': ['moving_average_in_a_branch'],
     'tf.Variable(': ['variables_by_hand', 'variables_without_names'],
+    'images.shape[0]': ['of_a_known_number'],
     'scope.name': ['named_after_a_scope'],
     'partitioner=': ['partitioned', 'not_resource_variables'],
     'tf.make_template': ['template_within', 'reused_automatically'],
@@ -53,7 +54,8 @@ CHANGED = {
     'assigning a trained variable': ('assigned_and_trained', 'leave the assignment out'),
     'placeholders': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", 'use the argument `training`'),
     'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
-    'images.shape[0]': ('tf.reshape(images, [images.shape[0], -1])', 'write -1 for it'),
+    'a number of images': (
+        'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'write -1 or images.shape[0] for'),
     'shape[1].value': ('images.shape[1].value', 'leave out .value'),
     'sessions': ('runs_a_session', 'give variables their values as initializer='),
     'kept between calls': ('template_of_the_file', 'keep no tf.make_template'),

@@ -320,9 +320,8 @@ _REMEDIES = (
     (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own, and custom_getter= to a '
      'tf.variable_scope instead of tf.get_variable'),
-    (r'elements of [\[(]None\b|partially known TensorShape \(None\b|unknown TensorShape|NoneType|Found None',
-     'the number of images is unknown in evaluation: write -1 for it and the other sizes as numbers, as in '
-     'tf.reshape(x, [-1, size]), tf.shape(x) for a whole shape, and the axes of a tf.squeeze'),
+    (r'elements of [\[(].*\bNone\b|partially known TensorShape|unknown TensorShape|NoneType|Found None',
+     'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze'),
     (r'refers to a \w+ which does not exist|refers to an \w+ not in the graph',
      "in a tower, the names of operations begin with the tower's scope: keep the tensor in a variable of Python"),
     ('Registering two gradient', 'use tf.custom_gradient instead of tf.RegisterGradient'),

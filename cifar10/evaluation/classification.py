@@ -13,7 +13,7 @@ from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
 from cifar10.data.resize import planes_of
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
-from cifar10.evaluation.evaluator import trained_session
+from cifar10.evaluation.evaluator import filled, trained_session
 from cifar10.run.failures import plain_errors
 from cifar10.settings.evaluation import EvalSettings
 
@@ -25,6 +25,7 @@ class Classifier:
 
     Args:
       device: name of the device that computes the network.
+      most: how many images it takes at a time; None for any number, of which some networks cannot be built.
 
     Attributes:
       images: uint8 [n, image_size, image_size, 3], with the image_size of the run: those of `files`, or what is fed.
@@ -33,7 +34,7 @@ class Classifier:
       restorer: restores the variables.
     """
 
-    def __init__(self, run: model.Trained, device: str):
+    def __init__(self, run: model.Trained, device: str, most: int | None = None):
         # The same name scopes as in evaluation: a variable whose name an operation has already would get another
         # one, and would not be found in the checkpoint.
         with tf.device('/cpu:0'), tf.name_scope('input'):
@@ -43,9 +44,14 @@ class Classifier:
                 run.preparation.images_of_files(self.files), [None, size, size, 3], name='images')
             # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
-            # A batch of no images is padded with a black one, because no network accepts an empty batch.
             count = tf.shape(images)[0]
-            images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
+            if most is None:
+                # A batch of no images is padded with a black one, because no network accepts an empty batch.
+                images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
+            else:
+                at_most = tf.debugging.assert_less_equal(count, most, message=f'the model takes {most} images at most')
+                with tf.control_dependencies([at_most]):
+                    images = filled(images, most)
             images = run.recipe.augmentation.plain(planes_of(images))
         with tf.device(device), tf.name_scope('tower_0'):
             if run.averaging:
@@ -70,13 +76,13 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     reader = Reader(run.preparation)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
+    batch_size = min(model.batch_size(settings, run), len(settings.image))
     with plain_errors(), seeded_graph():
-        classifier = Classifier(run, devices.tower_devices[0])
+        classifier = Classifier(run, devices.tower_devices[0], batch_size)
         with trained_session(devices) as session:
             found = classifier.restorer.restore_newest(session, look)
             if not settings.json:
                 say('model', f'{found.prefix}, step {found.step}')
-            batch_size = model.batch_size(settings, run)
             for first in range(0, len(settings.image), batch_size):
                 paths = settings.image[first:first + batch_size]
                 outcomes = _classify_batch(session, classifier, reader, paths, run.classes)

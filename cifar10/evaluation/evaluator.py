@@ -112,6 +112,21 @@ def batch_size(image_size: int, most: int) -> int:
     return max(min(most, _BATCH_PIXELS // image_size ** 2), 1)
 
 
+def filled(images: tf.Tensor, count: int) -> tf.Tensor:
+    """Returns at most `count` images filled up with black ones, so that their number is known in the graph.
+
+    Networks of TensorFlow 1 use that number, as in `tf.reshape(x, [images.shape[0], -1])`.
+
+    Args:
+      images: [n, height, width, 3].
+
+    Returns:
+      [count, height, width, 3].
+    """
+    padded = tf.pad(images, [[0, count - tf.shape(images)[0]], [0, 0], [0, 0], [0, 0]])
+    return tf.ensure_shape(padded, [count, *images.shape[1:]])
+
+
 def say_if_few(count: int) -> None:
     """Prints the standard error of a precision if there are few images."""
     if count < _FEW:
@@ -134,6 +149,7 @@ class Evaluator:
     def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
                  num_examples: int | None = None, averaging: bool = False):
         self._count = num_examples or data.count
+        batch_size = min(batch_size, self._count)
         self._name_of = data.name_of
         with tf.device('/cpu:0'), tf.name_scope('input'):
             memory = data.load()
@@ -146,7 +162,7 @@ class Evaluator:
             batches, start = inputs[k]
             with tf.device('/cpu:0'):
                 images, labels = batches.get_next()
-            found = _of_batch(recipe, images, labels, len(data.classes), averaging)
+            found = _of_batch(recipe, images, labels, batch_size, len(data.classes), averaging)
             # The first examples of batch k, and of every len(devices)-th after it.
             return start, found, range(k * batch_size, self._count, len(devices) * batch_size)
         # For each device the operation that starts its batches at the first, what is found in the next batch, and
@@ -178,17 +194,23 @@ class Evaluator:
         return Result(totals['confusion'], cross_entropy, averaged_correct, mistakes)
 
 
-def _of_batch(recipe, images, labels, num_classes, averaging):
-    """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_mistakes` gets)."""
-    logits = recipe.inference(views(images) if averaging else images)
-    plain = logits[:tf.shape(labels)[0]]  # the first view of each image is the image itself
+def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
+    """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_mistakes` gets).
+
+    The last batch, which may be smaller, is filled up with black images.
+    """
+    count = tf.shape(labels)[0]
+    with tf.device('/cpu:0'):
+        fed = filled(images, batch_size)
+    logits = recipe.inference(views(fed) if averaging else fed)
+    plain = logits[:count]  # the first view of each image is the image itself
     predicted = tf.argmax(plain, 1, output_type=tf.int32)
     losses = classifier.cross_entropies(plain, labels)
     sums = dict(
         confusion=tf.math.confusion_matrix(labels, predicted, num_classes, dtype=tf.int64),
         cross_entropy=tf.reduce_sum(tf.cast(losses, tf.float64)))
     if averaging:
-        sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64))
+        sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits)[:count], labels), tf.int64))
     of_mistakes = tf.where(tf.equal(predicted, labels), -tf.ones_like(losses), losses)
     worst, which = tf.math.top_k(of_mistakes, tf.minimum(_MOST_MISTAKES, tf.size(labels)))
     columns = dict(loss=worst, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),

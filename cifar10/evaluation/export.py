@@ -18,6 +18,8 @@ from cifar10.evaluation.evaluator import trained_session
 from cifar10.run import failures
 from cifar10.settings.evaluation import EvalSettings
 
+_MOST = 8  # images at a time, where the network needs to know their number: each request computes as many
+
 
 def export(settings: EvalSettings) -> None:
     """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
@@ -34,8 +36,11 @@ def export(settings: EvalSettings) -> None:
     run = model.load_run(settings, look())
     refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
+    most = None if _takes_any_number(run) else _MOST
+    if most:
+        say('warning', f'the network needs to know the number of images, so the exported model takes {most} at most')
     with failures.plain_errors(), seeded_graph():
-        classifier = Classifier(run, devices.tower_devices[0])
+        classifier = Classifier(run, devices.tower_devices[0], most)
         _refuse_python(settings)
         signatures = _signatures(classifier, run.classes)
         with trained_session(devices) as session:
@@ -52,6 +57,17 @@ def export(settings: EvalSettings) -> None:
                 if os.path.exists(left):  # TensorFlow does not say that it could not remove it
                     shutil.rmtree(left)
     say('exported', f'{found.prefix}, step {found.step}, to {target}')
+
+
+def _takes_any_number(run):
+    """Returns whether the network of a run can be built for a number of images that is not known in the graph."""
+    size = run.recipe.image_size
+    with seeded_graph():
+        try:
+            run.recipe.inference(run.recipe.augmentation.plain(tf.placeholder(tf.uint8, [None, 3, size, size])))
+        except UsageError:
+            return False
+    return True
 
 
 def _is_used(target):

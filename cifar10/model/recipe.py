@@ -137,13 +137,13 @@ class Recipe:
     def _built(self, batch_size, dtype):
         """Context in a graph of its own in which the network is built for training; gives (Division, images, logits).
 
-        Without a batch size it is built for evaluation.
+        Without a batch size it is built for evaluation, with two images.
         """
         training = batch_size is not None
         sizes = self.augmentation.image_sizes()
         side = max(sizes) if training else sizes[-1]
         with seeded_graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
-            images = tf.placeholder(dtype, [batch_size, side, side, 3])
+            images = tf.placeholder(dtype, [batch_size or 2, side, side, 3])
             yield division, images, self.inference(images, training)
 
     def divided(self, devices: Sequence[str], gate: Callable | None = None) -> contextlib.AbstractContextManager:
