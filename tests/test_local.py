@@ -95,6 +95,22 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
 
 
 @pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
+def test_what_an_average_makes_of_a_variable_is_within_its_constraint(groups):
+    def constrained(k, scope):
+        a = tf.get_variable('a', [2], initializer=tf.constant_initializer([0.6, 0.8]),
+                            constraint=lambda a: a / tf.norm(a))
+        return dict(total_loss=FEEDS[k] * a[0] * a[1])
+    with stepping('local', on_groups(groups), constrained, momentum, 4) as (session, step):
+        for _ in range(3):
+            session.run(step.train_ops)
+            for assignment in step.average.scheduled, step.average.go_on:
+                session.run(assignment)
+                found = session.run(values_by_name())
+                for k in range(3):
+                    assert abs(np.linalg.norm(found[f'replica_{k}/a' if k else 'a']) - 1) < 1e-6
+
+
+@pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
 def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone(groups):
     numpys = Towers()
     start, velocity = None, np.zeros(2)

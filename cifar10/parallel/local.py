@@ -142,12 +142,13 @@ class Local(CopiedVariables):
                                 for name, mean in zip(averaged, of_group)}} for of_group in means]
 
     def _assigned(self, values):
-        """Returns the operations that give the copies of each group of devices their values."""
+        """Returns the operations that give the copies of each group of devices their values, within constraints."""
         assigned = []
         for k, copy in enumerate(self._copies()):
             for name, value in values[self.devices.group_of(k)].items():
                 with tf.device(copy[name].device):
-                    assigned.append(copy[name].assign(value, read_value=False))
+                    constraint = copy[name].constraint or tf.identity
+                    assigned.append(copy[name].assign(constraint(value), read_value=False))
         return assigned
 
 
