@@ -1,6 +1,4 @@
 """A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
-import contextlib
-import io
 import json
 import os
 import random
@@ -97,8 +95,8 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('pass', '(pixels @ weights)[:4]', 'it returns 4 rows for 8 images (line '),
     ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 11 of '),
-    ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.no_op())', 'pixels @ weights',
-     'it adds NoOp to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
+    ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.constant(1.0))', 'pixels @ weights',
+     'it adds Const to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
     ('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")', 'pixels @ weights * keep',
      'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); make it a constant, or use the '
      'argument `training`'),
@@ -294,30 +292,30 @@ def net(images, num_classes, training):
 
 
 @pytest.mark.stress
-def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_path, capsys):
+def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_path):
     folder = tmp_path / 'code'
     folder.mkdir()
     for name in ('helper', 'late_helper'):
         (folder / f'{name}.py').write_text('SCALE = 1.0')
     (folder / 'mine.py').write_text(HELPED.format(result='x'))
+    network = f"--network={folder / 'mine.py'}:net"
     train_dir, picture = f"--checkpoint_dir={tmp_path / 'train'}", tmp_path / 'red.png'
     picture.write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
-    uses = [('cifar10_eval.py', train_dir), ('cifar10_eval.py', train_dir, f'--image={picture}', '--json'),
+    uses = [('cifar10_eval.py', train_dir, '--run_once', f"--eval_dir={tmp_path / 'eval'}"),
+            ('cifar10_eval.py', train_dir, f'--image={picture}', '--json'),
             ('cifar10_eval.py', train_dir, f"--export_dir={tmp_path / 'model'}"),
-            ('multi_gpu_train.py', f"--network={folder / 'mine.py'}:net", '--max_steps=2')]
-    assert call('multi_gpu_train.py', uses[-1][1], '--tower_device=cpu')[0] == 0
+            ('multi_gpu_train.py', network, f"--train_dir={tmp_path / 'train'}", '--max_steps=2')]
+    assert call('multi_gpu_train.py', network, '--tower_device=cpu')[0] == 0
     for edited, use in [(None, use) for use in uses[:2]] + [('late_helper', use) for use in uses]:
         if edited:
             (folder / 'late_helper.py').write_text('SCALE = 2.0')
-        capsys.readouterr()
-        with contextlib.redirect_stdout(io.StringIO()) as output:
-            status, error = call(*use, '--tower_device=cpu')
-        assert status == 0, error
-        said = output.getvalue() + error
+        result = run_forked([sys.executable, str(ROOT / use[0]), *use[1:], '--tower_device=cpu'])
+        assert result.returncode == 0, result.stderr
+        said = result.stdout + result.stderr
         assert ('the run was last trained with another late_helper.py' in said) is bool(edited)
         if '--json' in use:
-            assert [list(json.loads(line)) for line in output.getvalue().splitlines()] == [['file', 'classes']]
-            assert 'building' in error
+            assert [list(json.loads(line)) for line in result.stdout.splitlines()] == [['file', 'classes']]
+            assert 'building' in result.stderr
 
 
 @pytest.mark.stress
