@@ -161,6 +161,14 @@ def total_loss(images, n, training):
     return logits
 
 
+def product_named_as_a_total_loss(images, n, training):
+    logits = _linear(_hidden(images), n)
+    loss = tf.reduce_mean(tf.square(logits))
+    tf.losses.add_loss(loss)
+    tf.losses.add_loss(tf.multiply(0.5, loss, name='total_loss'))
+    return logits
+
+
 def ignored_losses(images, n, training):
     logits = _linear(_hidden(images), n)
     tf.add_to_collection('wd_losses', tf.nn.l2_loss(tf.trainable_variables()[0]))
@@ -596,6 +604,23 @@ def of_a_known_number(images, n, training):
     return _linear(tf.reshape(x, [count, 8]), n)
 
 
+def begun_with_infinity(images, n, training):
+    mask = tf.get_variable('mask', [n], initializer=tf.constant_initializer([-np.inf, *[0] * (n - 1)]), trainable=False)
+    return _linear(_pooled(images), n) + mask
+
+
+def with_no_operation(images, n, training):
+    for operation in tf.no_op(), tf.group():
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, operation)
+    return _linear(_pooled(images), n)
+
+
+def unbiased_average(images, n, training):
+    average = tf.train.ExponentialMovingAverage(0.9, zero_debias=True)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average.apply([tf.reduce_mean(images, [0, 1, 2], name='mean')]))
+    return _linear(_pooled(images), n)
+
+
 def with_text(images, n, training):
     tf.get_variable('labels', [2], tf.string, tf.constant_initializer(['cat', 'dog']), trainable=False)
     return _linear(_pooled(images), n)
@@ -626,6 +651,15 @@ def of_slim(images, n, training):
     with slim.arg_scope([slim.conv2d, slim.fully_connected], weights_regularizer=slim.l2_regularizer(0.1)):
         x = slim.conv2d(images, 8, 3, stride=2)
         return slim.fully_connected(tf.reduce_mean(slim.max_pool2d(x, 2), [1, 2]), n, activation_fn=None)
+
+
+def of_slim_end_points(images, n, training):
+    with tf.variable_scope('net', 'net', [images]) as scope:
+        name = scope.original_name_scope + 'end_points'
+        with slim.arg_scope([slim.conv2d, slim.fully_connected], outputs_collections=name):
+            x = slim.conv2d(images, 8, 3, stride=2, scope='conv')
+            slim.fully_connected(tf.reduce_mean(x, [1, 2]), n, activation_fn=None, scope='dense')
+    return slim.utils.convert_collection_to_dict(name)['net/dense']
 
 
 def of_slim_normalised(images, n, training):
@@ -702,6 +736,12 @@ def drawn_by_a_generator_of_its_own(images, n, training):
 def dropped(images, n, training):
     from cifar10.model import dropout
     return _linear(dropout(_hidden(images), 0.4, training), n)
+
+
+def summed_beside_dropout(images, n, training):
+    x = _hidden(images)
+    _add_loss(1e-2 * tf.nn.l2_loss(x))
+    return _linear(tf.nn.dropout(x, 0.5 if training else 1.0), n)
 
 
 def runs_a_session(images, n, training):

@@ -39,13 +39,15 @@ TRAINED = [
     'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
     'partitioned', 'not_resource_variables', 'with_a_switch', 'begun_with_a_random_tensor', 'collected_by_hand',
     'dropped', 'averaged_activity', 'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here',
-    'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number']
+    'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number',
+    'of_slim_end_points', 'product_named_as_a_total_loss', 'with_no_operation', 'unbiased_average']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',
     'exponential_moving_average': 'outside of a tf.cond, so each update mode would run it a different number of times; '
                                   'use --variable_update=replicated',
     'averages_of_weights': 'use --variable_update=replicated',
+    'unbiased_average': 'use --variable_update=replicated',
     'in_scopes_named_as_towers': 'has different operations in different towers',
     'of_slim_normalised_in_place': 'use --variable_update=replicated'}
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
@@ -63,6 +65,7 @@ WARNED = {
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
     'summed_after_dropout': 'depends on how images are divided into batches',
     'hard_examples': 'depends on how images are divided into batches',
+    'summed_beside_dropout': 'depends on how images are divided into batches',
     'less_the_first': 'depends on how images are divided into batches',
     'failing_on_noise': 'it fails on random images (',
     'summed_activity': 'depends on how images are divided into batches',
@@ -80,6 +83,7 @@ REFUSED = {
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'made_twice': 'with tf.Variable and with tf.get_variable',
     'frozen_in_training_only': 'trainable in evaluation, but [3, 3, 3, 8], float32, not trainable in training',
+    'begun_with_infinity': 'the variable mask begins with infinity',
     'with_text': 'the variable labels holds text',
     'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
@@ -182,7 +186,7 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
 def test_evaluation_needs_no_variable_that_training_does_not_save(network, after_steps):
     _, saved = after_steps(network, 'replicated', 2, 4)
     with tf.name_scope('tower_0'):
-        own_network.network(name_of(network)).inference(tf.placeholder(tf.float32, [None, 24, 24, 3]))
+        own_network.network(name_of(network)).inference(tf.placeholder(tf.float32, [4, 24, 24, 3]))
     for averaged in False, True:
         assert saved_names(averaged).keys() - {tf.GraphKeys.GLOBAL_STEP} <= saved.keys()
 
@@ -196,7 +200,8 @@ ONE_DEVICE = {**dict.fromkeys([
     'collected_unless_reused', 'over_a_scope_by_its_name', 'centred_by_what_is_assigned',
     'regularizer_in_a_loop', 'reused_from_here',
     'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
-    'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised',
+    'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised', 'of_slim_end_points',
+    'product_named_as_a_total_loss',
     'of_slim_normalised_in_place'], tf.losses.get_total_loss),
     'over_losses_of_a_scope': lambda: tf.add_n(  # it has added those of the other scope itself
         [*tf.get_collection(tf.GraphKeys.LOSSES), tf.losses.get_regularization_loss(scope='w')]),

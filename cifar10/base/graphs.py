@@ -1,5 +1,6 @@
 """What graphs in several rooms need: seeds, names, values from outside, and sessions that only look at something."""
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -32,6 +33,11 @@ def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(seed)
         yield graph
+
+
+def primary_name(name: str) -> str:
+    """Returns the name that a variable has in the first copy of the variables, given its name in some copy."""
+    return re.sub(r'^(replica_\d+/)+', '', name)
 
 
 def with_inputs(operations: Iterable[tf.Operation], controls: bool = True) -> set[tf.Operation]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS, primary_name
 from cifar10.model.network_draws import uniform_like
 
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
@@ -227,13 +227,10 @@ def freezing(pattern: str | None) -> Iterator[None]:
     """Context in which a network is built some of whose variables are frozen.
 
     Args:
-      pattern: regular expression that is searched for in the variables' names, relative to the scope of the caller;
-        None: no variable is frozen.
+      pattern: regular expression that is searched for in the variables' names; None: no variable is frozen.
     """
-    scope = tf.get_variable_scope().name
-
     def is_frozen_name(name):
-        return pattern is not None and re.search(pattern, name.removeprefix(f'{scope}/')) is not None
+        return pattern is not None and re.search(pattern, primary_name(name)) is not None
 
     def creator(next_creator, **arguments):
         name = arguments.get('name')  # a tf.Variable may have none; it is refused elsewhere

@@ -26,7 +26,8 @@ IN_VAIN = 'assigned_in_vain'
 WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
 _WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
 _REMEDY = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
-_TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
+# What `tf.losses.get_total_loss` calls its sum, and types of operations that are one.
+_TOTAL, _SUMS = re.compile(r'(^|/)total_loss(_\d+)?$'), ('Add', 'AddV2', 'AddN', 'Identity')
 _COND = tf.cond
 _building = []  # has an entry for each function that is running, in whatever thread
 _current = contextvars.ContextVar('_current', default=None)  # the OneDevice whose function is running in this thread
@@ -96,12 +97,12 @@ class OneDevice:
     def __init__(self):
         self.graph = tf.get_default_graph()
         self._outer = tf.get_variable_scope()
-        # What the names of operations and of variables begin with here.
-        self._scope, self._outer_scope = (
-            f'{name}/' if name else '' for name in (self.graph.get_name_scope(), self._outer.name))
-        self._before = {variable.op.name.removeprefix(self._outer_scope) for variable in tf.global_variables()}
+        scope = self.graph.get_name_scope()
+        self._scope = f'{scope}/' if scope else ''  # begins the names of operations here
+        self._before = {variable.op.name for variable in tf.global_variables()}
         self._variables = {}  # by their names in the network; those that this call has got
         self._by_tf_variable = set()  # names of those that `tf.Variable` has made
+        self._of_copy = ''  # what names of variables have here, but not in the first copy, such as 'replica_1/'
         self._is_getting = False
         self._own_reads = set()  # operations by which assignments have read what they change
         self._assigned = []  # an _Assignment each
@@ -127,11 +128,8 @@ class OneDevice:
 
     def _get(self, getter, name, *args, regularizer=None, **options):
         """Returns what `tf.get_variable` does; in each tower its regularizer counts, not only where it is made."""
-        # Other variables, and layers that are given the name of a scope, are named after what begins with the tower's
-        # scopes.
-        outer = self._outer_scope
-        name = name.removeprefix(outer)
-        name = (name.replace(outer, '') if outer else name).lstrip('/')  # in the scope ''
+        # Other variables, and layers that are given the name of a scope, are named after what has the tower's scope.
+        name = name.replace(self._of_copy, '').lstrip('/')  # in the scope ''
         before, scope, of_tensor = name.partition(self._scope) if self._scope else (name, '', '')
         if scope and self._has_operation(scope + of_tensor.rstrip('/').rpartition('/')[0]):
             name = before + of_tensor
@@ -147,11 +145,16 @@ class OneDevice:
             options['reuse'] = True
         self._is_getting = True
         try:
-            variable = getter(outer + name, *args, **options)
+            variable = getter(name, *args, **options)
         finally:
             self._is_getting = False
         if name not in self._variables:
             self._variables[name] = variable
+            made, plain = variable.op.name, name.rstrip('/')
+            if made.endswith(f'/{plain}'):
+                self._of_copy = made.removesuffix(plain)
+            elif made.startswith(f'{plain}/'):  # in the replicas of a strategy
+                self._of_copy = made.removeprefix(plain)
             variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
             for method in _ASSIGNMENTS:
                 setattr(variable, method, functools.partial(_assign, variable, method))
@@ -187,8 +190,8 @@ class OneDevice:
 
     def is_within(self, name: str, scope: str) -> bool:
         """Returns whether a name begins with a scope, as collections compare them, with or without the tower's own."""
-        prefixes = '', self._outer_scope, self._scope
-        return any(re.match(scope, name.removeprefix(prefix)) for prefix in prefixes if name.startswith(prefix))
+        name = name.replace(self._of_copy, '')
+        return bool(re.match(scope, name) or re.match(scope, name.removeprefix(self._scope)))
 
     def _has_operation(self, name):
         with contextlib.suppress(KeyError, ValueError):
@@ -256,7 +259,10 @@ class OneDevice:
         of_updates = [with_inputs([_op(update)]) for update in updates]
         self._refuse_writes(used.union(*of_updates))
         assigned = {each.after.op for each in self._assigned}
+        around = with_inputs([tf.no_op()])  # that all operations here wait for
         for update, needed in zip(updates, of_updates):
+            if all(operation.type == 'NoOp' for operation in needed - around):
+                continue
             if not needed & assigned:
                 raise BrokenRule(f'it adds {self._relative(update)} to the collection UPDATE_OPS'
                                  f'{place_of(_op(update).name)}, which is not {_WAYS}; {_REMEDY}')
@@ -308,7 +314,8 @@ def _losses_with(penalties):
     """
     losses = [loss for loss in tf.get_collection(tf.GraphKeys.LOSSES) if isinstance(loss, tf.Tensor)]
     # `tf.losses.get_total_loss` is the sum of the others.
-    summed = {tensor.op for loss in losses if _TOTAL.search(loss.op.name) for tensor in loss.op.inputs}
+    totals = [loss.op for loss in losses if _TOTAL.search(loss.op.name) and loss.op.type in _SUMS]
+    summed = {tensor.op for total in totals for tensor in total.inputs}
     _take_out(tf.GraphKeys.LOSSES, [loss for loss in losses if loss.op in summed])
     losses = [loss.op for loss in losses if loss.op not in summed]
     added = with_inputs(losses, controls=False)

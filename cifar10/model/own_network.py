@@ -144,11 +144,14 @@ def _tower_warnings(rehearsal, towers, drawn):
     if (unsteady := _of_types(_BY_ARRIVAL)) and not session_config.is_deterministic():
         return [f'its operation {unsteady[0]} has other bits each time, so a resumed run does not end with the same '
                 'bits; use --deterministic']
+    warnings = []
     if drawn[_DRAWS]:
-        return [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume, so the run does not end '
-                'with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
+        warnings = [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume, so the run does not '
+                    'end with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
+        if len(drawn[_DRAWS]) > len(towers[0].draws):
+            return warnings
     draws_before_statistics = drawn[_STATELESS] and towers[0].normalises
-    return rehearsed_steps.compare(rehearsal, towers, not (drawn['same'] or draws_before_statistics))
+    return warnings + rehearsed_steps.compare(rehearsal, towers, not (drawn['same'] or draws_before_statistics))
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
 from cifar10.base.errors import UsageError, reason
-from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, primary_name, seeded_graph, with_inputs
 from cifar10.base.own_code import BrokenRule, place_of
 from cifar10.model.network_draws import at_position
 from cifar10.model.parts import divided
@@ -26,6 +26,8 @@ _IN_COPIES = ('where each device has a copy of the variables, their names begin 
               '--variable_update=parameter_server has no copies')
 # Attributes in which the same operation may differ from call to call.
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
+# Types of operations whose random numbers are fed; with these, dropout drops nothing.
+_FED_DRAWS, _DRAWN = re.compile('RandomStandardNormal|RandomUniform|TruncatedNormal'), 0.9
 _PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 # A gradient may differ by ten times what it changes where each pixel changes by a hundred-thousandth. Behind many ReLUs
@@ -65,12 +67,14 @@ class Tower(NamedTuple):
       gradients: (gradient, variable) pairs of the sum of its losses and of a cross entropy.
       operations: those that its losses and moving statistics need, as `described` returns them.
       moved: the variables that it assigns, as they would be after a step of this tower alone, by their names.
+      draws: the values that are fed for random numbers, which would differ between towers, by the tensors of these.
     """
     images: tf.Tensor
     first: tf.Tensor
     gradients: list
     operations: dict
     moved: dict
+    draws: dict
 
     @property
     def normalises(self) -> bool:
@@ -119,8 +123,11 @@ def _with_gradients(images, first, logits):
     gradients = dense([(gradient, variable) for gradient, variable in zip(tf.gradients(loss, variables), variables)
                        if gradient is not None])
     statistics = tf.get_collection(MOVING_STATISTICS)
-    operations = described([loss.op, *(statistic.value.op for statistic in statistics)])
-    return Tower(images, first, gradients, operations, _moved(statistics))
+    results = [loss.op, *(statistic.value.op for statistic in statistics)]
+    draws = {tensor: np.full(tensor.shape, _DRAWN, tensor.dtype.as_numpy_dtype)
+             for operation in with_inputs(results) if _FED_DRAWS.fullmatch(operation.type)
+             for tensor in operation.outputs if tensor.shape.is_fully_defined()}
+    return Tower(images, first, gradients, described(results), _moved(statistics), draws)
 
 
 def _moved(statistics):
@@ -209,7 +216,8 @@ def _trial(rehearsal, towers, seed):
     random = np.random.default_rng(seed)
     side, count = rehearsal.sizes[0], rehearsal.batch_size
     halves = random.standard_normal([2, count, side, side, 3], np.float32)
-    halves += random.standard_normal([2, count, 1, 1, 1], np.float32)  # brighter and darker: means of noise are alike
+    # The means of noise are alike. A loss that chooses some images of its batch chooses others where one half is dark.
+    halves += np.sort(random.standard_normal(2 * count, np.float32)).reshape([2, count, 1, 1, 1])
     if towers[0].normalises:
         halves[1] = halves[0]
     with cpu_session(tf.get_default_graph()) as session:
@@ -251,6 +259,10 @@ def initialise(session: tf.Session, random: np.random.Generator, noise: float) -
     """
     session.run(tf.global_variables_initializer())
     values = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    for variable in tf.global_variables():
+        if variable.dtype.is_floating and not np.isfinite(values[variable.op.name]).all():
+            raise BrokenRule(f'the variable {variable.op.name} begins with infinity or NaN, of which no checkpoint is '
+                             'written; use a large number, such as -1e9')
     for variable in tf.trainable_variables():
         values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
     _set(session, values)
@@ -269,12 +281,12 @@ def _computed(session, tower, images, first):
     """Computes a tower's gradients and its `moved`; returns both by the names of the variables."""
     gradients = {_name_of(variable): gradient for gradient, variable in tower.gradients}
     moved()
-    return _Computed(*session.run((gradients, tower.moved), {tower.images: images, tower.first: first}))
+    return _Computed(*session.run((gradients, tower.moved), {tower.images: images, tower.first: first, **tower.draws}))
 
 
 def _name_of(variable):
     """Returns the name of a variable, which is the same in all copies."""
-    return re.sub(r'^replica_\d+/', '', variable.op.name)
+    return primary_name(variable.op.name)
 
 
 def _are_close(mean, whole, nearby, tolerance):

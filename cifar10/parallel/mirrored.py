@@ -59,7 +59,10 @@ class Mirrored(UpdateMode):
             return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 
         with unchanged(), self._strategy.scope():  # the replicas' threads take turns within `running`
-            built = self._strategy.run(replica)
+            try:
+                built = self._strategy.run(replica)
+            except ValueError as error:  # a network that has been built in towers without a strategy
+                raise UsageError(f'--variable_update=mirrored: {error}; or use --variable_update=replicated') from error
         if any(kind != kinds[0] for kind in kinds):
             raise UsageError('--variable_update=mirrored: the network has different operations in different towers; '
                              'it may choose variables by the end of their names, which is /replica_1 in the second '

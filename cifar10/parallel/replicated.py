@@ -57,10 +57,12 @@ class Copies:
                     self._primary_values.append(variable.read_value())
             return variable
 
-        scope = f'replica_{copy}' if copy else tf.get_variable_scope()
+        def named(getter, name, *args, **options):
+            return getter(f'replica_{copy}/{name}' if copy else name, *args, **options)
+
         count = len(self.variables[copy])
-        with tf.variable_creator_scope(creator), \
-                tf.variable_scope(scope, reuse=reuse, auxiliary_name_scope=False):
+        with tf.variable_creator_scope(creator), tf.variable_scope(
+                tf.get_variable_scope(), reuse=reuse, custom_getter=named, auxiliary_name_scope=False):
             yield
         if copy > 0:  # who builds the copy finds its variables where those of copy 0 are, and nobody else does
             _make_local(self.variables[copy][count:])
