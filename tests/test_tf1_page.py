@@ -143,8 +143,9 @@ def inference(images, classes, is_training):
     with arg_scope([slim.conv2d], normalizer_fn=tf.contrib.layers.batch_norm,
                    normalizer_params=dict(is_training=is_training)):
         x = slim.conv2d(tf.nn.conv2d(images, kernel, [1, 2, 2, 1], 'SAME'), 8, 3)
-    rows, _ = tf.nn.dynamic_rnn(tf.contrib.rnn.GRUCell(8), tf.reduce_mean(plain.scaled(x), 2), dtype=tf.float32)
-    return slim.layers.fully_connected(rows[:, -1], classes, activation_fn=None)
+    rows = tf.unstack(tf.reduce_mean(plain.scaled(x), 2), axis=1)
+    outputs, _ = tf.contrib.rnn.static_rnn(tf.contrib.rnn.GRUCell(8), rows, dtype=tf.float32)
+    return slim.layers.fully_connected(outputs[-1], classes, activation_fn=None)
 """,
     'theirs/aware.py': 'import tensorflow as tf2\nimport tensorflow.compat.v1 as tf\n',
     'theirs/new.py': 'import tensorflow as tf2\ntf2.get_current_name_scope()\n',

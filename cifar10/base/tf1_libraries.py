@@ -22,7 +22,7 @@ _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b")
 _CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
 _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
-_PATHS = *_IN_SLIM, 'python', 'ops'  # the modules in which their names were
+_PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
 _IMPORT = builtins.__import__
 _INSTALL = "python -m pip install -e '.[tf1]'"
 _PAGE = 'docs/tf1-networks.md'
@@ -37,16 +37,18 @@ def switch_on() -> None:
 
 
 class _Contrib:
-    """`tf.contrib`, as far as tf_slim has it: a name of slim, layers or framework, in whichever module of these."""
+    """`tf.contrib` as far as tf_slim and tf.nn have it: slim, layers, framework and rnn, each with the names of all."""
 
     def __getattr__(self, name):
         import tensorflow.compat.v1 as tf
         import tf_slim
         mend()
-        if name == 'rnn':
-            return tf.nn.rnn_cell
         if name in _PATHS:
             return self
+        if hasattr(tf.nn.rnn_cell, name):
+            return getattr(tf.nn.rnn_cell, name)
+        if 'rnn' in name and hasattr(tf.nn, name):
+            return getattr(tf.nn, name)
         if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
             return importlib.import_module(f'tf_slim.{name}')
         if hasattr(tf_slim, name):
