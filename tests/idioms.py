@@ -609,6 +609,11 @@ def begun_with_infinity(images, n, training):
     return _linear(_pooled(images), n) + mask
 
 
+def halved(images, n, training):
+    kernel = tf.get_variable('k', [3, 3, images.shape[-1] / 1, 16 / 2])
+    return _linear(tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2]), n)
+
+
 def with_no_operation(images, n, training):
     for operation in tf.no_op(), tf.group():
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, operation)

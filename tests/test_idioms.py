@@ -40,7 +40,8 @@ TRAINED = [
     'partitioned', 'not_resource_variables', 'with_a_switch', 'begun_with_a_random_tensor', 'collected_by_hand',
     'dropped', 'averaged_activity', 'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here',
     'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number',
-    'of_slim_end_points', 'product_named_as_a_total_loss', 'with_no_operation', 'unbiased_average']
+    'of_slim_end_points', 'product_named_as_a_total_loss', 'with_no_operation', 'unbiased_average',
+    'halved']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',

@@ -136,6 +136,9 @@ class OneDevice:
         if name in self._by_tf_variable:
             raise BrokenRule(f'it makes the variable {name} with tf.Variable and with tf.get_variable; give one of '
                              'the two another name')
+        shape = options.get('shape')
+        if isinstance(shape, (list, tuple)):  # where TensorFlow 1 took 3.0 for 3, the result of a division
+            options['shape'] = [int(size) if isinstance(size, float) and size.is_integer() else size for size in shape]
         # A strategy of tf.distribute reduces no variable by itself: the update does. What is read after an update is
         # the new value, where tf.nn.dynamic_rnn would cache the old one. Variables are not divided among parameter
         # servers, and are resource variables, also where the network asks for others.
