@@ -599,6 +599,7 @@ def switched_by_a_variable(images, n, training):
 def of_a_known_number(images, n, training):
     count = int(images.shape[0])
     x = tf.reshape(images, images.get_shape())
+    x = tf.debugging.check_numerics(x / tf.reduce_max(tf.abs(x), [1, 2, 3], keepdims=True), 'scaled')
     kernel = tf.get_variable('k', [3, 3, 3, 8])
     x = tf.squeeze(tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(x, kernel, 2, 'SAME')), [1, 2], keepdims=True))
     return _linear(tf.reshape(x, [count, 8]), n)

@@ -244,6 +244,7 @@ def test_a_network_that_needs_to_know_the_number_of_images_is_evaluated_classifi
     files = tuple(str(folder / f'{i}.png') for i in range(3))
     classification.classify(eval_settings(checkpoint_dir=str(trained), image=files, json=True, tower_device='cpu',
                                           batch_size=2), lines.append)
+    classification.classify(eval_settings(checkpoint_dir=str(trained), image=files[:1], tower_device='cpu'), print)
     exporting.export(eval_settings(checkpoint_dir=str(trained), tower_device='cpu', export_dir=str(model)))
     with tf.Graph().as_default(), tf.Session() as session:
         signature = tf.saved_model.load(session, ['serve'], str(model)).signature_def['serving_default']

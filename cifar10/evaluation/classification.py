@@ -45,10 +45,9 @@ class Classifier:
             # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
             count = tf.shape(images)[0]
-            if most is None:
-                # A batch of no images is padded with a black one, because no network accepts an empty batch.
-                images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
-            else:
+            # A batch of no images is padded with a black one, because no network accepts an empty batch.
+            images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
+            if most is not None:
                 at_most = tf.debugging.assert_less_equal(count, most, message=f'the model takes {most} images at most')
                 with tf.control_dependencies([at_most]):
                     images = filled(images, most)

@@ -113,18 +113,18 @@ def batch_size(image_size: int, most: int) -> int:
 
 
 def filled(images: tf.Tensor, count: int) -> tf.Tensor:
-    """Returns at most `count` images filled up with black ones, so that their number is known in the graph.
+    """Returns at most `count` images filled up with the last of them, so that their number is known in the graph.
 
-    Networks of TensorFlow 1 use that number, as in `tf.reshape(x, [images.shape[0], -1])`.
+    Networks of TensorFlow 1 use that number, as in `tf.reshape(x, [images.shape[0], -1])`. There are at least two
+    images, of which `tf.squeeze(x)` leaves the axis. A black one could become NaN where each image is scaled.
 
     Args:
-      images: [n, height, width, 3].
+      images: [n, height, width, 3], with n > 0.
 
     Returns:
-      [count, height, width, 3].
+      [max(count, 2), height, width, 3].
     """
-    padded = tf.pad(images, [[0, count - tf.shape(images)[0]], [0, 0], [0, 0], [0, 0]])
-    return tf.ensure_shape(padded, [count, *images.shape[1:]])
+    return tf.gather(images, tf.minimum(tf.range(max(count, 2)), tf.shape(images)[0] - 1))
 
 
 def say_if_few(count: int) -> None:
@@ -197,7 +197,7 @@ class Evaluator:
 def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
     """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_mistakes` gets).
 
-    The last batch, which may be smaller, is filled up with black images.
+    The last batch, which may be smaller, is filled up.
     """
     count = tf.shape(labels)[0]
     with tf.device('/cpu:0'):
