@@ -103,6 +103,13 @@ def tf_losses(images, n, training):
     return logits
 
 
+def losses_named_after_variables(images, n, training):
+    logits = _linear(_hidden(images), n)
+    for v in tf.trainable_variables():
+        tf.losses.add_loss(tf.multiply(0.1, tf.nn.l2_loss(v), name=v.op.name + '_loss'))
+    return logits
+
+
 def losses_doubled_in_place(images, n, training):
     logits = _linear(_hidden(images), n)
     _add_loss(tf.nn.l2_loss(tf.trainable_variables()[0]))

@@ -47,10 +47,10 @@ def losses(scope: str) -> dict[str, tf.Tensor]:
 
 
 def means(step: Step) -> dict[str, tf.Tensor]:
-    """Returns the mean of each scalar over the towers, by name; float32 scalars."""
-    names = list(step.scalars[0])
+    """Returns the mean of each scalar over the towers, by its name in the first; float32 scalars."""
+    names = list(step.scalars[0])  # in copies, a loss may be named after a variable; the order is the same
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        towers = tf.stack([tf.stack([scalars[name] for name in names]) for scalars in step.scalars])
+        towers = tf.stack([tf.stack([*scalars.values()]) for scalars in step.scalars])
         return dict(zip(names, tf.unstack(tf.reduce_mean(towers, 0))))
 
 
