@@ -48,8 +48,8 @@ class Mirrored(UpdateMode):
                     scalars = tower_fn(k, scope)
                     pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
                                                               gate_gradients, colocate_gradients_with_ops=True))
-                kinds.append(collections.Counter(operation.type for operation in with_inputs([scalars['total_loss'].op])
-                                                 if operation.name.startswith(scope)))
+                kinds.append(collections.Counter(_kind(operation) for operation in with_inputs(
+                    [scalars['total_loss'].op]) if operation.name.startswith(scope)))
                 values = [variable.read_value() for _, variable in pairs]
                 statistics = tf.get_collection(MOVING_STATISTICS, scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
@@ -102,6 +102,13 @@ class Mirrored(UpdateMode):
 
     def scope(self):
         return self._strategy.scope()
+
+
+def _kind(operation):
+    """Returns what must be the same in all replicas: the type of an operation, and the value of a factor."""
+    # Integers are also positions of examples.
+    is_factor = operation.type == 'Const' and operation.outputs[0].dtype.is_floating
+    return operation.type, operation.node_def.attr['value'].SerializeToString() if is_factor else None
 
 
 def _create_averaged(next_creator, **arguments):
