@@ -23,7 +23,7 @@ FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for na
 NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards')
 
 # What stands only in the section of the page that is about a function.
-SUBJECTS = {'clip_mean_gradients': 'clips the mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
+SUBJECTS = {'clip_mean_gradients': 'the clipped mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
             'divide': 'Who divides', 'after_update': 'Means are added', 'read_row': 'sec/batch',
             'updates_and_epochs': 'epochs', 'shards': 'What is sharded is divided by D'}
 
