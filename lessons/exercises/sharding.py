@@ -31,7 +31,8 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
 
     The gradient is the mean of those of D losses, one on each device. Device d keeps in variables, in stage 1, all
     weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In an update it sends
-    at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do that.
+    at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do that. (In
+    stage 3, too: a loss gets all weights at once, so they are gathered once, not once forward and once backward.)
 
     For example, two devices, two weights that start at 0, the losses (weights[0] - 1)^2 and (weights[1] - 2)^2, and
     the rate 0.1: the gradients are [-2, 0] and [0, -4], their mean is [-1, -2], and the weights become [0.1, 0.2]. In
