@@ -30,6 +30,13 @@ CHEAP = ('towers.py', 'by_hand.py')  # programs whose questions are tried in the
 OWN_PROCESS = ('other_words.py',)  # programs that use TensorFlow eagerly, which the tests do not
 
 
+def rows_of_index():
+    """Returns (title, page, needed lessons, minutes, program, its link) of each row of the table of lessons."""
+    return re.findall(
+        r'^\| \[(.*)\]\((.*)\) \| .*\?.* \| (-|[\d, ]+) \| (\d+, \d+, \d+) \| \[`(.*)`\]\((.*)\) \|$',
+        (ROOT / 'docs' / 'learn' / 'index.md').read_text(), re.M)
+
+
 def name_of(path):
     """Returns the name of a page, for the name of a test."""
     return path.stem
@@ -48,8 +55,8 @@ def test_a_lesson_has_the_sections_of_all_lessons(page):
     assert re.findall(r'^## (.*)$', text, re.M) == HEADINGS
     sections = dict(re.findall(r'^## ([^\n]*)\n\n(.*?)(?=^## |\Z)', text, re.M | re.S))
     assert sections['Goals'].startswith('After this lesson you can predict')
-    minutes = re.search(r'^Minutes: read (\d+), run (\d+|\?), write (\d+|\?)\.$', sections['Goals'], re.M)
-    assert int(minutes[1]) == pytest.approx(minutes_to_read(text), abs=1.5)
+    minutes, = [minutes for _, name, _, minutes, *_ in rows_of_index() if name == page.name]
+    assert int(minutes.split(', ')[0]) == pytest.approx(minutes_to_read(text), abs=1.5)
     assert f'python lessons/check.py {number}' in re.sub(r'\s+', ' ', page.read_text())
     assert re.search(r'!\[[^\]]+\]\(\w+\.png\)', text)
 
@@ -72,11 +79,11 @@ def test_the_lessons_are_a_chain():
 
 
 def test_the_index_has_every_lesson():
-    rows = re.findall(r'^\| \[(.*)\]\((.*)\) \| .*\?.* \| \[`(.*)`\]\((.*)\) \|$', (
-        ROOT / 'docs' / 'learn' / 'index.md').read_text(), re.M)
+    rows = rows_of_index()
     assert [int(title.split('.')[0]) for title, *_ in rows] == list(range(1, 13))
     assert {page.name for page in LESSON_PAGES} <= {page for _, page, *_ in rows}
-    for title, page, name, program in rows:
+    for number, (title, page, needs, _, name, program) in enumerate(rows, 1):
+        assert needs == '-' or all(int(each) < number for each in needs.split(', '))
         assert program == f'../../lessons/{name}'
         if (ROOT / 'docs' / 'learn' / page).exists():
             assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')

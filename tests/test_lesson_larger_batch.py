@@ -39,8 +39,9 @@ def test_the_noise_is_divided_by_the_examples(printed):
     assert rows[:, 1].tolist() == [16, 32, 64, 128]
     variance = np.logspace(0, -2, 10).sum()
     np.testing.assert_allclose(rows[:, 2], variance / rows[:, 1], atol=6e-5)
-    assert f'the sum of h, {variance:.2f}.' in ' '.join(PAGE.read_text().split())
-    assert f'9 · (sum of h²) = {9 * np.square(np.logspace(0, -2, 10)).sum():.2f}' in PAGE.read_text()
+    page = ' '.join(PAGE.read_text().split())
+    assert f'the sum of h, {variance:.2f}.' in page
+    assert f'9 · (sum of h²) = {9 * np.square(np.logspace(0, -2, 10)).sum():.2f}' in page
     # 400 draws of about 2.5 independent squares each, so a standard error of about 4%.
     np.testing.assert_allclose(rows[:, 3], rows[:, 2], rtol=0.12)
 
