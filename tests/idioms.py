@@ -798,6 +798,26 @@ def summed_by_an_assignment(images, n, training):
     return _linear(x - total, n)
 
 
+def summed_by_a_small_change(images, n, training):
+    x, centre = _hidden(images), tf.get_variable('centre', [8], trainable=False)
+    _add_loss(tf.reduce_mean(tf.square(x - centre)))
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_sub(centre, 0.001 * tf.reduce_sum(centre - x, 0)))
+    return _linear(x, n)
+
+
+def chosen_beside_a_counter(images, n, training):
+    count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(count, 1))
+    return hard_examples(images, n, training)
+
+
+def summed_beside_dropout_and_statistics(images, n, training):
+    from cifar10.model import batch_normalisation, dropout
+    x = batch_normalisation(dropout(_hidden(images), 0.4, training), training)
+    _add_loss(1e-2 * tf.nn.l2_loss(tf.nn.relu(x)))
+    return _linear(x, n)
+
+
 def queued(images, n, training):
     x, count = _pooled(images), tf.shape(images)[0]
     queue = tf.get_variable('queue', [16, 3], trainable=False)

@@ -27,7 +27,7 @@ _IN_COPIES = ('where each device has a copy of the variables, their names begin 
 # Attributes in which the same operation may differ from call to call.
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
 # Types of operations whose random numbers are fed; with these, dropout drops nothing.
-_FED_DRAWS, _DRAWN = re.compile('RandomStandardNormal|RandomUniform|TruncatedNormal'), 0.9
+_FED_DRAWS, _DRAWN = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?'), 0.9
 _PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 # A gradient may differ by ten times what it changes where each pixel changes by a hundred-thousandth. Behind many ReLUs
@@ -35,8 +35,8 @@ _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where t
 # must differ for other images and initial values, too. A sum over the images needs far more.
 _NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
-# Of a moved variable. With each image given twice, a sum is twice as large; the unbiased variance of two values, which
-# batch normalisation follows, is a third smaller.
+# Of what a variable is moved by. With each image given twice, a sum is twice as large; the unbiased variance of two
+# values, which batch normalisation follows, is a third smaller.
 _TOLERANCE_OF_MOVED = 0.6
 
 
@@ -66,8 +66,8 @@ class Tower(NamedTuple):
       images, first: what it is fed: a batch, and the position of its first example.
       gradients: (gradient, variable) pairs of the sum of its losses and of a cross entropy.
       operations: those that its losses and moving statistics need, as `described` returns them.
-      moved: the variables that it assigns, as they would be after a step of this tower alone, by their names.
-      draws: the values that are fed for random numbers, which would differ between towers, by the tensors of these.
+      moved: what a step of this tower alone would add to the variables that it assigns, by their names.
+      draws: the values that are fed for random numbers where these would differ between towers, by their tensors.
     """
     images: tf.Tensor
     first: tf.Tensor
@@ -78,8 +78,8 @@ class Tower(NamedTuple):
 
     @property
     def normalises(self) -> bool:
-        """Whether it has moving statistics, and so may use those of its batch."""
-        return bool(self.moved)
+        """Whether it has moving statistics of its images, and so may use those of its batch."""
+        return self.images.op in with_inputs(value.op for value in self.moved.values())
 
 
 def batch_size(asked: int, side: int, dtype: tf.DType) -> int:
@@ -131,13 +131,14 @@ def _with_gradients(images, first, logits):
 
 
 def _moved(statistics):
-    """Returns what moving statistics make of their variables, by the names of these."""
-    moved = {}
+    """Returns what moving statistics add to their variables, by the names of these."""
+    before, moved = {}, {}
     for variable, value, keep in statistics:
         name = _name_of(variable)
-        before, value = moved.get(name, variable.read_value()), tf.cast(value, variable.dtype.base_dtype)
-        moved[name] = before + value if keep is None else keep * before + (1 - keep) * value
-    return moved
+        before[name] = variable.read_value()
+        now, value = moved.get(name, before[name]), tf.cast(value, variable.dtype.base_dtype)
+        moved[name] = now + value if keep is None else keep * now + (1 - keep) * value
+    return {name: after - before[name] for name, after in moved.items()}
 
 
 def described(operations: Iterable[tf.Operation]) -> dict[tuple, list[str]]:
@@ -280,8 +281,11 @@ def _set(session, values):
 def _computed(session, tower, images, first):
     """Computes a tower's gradients and its `moved`; returns both by the names of the variables."""
     gradients = {_name_of(variable): gradient for gradient, variable in tower.gradients}
+    # Those of an example are the same in any tower; but where both have the same images, these are other examples.
+    draws = {tensor: drawn for tensor, drawn in tower.draws.items()
+             if tower.normalises or not tensor.op.type.startswith('Stateless')}
     moved()
-    return _Computed(*session.run((gradients, tower.moved), {tower.images: images, tower.first: first, **tower.draws}))
+    return _Computed(*session.run((gradients, tower.moved), {tower.images: images, tower.first: first, **draws}))
 
 
 def _name_of(variable):
