@@ -46,8 +46,7 @@ TRAINED = [
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',
     'factors_by_names_that_end': 'has different operations in different towers',
-    'exponential_moving_average': 'outside of a tf.cond, so each update mode would run it a different number of times; '
-                                  'use --variable_update=replicated',
+    'exponential_moving_average': 'within tf.distribute; use --variable_update=replicated',
     'averages_of_weights': 'use --variable_update=replicated',
     'unbiased_average': 'use --variable_update=replicated',
     'in_scopes_named_as_towers': 'has different operations in different towers',

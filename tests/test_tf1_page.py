@@ -33,7 +33,8 @@ RUNS = {
     'tf.trainable_variables': ['over_trainable_variables'],
     'tf.assign_sub(mean, ...))`': ['moving_average', 'moving_averages_in_a_group'],
     'control_dependencies': ['moving_average_in_place'],
-    'ExponentialMovingAverage': ['exponential_moving_average', 'averages_of_weights'],
+    'of a tensor': ['exponential_moving_average', 'unbiased_average'],
+    'of a variable': ['averages_of_weights'],
     'of an integer': ['counter', 'counter_that_is_set'],
     'tf.cond': ['moving_average_in_a_branch'],
     'tf.Variable(': ['variables_by_hand', 'variables_without_names'],
@@ -99,15 +100,28 @@ def theirs(images, classes, training):
     return linear(tf.transpose(images, [0, 2, 3, 1]), classes)
 ''', '''
 def theirs(images, classes, training):
+    assert images.shape[3] == 1
+    return linear(images, classes)
+''', '''
+def theirs(images, classes, training):
+    assert images.shape[1] == 32
+    return linear(images, classes)
+''', '''
+def theirs(images, classes, training):
     with tf.control_dependencies([tf.debugging.assert_greater_equal(images, 0.0),
                                   tf.debugging.assert_less_equal(images, 1.0)]):
         return linear(tf.identity(images), classes)
 ''', '''
-def theirs(images, classes, training):
-    assert images.shape[3] == 1
-    return linear(images, classes)
+class theirs:
+    class ResNet:
+        def __init__(self, images, classes, mode):
+            self.logits = linear(images, classes)
+            mean = tf.get_variable('mean', [3], trainable=False)
+            self.extra_train_ops = [tf.assign(mean, tf.reduce_mean(images, [0, 1, 2]))] if mode == 'train' else []
+            self.l2_losses = [tf.nn.l2_loss(variable) for variable in tf.trainable_variables()]
 ''']
-ADAPTERS = re.findall(r'```python\n(def net.*?)```', PAGE.split('## Adapters')[1], re.S)
+ADAPTERS = [f'def net(images, num_classes, training):\n    {cells[1][1:-1]}' for cells in rows_of('Adapters')]
+ADAPTERS += re.findall(r'```python\n(def net.*?)```', PAGE.split('## Adapters')[1], re.S)
 
 
 @pytest.mark.parametrize('adapter, theirs', list(zip(ADAPTERS, THEIRS, strict=True)))
@@ -147,9 +161,15 @@ def inference(images, classes, is_training):
     outputs, _ = tf.contrib.rnn.static_rnn(tf.contrib.rnn.GRUCell(8), rows, dtype=tf.float32)
     return slim.layers.fully_connected(outputs[-1], classes, activation_fn=None)
 """,
+    'alone/steps.py': """
+import tensorflow as tf
+def momentum(rate):
+    return tf.train.MomentumOptimizer(rate, tf.compat.as_bytes('') or 0.9)
+""",
     'theirs/aware.py': 'import tensorflow as tf2\nimport tensorflow.compat.v1 as tf\n',
     'theirs/new.py': 'import tensorflow as tf2\ntf2.get_current_name_scope()\n',
     'adapter.py': """
+from alone import steps
 from theirs import network
 def net(images, num_classes, training):
     return network.inference(images, num_classes, is_training=training)
@@ -158,14 +178,15 @@ def net(images, num_classes, training):
 
 def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
     before = builtins.__import__
-    (tmp_path / 'theirs').mkdir()
+    for folder in ('theirs', 'alone'):
+        (tmp_path / folder).mkdir()
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     name = f"{tmp_path / 'adapter.py'}:net"
     assert rehearsed(name, has_copies=True) == []
     assert builtins.__import__ is before
     found = {each: sys.modules[f'theirs.{each}'] for each in ('plain', 'network', 'aware', 'new')}
-    assert found['plain'].tf is found['network'].tf is found['aware'].tf is tf
+    assert found['plain'].tf is found['network'].tf is found['aware'].tf is sys.modules['alone.steps'].tf is tf
     assert found['aware'].tf2 is found['new'].tf2 is sys.modules['tensorflow']
     own_network.network(name).inference(tf.zeros([4, 24, 24, 3]), True)
     assert len(tf.get_collection(tf.GraphKeys.LOSSES)) == 1 and len(tf.get_collection(MOVING_STATISTICS)) == 2

@@ -104,14 +104,21 @@ def _is_old(file):
     """Returns whether a file is one of TensorFlow 1, as `importing` says."""
     import tensorflow as tf2
     import tensorflow.compat.v1 as tf
-    old, new = (set(dir(module)) for module in (tf, tf2))
-    own = _used(file)
     beside = glob.glob(os.path.join(glob.escape(os.path.dirname(file)), '*.py'))
-    return not own & {'compat', *new - old} and any(_used(each) & (old - new) for each in (file, *beside))
+    knows_2 = any(re.match(r'compat\.v\d', name) or _has(tf2, name) and not _has(tf, name) for name in _used(file))
+    return not knows_2 and any(
+        _has(tf, name) and not _has(tf2, name) for each in (file, *beside) for name in _used(each))
+
+
+def _has(module, name):
+    """Returns whether a module has a name such as 'train.Saver'; of Keras, which takes long to import, only `keras`."""
+    first, _, second = name.partition('.')
+    return hasattr(module, first) and (
+        not second or first == 'keras' or hasattr(getattr(module, first), second))
 
 
 def _used(file):
-    """Returns the names that a file uses of the module `tensorflow`, those that it imports from there among them."""
+    """Returns the names that a file uses of the module `tensorflow`, such as 'train.Saver', or imports from there."""
     try:
         with open(file, 'rb') as stream:
             nodes = list(ast.walk(ast.parse(stream.read())))
@@ -119,11 +126,18 @@ def _used(file):
         return set()
     imports = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     modules = {alias.asname or alias.name for alias in imports if alias.name == 'tensorflow'}
-    used = {node.attr for node in nodes
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules}
-    paths = [alias.name for alias in imports] + [
-        f'{node.module}.{alias.name}' for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
-    return used | {path.split('.')[1] for path in paths if path.startswith('tensorflow.')}
+    used = [path[1:] for path in map(_path, nodes) if path[:1] and path[0] in modules]
+    used += [alias.name.split('.')[1:] for alias in imports if alias.name.startswith('tensorflow.')]
+    used += [[*node.module.split('.')[1:], alias.name] for node in nodes if isinstance(node, ast.ImportFrom)
+             and (node.module or '').partition('.')[0] == 'tensorflow' for alias in node.names]
+    return {'.'.join(path[:2]) for path in used}
+
+
+def _path(node):
+    """Returns the names in an expression such as tf.train.Saver, or none of another expression."""
+    if isinstance(node, ast.Attribute):
+        return [*path, node.attr] if (path := _path(node.value)) else []
+    return [node.id] if isinstance(node, ast.Name) else []
 
 
 def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:

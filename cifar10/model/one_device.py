@@ -284,11 +284,11 @@ class OneDevice:
         """Raises a BrokenRule if an operation of the function changes a variable by itself."""
         for operation in operations:
             if WRITES.fullmatch(operation.type) and operation.name.startswith(self._scope):
-                # There the strategy assigns for tf.train.ExponentialMovingAverage and slim.batch_norm.
-                remedy = 'use --variable_update=replicated' if tf.distribute.has_strategy() else _REMEDY
-                raise BrokenRule(f'its operation {self._relative(operation)} changes a variable'
-                                 f'{place_of(operation.name)}, but not by {_WAYS}, so each update mode would run it a '
-                                 f'different number of times; {remedy}')
+                changes = f'its operation {self._relative(operation)} changes a variable{place_of(operation.name)}'
+                if tf.distribute.has_strategy():  # for which TensorFlow's moving averages assign in another way
+                    raise BrokenRule(f'{changes} within tf.distribute; use --variable_update=replicated')
+                raise BrokenRule(f'{changes}, but not by {_WAYS}, so each update mode would run it a different number '
+                                 f'of times; {_REMEDY}')
 
     def _refuse_reads(self, used):
         """Raises a BrokenRule if a variable is read once it is assigned: it has another value only after the step."""

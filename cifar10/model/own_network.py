@@ -317,9 +317,11 @@ def _unread_collections(logits):
     known = {MOVING_STATISTICS, IN_VAIN, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
     losses = tf.get_collection(tf.GraphKeys.LOSSES)
     used = {operation.name for operation in with_inputs([logits.op, *[loss.op for loss in losses]])}
-    warnings = [f'its {relative(tensor.op.name)} assigns to a variable, but nothing needs the assignment'
-                f'{place_of(tensor.op.name)}; add the assignment to tf.GraphKeys.UPDATE_OPS'
-                for tensor in tf.get_collection(IN_VAIN)]
+    warnings = []
+    if in_vain := tf.get_collection(IN_VAIN):
+        name, others = in_vain[0].op.name, f', nor {len(in_vain) - 1} others' * (len(in_vain) > 1)
+        warnings = [f'its {relative(name)} assigns to a variable, but nothing needs the assignment{place_of(name)}'
+                    f'{others}; add assignments to tf.GraphKeys.UPDATE_OPS']
     for key in set(tf.get_default_graph().get_all_collection_keys()) - known:
         # Scalars are losses; variables that are collected are often meant for one outside the function.
         unread = [entry for entry in tf.get_collection(key) if (
