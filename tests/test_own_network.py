@@ -346,7 +346,9 @@ def test_variables_that_are_not_cast_are_reported_with_the_remedy(linear):
     (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f'), ('f = 1', 'f', 'has no function f'),
     ('def f(:', 'f', 'SyntaxError: invalid syntax (mine.py, line 1)'), ('import no_such_module', 'f', 'no_such_module'),
     ('def f(images, training): pass', 'f',
-     'too many positional arguments; it is called with (images, num_classes, training)')])
+     'too many positional arguments; it is called with (images, num_classes, training)'),
+    ('def f(images, num_classes, decay=0.1, is_training=True): pass', 'f',
+     'its argument is_training is in another place')])
 def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, function, part):
     if content:
         (tmp_path / 'mine.py').write_text(content)

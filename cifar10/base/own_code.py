@@ -145,12 +145,19 @@ def function(flag: str, name: str, arguments: str) -> Callable:
     found = getattr(_files[path].module, attribute, None)
     if not callable(found):
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
+    given = arguments.split(', ')
     try:
-        inspect.signature(found).bind(*arguments.split(', '))
+        parameters = inspect.signature(found).parameters
+        inspect.signature(found).bind(*given)
     except ValueError:  # it has no signature that Python knows
-        pass
+        parameters = []
     except TypeError as error:
         raise UsageError(f'--{flag}={name}: {error}; it is called with ({arguments})') from error
+    for number, parameter in enumerate(parameters):  # another one would get its value, such as a weight decay
+        meant = parameter.removeprefix('is_')
+        if meant in given and given.index(meant) != number:
+            raise UsageError(f'--{flag}={name}: its argument {parameter} is in another place; write a function that '
+                             f'calls it, and is called with ({arguments})')
 
     @functools.wraps(found)
     def call(*values):
