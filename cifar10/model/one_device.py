@@ -193,8 +193,8 @@ class OneDevice:
 
     def is_within(self, name: str, scope: str) -> bool:
         """Returns whether a name begins with a scope, as collections compare them, with or without the tower's own."""
-        name = name.replace(self._of_copy, '')
-        return bool(re.match(scope, name) or re.match(scope, name.removeprefix(self._scope)))
+        name, has_own = name.replace(self._of_copy, ''), scope.startswith(self._scope)
+        return bool(re.match(scope, name if has_own else name.removeprefix(self._scope)))
 
     def _has_operation(self, name):
         with contextlib.suppress(KeyError, ValueError):

@@ -146,7 +146,8 @@ def described(operations: Iterable[tf.Operation]) -> dict[tuple, list[str]]:
     found = collections.defaultdict(list)
     for operation in with_inputs(operations):
         attributes = sorted((name, value.SerializeToString()) for name, value in operation.node_def.attr.items()
-                            if not (name.startswith('_') or name in _BY_CALL or value.WhichOneof('value') == 'func'))
+                            if not (name.startswith('_') or name in _BY_CALL or value.WhichOneof('value') == 'func'
+                                    or value.tensor.dtype == tf.string.as_datatype_enum))  # it may name the tower
         shapes = str([tensor.shape for tensor in operation.outputs])
         found[operation.type, shapes, hashlib.sha256(repr(attributes).encode()).digest()].append(operation.name)
     return found
