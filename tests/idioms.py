@@ -137,6 +137,13 @@ def frozen_by_name(images, n, training):
     return logits
 
 
+def frozen_by_names_that_end(images, n, training):
+    logits = _linear(_hidden(images, 'conv/kernel'), n) + tf.get_variable('bias', [n])
+    trained = tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES)
+    trained[:] = [v for v in trained if not v.op.name.endswith('kernel')]
+    return logits
+
+
 def frozen_in_training_only(images, n, training):
     x = _hidden(images)
     if training:
@@ -328,6 +335,12 @@ def made_in_a_loop(images, n, training):
     rows = tf.reshape(images, [-1, 24, 72])[:, :4]
     outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(8), rows, dtype=tf.float32)
     return _linear(outputs[:, -1], n)
+
+
+def of_a_given_length(images, n, training):
+    rows, lengths = tf.reshape(images, [-1, 24, 72]), tf.fill([tf.shape(images)[0]], 4)
+    outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(8), rows, lengths, dtype=tf.float32)
+    return _linear(outputs[:, 3], n)
 
 
 def begun_with_a_random_tensor(images, n, training):
@@ -553,6 +566,15 @@ def in_scopes_named_as_towers(images, n, training):
         second = _linear(x, n)
     with tf.variable_scope('', reuse=tf.AUTO_REUSE):
         return first + 2.0 * second + 3.0 * _linear(x, n)
+
+
+def over_a_scope_named_as_a_tower(images, n, training):
+    for scope in 'tower_0', 'tower_1':
+        with tf.variable_scope(scope):
+            x = _hidden(images)
+            tf.add_to_collection('squares', tf.square(x))
+    _add_loss(tf.reduce_mean(tf.add_n(tf.get_collection('squares', 'tower_0'))))
+    return _linear(x, n)
 
 
 def read_after_it_is_assigned_in_an_update(images, n, training):

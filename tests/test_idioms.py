@@ -41,11 +41,14 @@ TRAINED = [
     'dropped', 'averaged_activity', 'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here',
     'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number',
     'of_slim_end_points', 'product_named_as_a_total_loss', 'with_no_operation', 'unbiased_average',
-    'halved', 'losses_named_after_variables', 'factors_by_names_that_end']
+    'halved', 'losses_named_after_variables', 'factors_by_names_that_end', 'frozen_by_names_that_end',
+    'over_a_scope_named_as_a_tower', 'of_a_given_length']
 # What tf.distribute changes: the ends of names, and who assigns.
 REFUSED_IN_MIRRORED = {
     'over_names_that_end': 'has different operations in different towers',
     'factors_by_names_that_end': 'has different operations in different towers',
+    'frozen_by_names_that_end': 'tf.distribute cannot build the network',
+    'over_a_scope_named_as_a_tower': 'has different operations in different towers',
     'exponential_moving_average': 'within tf.distribute; use --variable_update=replicated',
     'averages_of_weights': 'use --variable_update=replicated',
     'unbiased_average': 'use --variable_update=replicated',
@@ -206,7 +209,7 @@ ONE_DEVICE = {**dict.fromkeys([
     'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
     'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised', 'of_slim_end_points',
     'product_named_as_a_total_loss', 'losses_named_after_variables', 'factors_by_names_that_end',
-    'of_slim_normalised_in_place'], tf.losses.get_total_loss),
+    'over_a_scope_named_as_a_tower', 'of_slim_normalised_in_place'], tf.losses.get_total_loss),
     'over_losses_of_a_scope': lambda: tf.add_n(  # it has added those of the other scope itself
         [*tf.get_collection(tf.GraphKeys.LOSSES), tf.losses.get_regularization_loss(scope='w')]),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),

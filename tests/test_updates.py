@@ -133,7 +133,7 @@ def test_adam_takes_numpys_steps_where_gradients_span_many_sizes(mode):
 
     def tower_fn(k, scope):
         w = tf.get_variable('w', [4], initializer=tf.zeros_initializer())
-        x = tf.placeholder_with_default(tf.constant(feeds[k], tf.float32), [])
+        x = tf.placeholder_with_default(tf.constant(feeds, tf.float32)[k], [])
         return dict(total_loss=x * tf.reduce_sum(w * tf.constant(slopes, tf.float32)))
     mean, square, expected = np.zeros(4), np.zeros(4), np.zeros(4)
     with built(mode, num_towers, lambda: OPTIMIZERS.load('adam')(rate), tower_fn) as (session, step):

@@ -61,8 +61,9 @@ class Mirrored(UpdateMode):
         with unchanged(), self._strategy.scope():  # the replicas' threads take turns within `running`
             try:
                 built = self._strategy.run(replica)
-            except ValueError as error:  # a network that has been built in towers without a strategy
-                raise UsageError(f'--variable_update=mirrored: {error}; or use --variable_update=replicated') from error
+            except (ValueError, AssertionError) as error:  # a network that has been built in towers without a strategy
+                raise UsageError('--variable_update=mirrored: tf.distribute cannot build the network '
+                                 f'({str(error) or "AssertionError"}); use --variable_update=replicated') from error
         if any(kind != kinds[0] for kind in kinds):
             raise UsageError('--variable_update=mirrored: the network has different operations in different towers; '
                              'it may choose variables by the end of their names, which is /replica_1 in the second '
@@ -106,8 +107,9 @@ class Mirrored(UpdateMode):
 
 def _kind(operation):
     """Returns what must be the same in all replicas: the type of an operation, and the value of a factor."""
-    # Integers are also positions of examples.
-    is_factor = operation.type == 'Const' and operation.outputs[0].dtype.is_floating
+    # Integers are also positions of examples, and arrays may be data.
+    is_factor = operation.type == 'Const' and operation.outputs[0].dtype.is_floating and (
+        operation.outputs[0].shape.rank == 0)
     return operation.type, operation.node_def.attr['value'].SerializeToString() if is_factor else None
 
 
