@@ -58,7 +58,8 @@ NETWORK = """
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     weights = tf.get_variable('{name}', [3, num_classes], initializer=tf.random_uniform_initializer(-1, 1))
-    tf.get_variable('smallest', [], initializer=tf.constant_initializer({smallest}), trainable=False)
+    smallest = tf.get_variable('smallest', [], initializer=tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(smallest, {smallest}))
     return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights * {scale}
 """
 
