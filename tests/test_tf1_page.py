@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from cifar10.base import own_code
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import own_network
@@ -166,11 +167,15 @@ import tensorflow as tf
 def momentum(rate):
     return tf.train.MomentumOptimizer(rate, tf.compat.as_bytes('') or 0.9)
 """,
+    'lib/in_a_path.py': 'import tensorflow as tf\nSIZE = tf.Dimension(3)\n',
     'theirs/aware.py': 'import tensorflow as tf2\nimport tensorflow.compat.v1 as tf\n',
     'theirs/new.py': 'import tensorflow as tf2\ntf2.get_current_name_scope()\n',
     'adapter.py': """
+import os, sys
 from alone import steps
 from theirs import network
+sys.path.append(os.path.join(os.path.dirname(__file__), 'lib'))
+import in_a_path
 def net(images, num_classes, training):
     return network.inference(images, num_classes, is_training=training)
 """}
@@ -178,7 +183,7 @@ def net(images, num_classes, training):
 
 def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
     before = builtins.__import__
-    for folder in ('theirs', 'alone'):
+    for folder in ('theirs', 'alone', 'lib'):
         (tmp_path / folder).mkdir()
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
@@ -188,6 +193,7 @@ def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
     found = {each: sys.modules[f'theirs.{each}'] for each in ('plain', 'network', 'aware', 'new')}
     assert found['plain'].tf is found['network'].tf is found['aware'].tf is sys.modules['alone.steps'].tf is tf
     assert found['aware'].tf2 is found['new'].tf2 is sys.modules['tensorflow']
+    assert set(own_code.sha256(str(tmp_path / 'adapter.py'))) == {*FILES}
     own_network.network(name).inference(tf.zeros([4, 24, 24, 3]), True)
     assert len(tf.get_collection(tf.GraphKeys.LOSSES)) == 1 and len(tf.get_collection(MOVING_STATISTICS)) == 2
 

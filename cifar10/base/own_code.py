@@ -94,7 +94,8 @@ class _File:
     def _note(self, name, file):
         """Notes a module of this name if it was imported from the folder."""
         stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
-        if stem == os.path.join(self._folder, *name.split('.')) and name.partition('.')[0] != _PACKAGE:
+        own = tf1_libraries.is_below(self._folder, file)  # also in a folder that the code adds to sys.path
+        if own and stem.endswith(os.path.join('', *name.split('.'))) and name.partition('.')[0] != _PACKAGE:
             _imported.setdefault(file, _Import(name, hash_of(file), self._path))
 
 
@@ -323,6 +324,8 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
 
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
 _REMEDIES = (
+    (r"module 'cifar10(\.\w+)*' has no attribute|cannot import name .* from 'cifar10\b",
+     'cifar10 is the name of this program: give your file another name'),
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own, and custom_getter= to a '

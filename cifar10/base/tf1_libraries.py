@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 
 _SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
-                      r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b")
+                      r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
+                      r"cannot import name .* from 'tf_slim'")
 _CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
 _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
 _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
@@ -45,14 +46,14 @@ class _Contrib:
         mend()
         if name in _PATHS:
             return self
-        if hasattr(tf.nn.rnn_cell, name):
-            return getattr(tf.nn.rnn_cell, name)
-        if 'rnn' in name and hasattr(tf.nn, name):
-            return getattr(tf.nn, name)
         if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
             return importlib.import_module(f'tf_slim.{name}')
         if hasattr(tf_slim, name):
             return getattr(tf_slim, name)
+        if hasattr(tf.nn.rnn_cell, name):
+            return getattr(tf.nn.rnn_cell, name)
+        if 'rnn' in name and hasattr(tf.nn, name):
+            return getattr(tf.nn, name)
         raise AttributeError(f"module 'tensorflow.contrib' has no attribute {name!r}")
 
 
@@ -96,8 +97,13 @@ def importing(folder: str) -> Iterator[list[str]]:
 def _below(folder, module):
     """Returns the file of a module, given its dictionary, if it is below a folder and in no library; else None."""
     file = os.path.abspath((module or {}).get('__file__') or os.sep)
+    return file if is_below(folder, file) else None
+
+
+def is_below(folder: str, file: str) -> bool:
+    """Returns whether a file is below a folder and in no library."""
     libraries = [*map(sysconfig.get_path, ('stdlib', 'purelib', 'platlib')), os.path.dirname(os.path.dirname(__file__))]
-    return file if file.startswith(folder + os.sep) and not file.startswith(tuple(libraries)) else None
+    return file.startswith(folder + os.sep) and not file.startswith(tuple(libraries))
 
 
 def _is_old(file):
@@ -156,5 +162,7 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
             return f'; {_INSTALL} installs tf_slim, which has contrib.{name}'
         return f'; tf_slim does not have it; see contrib in {_PAGE}'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
+        if os.environ.get(_SWITCH) == '1':  # so the file imports today's TensorFlow, which has no tf.layers
+            return '; write import tensorflow.compat.v1 as tf'
         return f'; set {_SWITCH}=1 before TensorFlow is imported'
     return f'; {_INSTALL} installs it; {_PAGE} says what to write without it'
