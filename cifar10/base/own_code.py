@@ -319,6 +319,8 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         text = f"{type(error).__name__}: {message or 'no message'}"
         remedy = tf1_libraries.remedy(text, frames) or _remedy(text)
         remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
+        if tf.distribute.has_strategy():  # without one it was built before the run
+            remedy = '; tf.distribute cannot build this, so use --variable_update=replicated'
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 
