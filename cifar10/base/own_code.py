@@ -146,19 +146,8 @@ def function(flag: str, name: str, arguments: str) -> Callable:
     found = getattr(_files[path].module, attribute, None)
     if not callable(found):
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
-    given = arguments.split(', ')
-    try:
-        parameters = inspect.signature(found).parameters
-        inspect.signature(found).bind(*given)
-    except ValueError:  # it has no signature that Python knows
-        parameters = []
-    except TypeError as error:
-        raise UsageError(f'--{flag}={name}: {error}; it is called with ({arguments})') from error
-    for number, parameter in enumerate(parameters):  # another one would get its value, such as a weight decay
-        meant = parameter.removeprefix('is_')
-        if meant in given and given.index(meant) != number:
-            raise UsageError(f'--{flag}={name}: its argument {parameter} is in another place; write a function that '
-                             f'calls it, and is called with ({arguments})')
+    if problem := _wrong_arguments(found, arguments.split(', ')):
+        raise UsageError(f'--{flag}={name}: {problem}; it is called with ({arguments})')
 
     @functools.wraps(found)
     def call(*values):
@@ -168,6 +157,22 @@ def function(flag: str, name: str, arguments: str) -> Callable:
         with _files[path].running(), _without_sessions(tf.get_default_graph()):
             return getattr(_files[path].module, attribute)(*values)
     return call
+
+
+def _wrong_arguments(found, given):
+    """Returns why a function cannot be called with arguments of these names, or ''."""
+    try:
+        parameters = inspect.signature(found).parameters
+        inspect.signature(found).bind(*given)
+    except ValueError:  # it has no signature that Python knows
+        return ''
+    except TypeError as error:
+        return str(error)
+    for number, parameter in enumerate(parameters):  # another one would get its value, such as a weight decay
+        meant = parameter.removeprefix('is_')
+        if meant in given and given.index(meant) != number:
+            return f'its argument {parameter} is in another place, so write a function that calls it'
+    return ''
 
 
 def code_of(name: str) -> contextlib.AbstractContextManager:

@@ -153,14 +153,7 @@ class OneDevice:
             self._is_getting = False
         if name not in self._variables:
             self._variables[name] = variable
-            made, plain = variable.op.name, name.rstrip('/')
-            if made.endswith(f'/{plain}'):
-                self._of_copy = made.removesuffix(plain)
-            elif made.startswith(f'{plain}/'):  # in the replicas of a strategy
-                self._of_copy = made.removeprefix(plain)
-            variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
-            for method in _ASSIGNMENTS:
-                setattr(variable, method, functools.partial(_assign, variable, method))
+            self._note(name.rstrip('/'), variable)
             if regularizer:
                 # Whatever the scope is here; and outside of a loop that makes the variable.
                 with self.graph.as_default(), tf.name_scope(f'{self._scope}{name}/Regularizer/'):
@@ -168,6 +161,17 @@ class OneDevice:
                 if penalty is not None:
                     tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
         return variable
+
+    def _note(self, name, variable):
+        """Notes a variable that the function gets for the first time: how copies name it, and what it assigns."""
+        made = variable.op.name
+        if made.endswith(f'/{name}'):
+            self._of_copy = made.removesuffix(name)
+        elif made.startswith(f'{name}/'):  # in the replicas of a strategy
+            self._of_copy = made.removeprefix(name)
+        variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
+        for method in _ASSIGNMENTS:
+            setattr(variable, method, functools.partial(_assign, variable, method))
 
     def _create(self, next_creator, initial_value=None, trainable=None, collections=None, dtype=None, name=None,
                 constraint=None, **options):
