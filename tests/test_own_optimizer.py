@@ -127,7 +127,7 @@ def mine(own):
                                   'return tf.train.FtrlOptimizer(rate)', 'return tf.train.AdagradOptimizer(rate)',
                                   'return tf.train.AdadeltaOptimizer(rate)', 'pass'])
 def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
-    own_optimizer.check(mine(before=line), averages_within=True)
+    own_optimizer.check(mine(before=line), averages_within=True)  # or it raises a UsageError
 
 
 APPLY = '_resource_apply_dense(self, grad, handle)'

@@ -171,7 +171,7 @@ def _wrong_arguments(found, given):
     for number, parameter in enumerate(parameters):  # another one would get its value, such as a weight decay
         meant = parameter.removeprefix('is_')
         if meant in given and given.index(meant) != number:
-            return f'its argument {parameter} is in another place, so write a function that calls it'
+            return f'its argument {parameter} is in another place, so it needs an adapter'
     return ''
 
 
@@ -324,7 +324,7 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         text = f"{type(error).__name__}: {message or 'no message'}"
         remedy = tf1_libraries.remedy(text, frames) or _remedy(text)
         remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
-        if tf.distribute.has_strategy():  # without one it was built before the run
+        if tf.distribute.has_strategy():  # the rehearsal has built the same without one
             remedy = '; tf.distribute cannot build this, so use --variable_update=replicated'
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 

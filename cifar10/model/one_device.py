@@ -26,8 +26,8 @@ IN_VAIN = 'assigned_in_vain'
 WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
 _WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
 _REMEDY = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
-# What `tf.losses.get_total_loss` calls its sum, and types of operations that are one.
-_TOTAL, _SUMS = re.compile(r'(^|/)total_loss(_\d+)?$'), ('Add', 'AddV2', 'AddN', 'Identity')
+_TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
+_SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
 _COND = tf.cond
 _building = []  # has an entry for each function that is running, in whatever thread
 _current = contextvars.ContextVar('_current', default=None)  # the OneDevice whose function is running in this thread

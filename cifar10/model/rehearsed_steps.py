@@ -26,8 +26,9 @@ _IN_COPIES = ('where each device has a copy of the variables, their names begin 
               '--variable_update=parameter_server has no copies')
 # Attributes in which the same operation may differ from call to call.
 _BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
-# Types of operations whose random numbers are fed; with these, dropout drops nothing.
-_FED_DRAWS, _DRAWN = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?'), 0.9
+# Types of operations whose random numbers are fed.
+_FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
+_DRAWN = 0.9  # is fed for each; with it, dropout at a rate of up to 0.9 drops nothing
 _PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 # A gradient may differ by ten times what it changes where each pixel changes by a hundred-thousandth. Behind many ReLUs
