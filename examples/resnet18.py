@@ -47,8 +47,7 @@ def residual_block(x, channels, stride, training):
     y = tf.nn.relu(convolution('conv1', x, channels, 3, stride, training))
     y = convolution('conv2', y, channels, 3, 1, training)
     if x.shape[-1] != channels:
-        # As if the convolution had the stride. With that, TensorFlow 2.21 crashes on some CPUs where x has 8 channels.
-        x = convolution('shortcut', x[:, ::stride, ::stride], channels, 1, 1, training)
+        x = convolution('shortcut', x, channels, 1, stride, training)
     return tf.nn.relu(x + y)
 
 

@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import startup
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import batch_normalisation, dropout, uniform_like
+from cifar10.model.layers import mended_gradients
 from cifar10.model.network_draws import at_position
 from tests.helpers import value_of
 
@@ -107,3 +109,25 @@ def test_dropout_names_what_is_wrong():
         dropout(x, 1.0, True)
     with pytest.raises(ValueError, match='draw them only where `training` is true, and in a program of your own'):
         dropout(x, 0.5, True)
+
+
+@pytest.mark.parametrize('data_format', ['NHWC', 'NCHW'])
+@pytest.mark.parametrize('padding', ['SAME', 'VALID'])
+@pytest.mark.parametrize('channels', [1, 3, 7, 8, 15])
+def test_filters_that_skip_pixels_get_the_gradient_of_those_that_see_the_others_only(
+        channels, padding, data_format, graph):
+    shape = [4, channels, 16, 15] if data_format == 'NCHW' else [4, 16, 15, channels]
+    x, filters = (tf.constant(np.random.default_rng(0).standard_normal(each, np.float32))
+                  for each in (shape, [1, 1, channels, 5]))
+    seen = x[:, :, ::2, ::2] if data_format == 'NCHW' else x[:, ::2, ::2]
+
+    def gradients(x, stride):
+        y = tf.nn.conv2d(x, filters, stride, padding, data_format=data_format)
+        return tf.gradients(tf.reduce_sum(y * y), [filters])[0]
+    with mended_gradients():
+        found = gradients(x, 2)
+    expected = gradients(seen, 1)
+    if data_format == 'NCHW' and startup.numerics()['oneDNN'] == 'off':
+        return  # TensorFlow has no kernel of its own for it
+    with tf.Session() as session:
+        np.testing.assert_array_equal(*session.run([found, expected]))

@@ -442,3 +442,19 @@ def test_two_files_of_one_process_have_the_modules_of_their_folders(tmp_path):
     (tmp_path / 'one' / 'helper.py').write_text('VALUE = 1')
     own_code.function('network', f"{tmp_path / 'one' / 'net.py'}:f", 'x')
     assert found[0](0) == 1
+
+
+STRIDED = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.nn.conv2d(images, tf.get_variable('strided', [1, 1, 3, 8]), 2, 'SAME')
+    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('last', [8, num_classes])
+'''
+
+
+def test_a_network_of_ones_own_gets_these_gradients(own, graph):
+    logits = own_network.network(own(STRIDED)).inference(tf.zeros([2, 24, 24, 3]), training=True)
+    tf.gradients(logits, tf.trainable_variables())
+    strides = [operation.get_attr('strides') for operation in graph.get_operations()
+               if operation.type == 'Conv2DBackpropFilter']
+    assert strides == [[1, 1, 1, 1]]

@@ -7,6 +7,7 @@ import contextvars
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import MOVING_STATISTICS, primary_name
 from cifar10.model.network_draws import uniform_like
 
+_MENDED = 'cifar10.Conv2D'  # the name under which TensorFlow has `_mended_gradient`
+_SAFE_CHANNELS = 16  # from which no CPU has that fault
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
 
 
@@ -64,6 +67,35 @@ def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
             return dx, dfilters
         return tf.nn.conv2d(x, filters, 1, 'SAME'), gradient
     return convolve(x, filters)
+
+
+def mended_gradients() -> AbstractContextManager:
+    """Returns the context in which `tf.nn.conv2d` gets a gradient that TensorFlow computes rightly on CPUs.
+
+    In TensorFlow 2.21, oneDNN's gradient of 1x1 filters with a stride writes beyond its memory if the input has fewer
+    channels than a register has numbers, 8 with AVX2 and 16 with AVX-512: the process crashes, or the gradient is
+    wrong. Here the pixels between the strides, which such filters do not see, are left out first.
+    """
+    return tf.get_default_graph().gradient_override_map({'Conv2D': _MENDED})
+
+
+@tf.RegisterGradient(_MENDED)
+def _mended_gradient(operation, dy):
+    """Returns the gradients of a convolution's input and filters."""
+    x, filters = operation.inputs
+    x_shape, filters_shape = tf.shape_n([x, filters])
+    strides = operation.get_attr('strides')
+    options = {name: operation.get_attr(name) for name in (
+        'padding', 'explicit_paddings', 'use_cudnn_on_gpu', 'data_format', 'dilations')}
+    dx = tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=x_shape, filter=filters, out_backprop=dy, strides=strides, **options)
+    height, width, channels, _ = filters.shape.as_list()
+    is_mended = height == width == 1 < max(strides) and (channels or _SAFE_CHANNELS) < _SAFE_CHANNELS
+    if is_mended and options['padding'] != b'EXPLICIT':
+        x, strides = x[tuple(slice(None, None, stride) for stride in strides)], [1, 1, 1, 1]
+    dfilters = tf.raw_ops.Conv2DBackpropFilter(
+        input=x, filter_sizes=filters_shape, out_backprop=dy, strides=strides, **options)
+    return dx, dfilters
 
 
 def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

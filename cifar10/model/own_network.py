@@ -20,6 +20,7 @@ from cifar10.base.console import Line
 from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
 from cifar10.base.own_code import BrokenRule, place_of
 from cifar10.model import NUM_CLASSES, Network, rehearsed_steps
+from cifar10.model.layers import mended_gradients
 from cifar10.model.network_draws import at_position
 from cifar10.model.one_device import IN_VAIN, WRITES, OneDevice
 from cifar10.model.rehearsed_steps import FED, SCOPE, Rehearsal, relative
@@ -57,7 +58,7 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
         with tf.device('/cpu:0'):
             tf.train.get_or_create_global_step()  # which a network may ask for, in evaluation too
         call = OneDevice()
-        with call.running():
+        with call.running(), mended_gradients():
             logits = function(images, num_classes, training)
         are_logits = isinstance(logits, tf.Tensor) and logits.dtype.is_floating and logits.shape.rank == 2 and (
             logits.shape[1] == num_classes) and logits.shape[:1].is_compatible_with(images.shape[:1])
