@@ -139,7 +139,7 @@ def serve(requests):
 
 def preload():
     """Imports TensorFlow and what the scripts import after their flags."""
-    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL='2', TF_ENABLE_ONEDNN_OPTS='1')
     gc.disable()  # as `startup.start_tensorflow` does
     for name in _PRELOADED:
         importlib.import_module(name)

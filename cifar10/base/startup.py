@@ -1,4 +1,4 @@
-"""Starts TensorFlow without its log lines and in graph mode.
+"""Starts TensorFlow without its log lines, in graph mode and with oneDNN; says what its results depend on.
 
 Programs start it only once they need it, so that `--help` and a mistyped flag are answered at once.
 """
@@ -16,8 +16,17 @@ from collections.abc import Iterator
 
 import cifar10
 from cifar10.base import tf1_libraries
+from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.stuck import calling_at_end
+
+# oneDNN's kernels for CPUs. TensorFlow reads the variable when it is imported; without it, it uses them only where the
+# CPU has AVX512_VNNI or newer instructions, although they are faster with AVX2, too.
+_ONEDNN = 'TF_ENABLE_ONEDNN_OPTS'
+# Environment variables that change the bits of results; the other switches of oneDNN and of TensorFlow among them.
+_NUMERICAL = re.compile(
+    r'TF_DETERMINISTIC_OPS|TF_XLA_FLAGS|XLA_FLAGS|NVIDIA_TF32_OVERRIDE'
+    r'|TF_(ENABLE|DISABLE|CUDNN|CUBLAS|ONEDNN|SET_ONEDNN|USE_CUBLAS)\w*|(ONEDNN|DNNL|CUBLAS|CUDNN)_\w+')
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.
@@ -33,7 +42,10 @@ _START_UP_CHATTER = re.compile(
     rb'|TF-TRT Warning: Could not find TensorRT'  # of TensorFlow 2.16 and 2.17
     rb'|MLIR V1 optimization pass is not enabled')
 
+_IS_X86 = platform.machine() == 'x86_64'  # on other CPUs, oneDNN was not measured
+
 _process = None  # the number of the process in which TensorFlow was started
+_has_onednn = None  # whether TensorFlow uses oneDNN in this process, once it is started
 
 
 def start_tensorflow(verbose: bool = False) -> None:
@@ -69,7 +81,7 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
 
 def _started(verbose):
     """Starts TensorFlow, quietly unless `verbose`; returns the module, and the level of its log lines before that."""
-    global _process
+    global _process, _has_onednn
     if _process not in (None, os.getpid()):
         raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
                          "so it would hang; start it with multiprocessing.get_context('spawn')")
@@ -79,6 +91,8 @@ def _started(verbose):
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     tf1_libraries.switch_on()
     is_new = 'tensorflow' not in sys.modules
+    if is_new and _IS_X86:
+        os.environ.setdefault(_ONEDNN, '1')
     with (_garbage_collection_off() if is_new else contextlib.nullcontext(),
           contextlib.nullcontext() if verbose else quiet_stderr()):
         import tensorflow.compat.v1 as tf
@@ -90,11 +104,23 @@ def _started(verbose):
         # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
         tf.config.list_physical_devices()
         with cpu_session() as session:
-            session.run(tf.no_op())
+            _has_onednn = _uses_onednn(session)
+    if _IS_X86 and not _has_onednn and _ONEDNN not in os.environ:
+        say('warning', 'steps on CPUs are slower without oneDNN, which is off because TensorFlow was imported first; '
+                       f'set {_ONEDNN}=1 before the import, or call train or evaluate before it')
     _process = os.getpid()
     level = tf.get_logger().level
     tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
     return tf, level
+
+
+def _uses_onednn(session):
+    """Returns whether TensorFlow replaces an operation by one of oneDNN, as it then does in each session."""
+    import tensorflow.compat.v1 as tf
+    x = tf.placeholder(tf.float32, [1, 1])
+    options, metadata = tf.RunOptions(output_partition_graphs=True), tf.RunMetadata()
+    session.run(tf.matmul(x, x), {x: [[1]]}, options, metadata)
+    return any(node.op.startswith('_Mkl') for graph in metadata.partition_graphs for node in graph.node)
 
 
 @contextlib.contextmanager
@@ -146,6 +172,18 @@ def _relay(source, target, chatter):
         for line in lines:
             if not chatter.search(line):
                 os.write(target, line)
+
+
+def numerics() -> dict[str, str]:
+    """Returns what changes the bits of results on the same hardware with the same software, by names.
+
+    That is oneDNN, the number of threads over which operations divide their sums, and environment variables.
+    """
+    given = os.environ.get('TF_NUM_INTRAOP_THREADS', '')
+    threads = given if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
+    found = {name: value for name, value in sorted(os.environ.items())
+             if name != _ONEDNN and _NUMERICAL.fullmatch(name)}
+    return {'oneDNN': 'on' if _has_onednn else 'off', 'threads': str(threads), **found}
 
 
 def versions(on_gpus: bool) -> dict[str, str]:
