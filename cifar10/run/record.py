@@ -15,6 +15,7 @@ from cifar10.base.registry import DATASETS, OWN, Registry
 from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
+_OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
 _MEND = 'correct it, use the version that wrote it, or use another directory'
 
 
@@ -34,7 +35,7 @@ class RunRecord(NamedTuple):
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
-      threads: the CPUs that the process could use, and so the threads that its operations were divided over.
+      numerics: what else the bits of the results depend on, as `startup.numerics` returns it; None if unknown.
       versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
     settings: TrainSettings
@@ -51,7 +52,7 @@ class RunRecord(NamedTuple):
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
-    threads: int | None = None
+    numerics: Mapping[str, str] | None = None
     versions: Mapping[str, str] | None = None
 
     @classmethod
@@ -67,7 +68,8 @@ class RunRecord(NamedTuple):
         if not isinstance(settings, dict):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
         settings.setdefault('loss', 'cross_entropy')  # versions before 2.0 knew no other
-        missing = [name for name in cls._fields if name not in values and name not in ('run_id', 'loss_sha256')] + [
+        added = 'run_id', 'loss_sha256', 'numerics'  # which earlier versions do not have
+        missing = [name for name in cls._fields if name not in values and name not in added] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
             raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
@@ -108,6 +110,16 @@ class RunRecord(NamedTuple):
         before = self.flat()
         return {name: _phrase(name, before[name], value) for name, value in now.items()
                 if name in before and _identity(name, before[name]) != _identity(name, value)}
+
+    def other_numerics(self, numerics: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
+        """Returns phrases as `difference_to` does, for what now gives other bits on the same devices."""
+        if self.numerics is None:
+            return []
+        common = [name for name in _OF_BITS if name in self.versions and name in versions]
+        before, now = ({**{name: each[name] for name in common}, **others}
+                       for each, others in ((self.versions, self.numerics), (versions, numerics)))
+        return [_phrase(name, before.get(name), now.get(name)) for name in {**before, **now}
+                if before.get(name) != now.get(name)]
 
     def refuse_another(self, now: Mapping[str, Any], where: str, remedy: str) -> None:
         """Raises a UsageError if a recorded value differs now, as `difference_to` tells; `where` is `Folder.given`."""

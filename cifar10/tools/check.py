@@ -20,7 +20,7 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS
-from cifar10.base.startup import versions
+from cifar10.base.startup import numerics, versions
 from cifar10.parallel.session_config import free_memory, memory_of
 from cifar10.run import checkpoint, decisions, failures, metrics
 from cifar10.run.train_dir import TrainDir
@@ -99,8 +99,8 @@ class _Checked(start.Start):
 # The stages of a check, beside those of `start`.
 
 def _versions(checked):
-    found = versions(on_gpus=bool(tf.config.list_physical_devices('GPU')))
-    return [Line('versions', ', '.join(f'{name} {version}' for name, version in found.items()))]
+    found = {**versions(on_gpus=bool(tf.config.list_physical_devices('GPU'))), **numerics()}
+    return [Line('versions', ', '.join(f'{name} {value}' for name, value in found.items()))]
 
 
 def _cluster(checked):

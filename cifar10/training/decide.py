@@ -44,6 +44,7 @@ def remark(start: Start) -> list[str]:
     names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
     return [*_emulation_warning(settings.towers, start.devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
+            *_other_numerics(record, start.devices),
             *_unused_devices(settings.towers, start.devices),
             *(record.code_changes(**names) if record else []),
             *_rounded_intervals(start.settings, settings), *start.plan.recipe.warnings]
@@ -123,6 +124,15 @@ def _emulation_warning(towers, devices):
                             'emulated and slow')]
 
 
+def _other_numerics(record, devices):
+    """Returns a line with what now gives other bits than in the start that took the run's last steps, if anything."""
+    changes = record.other_numerics(startup.numerics(), startup.versions(devices.on_gpus)) if record else []
+    if not changes:
+        return []
+    return [Line('changed', f"{', '.join(changes)}: the steps from here on differ in their last bits from those of a "
+                            'run without the change', note=True)]
+
+
 def _unused_devices(towers, devices):
     lines = []
     count, per_tower = len(devices.groups), towers.gpus_per_tower
@@ -149,4 +159,4 @@ def record_of(start: Start) -> RunRecord:
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        threads=len(os.sched_getaffinity(0)), versions=startup.versions(devices.on_gpus))
+        numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))

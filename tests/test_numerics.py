@@ -1,0 +1,88 @@
+"""What the bits of results depend on beside the settings, oneDNN, threads and environment variables, is recorded."""
+import json
+import os
+import platform
+
+import pytest
+
+from cifar10.base import startup
+from cifar10.run.folder import look
+from tests.helpers import python, train
+
+ONEDNN = 'TF_ENABLE_ONEDNN_OPTS'
+NUMERICAL = dict(
+    TF_DETERMINISTIC_OPS='0', TF_XLA_FLAGS='--tf_xla_min_cluster_size=4', XLA_FLAGS='', NVIDIA_TF32_OVERRIDE='0',
+    TF_CUDNN_DETERMINISTIC='1', CUBLAS_WORKSPACE_CONFIG=':16:8', ONEDNN_MAX_CPU_ISA='ALL')
+START = ('import sys\n{}\nfrom cifar10.base import startup\nstartup.start_tensorflow()\n'
+         'print(startup.numerics()["oneDNN"])')
+
+
+def started(before='', **environment):
+    """Starts TensorFlow in a process; returns (what it says of oneDNN, its lines before that)."""
+    given = {name: value for name, value in os.environ.items() if name != ONEDNN}
+    result = python('-c', START.format(before), environment={**given, **environment})
+    assert result.returncode == 0, result.stderr
+    *lines, said = result.stdout.splitlines()
+    return said, lines
+
+
+@pytest.mark.skipif(platform.machine() != 'x86_64', reason='oneDNN is turned on where it was measured')
+def test_onednn_is_on_unless_the_user_turns_it_off():
+    assert started() == ('on', [])
+    assert started(**{ONEDNN: '0'}) == ('off', [])
+
+
+@pytest.mark.skipif(platform.machine() != 'x86_64', reason='oneDNN is turned on where it was measured')
+def test_a_line_says_that_tensorflow_was_imported_without_onednn():
+    said, lines = started('import tensorflow')
+    if said == 'off':
+        line, = lines
+        assert line.startswith('warning: steps on CPUs are slower without oneDNN, ') and f'set {ONEDNN}=1' in line
+    else:  # this CPU has instructions for which TensorFlow turns it on by itself
+        assert not lines
+
+
+def test_what_changes_the_bits_is_recorded_and_a_resume_that_differs_is_told(settings, monkeypatch, capsys):
+    for name in NUMERICAL:
+        monkeypatch.delenv(name, raising=False)
+    train(settings(max_steps=1))
+    before = look(settings().run.train_dir).record.numerics
+    assert before == {'oneDNN': before['oneDNN'], 'threads': str(len(os.sched_getaffinity(0)))}
+    train(settings(max_steps=2))
+    assert 'changed' not in capsys.readouterr().out
+    for name, value in NUMERICAL.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv('TF_NUM_INTRAOP_THREADS', '7')
+    train(settings(max_steps=3))
+    line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed ')]
+    assert f"threads={before['threads']} (now 7)" in line
+    assert all(f'no {name} (now {value})' in line for name, value in NUMERICAL.items())
+    assert look(settings().run.train_dir).record.numerics == {**before, **NUMERICAL, 'threads': '7'}
+
+
+def test_another_tensorflow_or_processor_is_told_too(settings, capsys):
+    train(settings(max_steps=1))
+    path = os.path.join(settings().run.train_dir, 'metrics.jsonl')
+    lines = [json.loads(line) for line in open(path)]
+    for record in lines:
+        record.get('versions', {}).update(TensorFlow='2.15.0', CPU='a slide rule')
+    with open(path, 'w') as stream:
+        stream.writelines(json.dumps(record) + '\n' for record in lines)
+    capsys.readouterr()
+    train(settings(max_steps=2))
+    now = startup.versions(on_gpus=False)
+    assert (f"changed    TensorFlow=2.15.0 (now {now['TensorFlow']}), CPU=a slide rule (now {now['CPU']}): "
+            in capsys.readouterr().out)
+
+
+def test_a_run_whose_record_does_not_say_what_changes_the_bits_goes_on(settings, capsys):
+    train(settings(max_steps=1))
+    folder = settings().run.train_dir
+    for name in ('config.json', 'metrics.jsonl'):
+        path = os.path.join(folder, name)
+        with open(path) as stream:
+            text = stream.read()
+        with open(path, 'w') as stream:
+            stream.write(text.replace('"numerics"', '"unknown"'))
+    train(settings(max_steps=2))
+    assert 'changed' not in capsys.readouterr().out
