@@ -6,6 +6,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,10 @@ WITH_GPUS = {name: value for name, value in os.environ.items() if name != _VISIB
 if json.loads(os.environ[_OURS]) is not None:
     WITH_GPUS[_VISIBLE] = json.loads(os.environ[_OURS])
 os.environ[_VISIBLE] = '-1'
+
+# A shell that runs the tests in the background ignores these for them, and so for the programs that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 startup.start_tensorflow()
 

@@ -282,7 +282,6 @@ def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):
 INTERRUPTED = """
 import json, signal, sys
 import cifar10
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
 settings = json.loads(sys.argv[1])
 def note(record):
     if record['step'] == 5:

@@ -128,13 +128,15 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
     assert 'Traceback' not in output
 
 
-@pytest.mark.stress
-def test_a_hangup_that_is_ignored_ends_nothing(small):
-    command = ['nohup', *script_command(SCRIPT, **dict(small, network=LINEAR, max_steps=30))]
+def test_signals_that_the_parent_ignores_end_nothing(small):
+    # As `nohup` does with SIGHUP, and a shell that runs a script with SIGINT of its jobs in the background.
+    command = ['sh', '-c', 'trap "" INT TERM HUP; exec "$@"', 'sh']
+    command += script_command(SCRIPT, **dict(small, network=LINEAR, max_steps=30))
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True)
     read_until(process, 'step 2,')
-    process.send_signal(signal.SIGHUP)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        process.send_signal(number)
     output = process.communicate(timeout=patient(60))[0]
     assert process.returncode == 0 and 'stopping' not in output
     assert last_variables(small['train_dir'])['global_step'] == 30

@@ -10,11 +10,9 @@ from cifar10.base.errors import UsageError
 
 
 def termination_signals() -> list[signal.Signals]:
-    """Returns the signals that end a program: SIGINT, SIGTERM and, unless `nohup` has it ignored, SIGHUP."""
-    signals = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        signals.append(signal.SIGHUP)
-    return signals
+    """Returns the signals that end a program, without those that its parent, such as `nohup`, has ignored for it."""
+    signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    return [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
 
 
 def is_stopped(process: int) -> bool:
