@@ -20,7 +20,7 @@ from cifar10.programs import flags, program
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, python, run_script
+from tests.helpers import LINEAR, ROOT, python, run_script
 
 # (script, flags, what the line says). %(file)s and %(none)s are the paths of a file and of nothing, %(checkpoints)s is
 # that of a folder with a checkpoint, %(taken)s an address that is in use.
@@ -287,3 +287,12 @@ def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
     result = python('-c', code, f'--train_dir={tmp_path}')
     assert (result.returncode, result.stderr.count('\n')) == (2, 1)
     assert 'has no TensorFlow; activate the environment' in result.stderr
+
+
+def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
+    arguments = [f'--data_dir={data_dir}', f'--train_dir={tmp_path}', f'--network={LINEAR}', '--dataset=shapes',
+                 '--max_steps=1', '--batch_size=4', '--tower_device=cpu']
+    code = f'import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom cifar10.programs import train\nsys.exit(train.run())'
+    result = python('-OO', '-bb', '-W', 'error', '-I', '-c', code, *arguments)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    assert 'step 1, loss' in result.stdout

@@ -86,9 +86,10 @@ class _File:
                 raise
             finally:
                 for name in set(sys.modules) - loaded:
-                    module = sys.modules[name]
+                    # Not by getattr, with which TensorFlow's lazy modules load what they stand for.
+                    known = getattr(sys.modules[name], '__dict__', {})
                     # A folder without __init__.py is a package, but has no file.
-                    files_of = [getattr(module, '__file__', None), *getattr(module, '__path__', ())]
+                    files_of = [known.get('__file__'), *known.get('__path__', ())]
                     self._note(name, next(filter(None, files_of), ''))
 
     def _note(self, name, file):

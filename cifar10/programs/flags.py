@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
     Args:
       doc: the program's docstring, of which `--help` shows the first line, and as examples the indented lines, with the
-        name under which the program was started instead of its command.
+        name under which the program was started instead of its command; None, as with `python -OO`, shows neither.
       options: of `argparse.ArgumentParser`.
 
     Attributes:
@@ -47,7 +47,8 @@ class Parser(argparse.ArgumentParser):
     short: 'Parser | None' = None
     elsewhere: Mapping[str, str] = {}
 
-    def __init__(self, doc: str, **options):
+    def __init__(self, doc: str | None, **options):
+        doc = doc or ''
         width = max(min(shutil.get_terminal_size().columns, _WIDEST) - 2, 20)
         prog = f'python {sys.argv[0]}' if sys.argv[0].endswith('.py') else program.name()
         examples = [re.sub(r'^cifar10-\S+', prog, line) for line in re.findall(r'^    (\S.*)', doc, re.M)]
