@@ -4,8 +4,9 @@ It reads no checkpoint; the caller sets the variables.
 """
 import datetime
 import math
-import multiprocessing.pool
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,17 +174,26 @@ class Evaluator:
         """Makes one pass over the examples."""
         session.run([start for start, _, _ in self._shares])
 
+        is_ended = threading.Event()  # by an error or an interrupt
+
         def run_share(share):
             _, found, firsts = share
             all_sums, mistakes = [], []
             for first in firsts:
+                if is_ended.is_set():
+                    break
                 sums, worst = session.run(found)
                 moved()
                 all_sums.append(sums)
                 mistakes = _largest([*mistakes, *_mistakes(first, **worst)])
             return all_sums, mistakes
-        with multiprocessing.pool.ThreadPool(len(self._shares)) as pool:
-            shares = pool.map(run_share, self._shares)
+        # Not a pool of multiprocessing, which needs shared memory: a container may have none to write to.
+        with ThreadPoolExecutor(len(self._shares)) as pool:
+            try:
+                shares = list(pool.map(run_share, self._shares))
+            except BaseException:
+                is_ended.set()
+                raise
         # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
         all_sums = [sums for share_sums, _ in shares for sums in share_sums]
         totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}

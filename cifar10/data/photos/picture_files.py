@@ -1,11 +1,12 @@
 """Reads picture files of any size with Pillow, and prepares the pictures in them."""
+import collections
 import contextlib
 import errno
-import multiprocessing.pool
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -147,10 +148,19 @@ def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = Fals
         except NoPicture as error:
             return error
     threads = min(os.cpu_count(), _MOST_THREADS)
-    with warnings.catch_warnings(), multiprocessing.pool.ThreadPool(threads) as pool:
+
+    def results():
+        pending = collections.deque()
+        with ThreadPoolExecutor(threads) as pool:
+            for path in paths:
+                pending.append(pool.submit(attempt, path))
+                if len(pending) > 2 * threads:
+                    yield pending.popleft().result()
+            for result in pending:
+                yield result.result()
+    with warnings.catch_warnings():
         warnings.filterwarnings('ignore', module=r'PIL\.')  # files that are odd, but can be read
-        results = pool.imap(attempt, paths)
-        yield from progress_bar(results, total=len(paths), unit='file', leave=False) if progress else results
+        yield from progress_bar(results(), total=len(paths), unit='file', leave=False) if progress else results()
 
 
 def _pixels(image):
