@@ -133,6 +133,7 @@ IMAGES, LABELS = made()
     ((IMAGES, np.eye(3)[LABELS]), 'and (60, 3)'),
     ((IMAGES, LABELS - 1), 'the label -1 in y_train'),
     ((IMAGES, LABELS + 254), 'the label 256 in y_train; give labels from 0 to at most 255'),
+    ((IMAGES, LABELS * 0), 'has the label 0 only; give images of at least two classes'),
     ((IMAGES, LABELS * 2), 'has no training image of label 1'),
     ((IMAGES[:3], LABELS[:3]), 'has no training image of label 0'),
     ((IMAGES[:6], LABELS[:6]), 'has 3 training images; give at least 5'),

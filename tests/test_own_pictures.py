@@ -3,6 +3,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 
 import numpy as np
@@ -18,7 +19,7 @@ from cifar10.tools.check import check
 from cifar10.training import trainer
 from cifar10.training.resumed import settings_of
 from cifar10.training.start import Start, check_directory
-from tests.helpers import change_record, last_variables, mostly_stress, tf
+from tests.helpers import LINEAR, change_record, last_variables, mostly_stress, patient, script_command, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -76,11 +77,22 @@ def test_test_images_that_are_training_images_are_said(folder, capsys):
         assert 'warning: 2 of the test images are training images too\n' in capsys.readouterr().out
 
 
-def test_a_folder_in_a_class_is_left_out(folder, capsys):
-    path = folder(*numbered('ant', 'bee'), 'ant/more/1.png', 'ant/notes.txt')
-    records.prepare(path, '/nowhere', test_fraction=0.3)
+@pytest.mark.parametrize('size', [32, 72])
+def test_what_is_not_a_file_is_left_out_and_counts_nowhere(folder, size, capsys):
+    path = folder(*numbered('ant', 'bee'), *(f'ant/more{i}/1.png' for i in range(20)), 'ant/notes.txt')
+    os.mkfifo(path + 'bee/pipe')
+    os.symlink('more1', path + 'ant/link')
+    _, counts = DATASETS.load(path).configured(0.3, size).expected()
+    assert counts == {records.TRAIN: 15, records.TEST: 6}  # the text file too, which nobody has read yet
+    data = records.prepare(path, '/nowhere', test_fraction=0.3, image_size=size)
     output = capsys.readouterr().out
-    assert 'converting 22 files of 2 classes' in output and 'warning: 2 left out (listed ' in output
+    assert data.count == 14 and ' 21 files of 2 classes' in output and 'warning: 23 left out (listed ' in output
+
+
+def test_folders_alone_are_no_images(folder):
+    path = folder(*(f'{name}/more{i}/1.png' for name in ('ant', 'bee') for i in range(9)))
+    with pytest.raises(UsageError, match='class ant has no training image; .* in directories below it are not read'):
+        DATASETS.load(path).configured(0.3, 32).expected()
 
 
 @pytest.mark.parametrize('name', ['', 'bee'])
@@ -182,6 +194,17 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
     assert where in output and output.count('problem  ') == 1
     with pytest.raises(UsageError, match=f'^--dataset={tmp_path}/new is not a folder'):
         evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
+
+
+def test_no_shared_memory_is_needed(folder, tmp_path):
+    path = folder(*numbered('ant', 'bee'))
+    command = script_command('multi_gpu_train.py', dataset=path, train_dir=tmp_path / 'train', network=LINEAR,
+                             tower_device='cpu', batch_size=4, max_steps=2, eval_steps=1)
+    alone = ['unshare', '-m', 'sh', '-c', 'mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"', 'sh']
+    if subprocess.run([*alone, 'true'], capture_output=True).returncode:
+        pytest.skip('mounting needs more rights than this user has')
+    result = subprocess.run([*alone, *command], capture_output=True, text=True, timeout=patient(60))
+    assert result.returncode == 0 and 'precision @ 1' in result.stdout, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize('images, place', [

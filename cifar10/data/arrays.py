@@ -167,6 +167,8 @@ def _parts(path, test_fraction):
         parts[part] = [(int(label), image) for label, image in zip(labels.ravel()[order], images[order])]
     parts = records.divided(parts, test_fraction)
     classes = set(map(int, _classes(parts)))
+    if len(classes) == 1:
+        raise UsageError(f'--dataset={path} has the label 0 only; give images of at least two classes')
     for part, pairs in parts.items():
         if missing := classes - {label for label, _ in pairs}:
             kind = 'training' if part == TRAIN else 'test'

@@ -66,7 +66,7 @@ class _ImageFolder(Dataset):
         return kind(folder, size=image_size, path=self.path, test_fraction=test_fraction)
 
     def expected(self):
-        classes, files = self._examples()
+        classes, files, _ = self._examples()
         if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
             raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; use '
                              f'{_MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
@@ -95,10 +95,9 @@ class _ImageFolder(Dataset):
         Args:
           doing, how: what the line says of it, before and after the files.
         """
-        classes, files = self._examples()
+        classes, files, unreadable = self._examples()
         say('', f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {self.path}{how}')
         with new_folder(folder) as temporary:
-            unreadable = []
             examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
             parts = records.divided(examples, self.test_fraction)
             self._check_counts(classes, parts, unreadable)
@@ -127,19 +126,21 @@ class _ImageFolder(Dataset):
         """Finds the files; raises a UsageError if they have another layout.
 
         Returns:
-          (the names of the classes, {part: (label, path) pairs}).
+          (the names of the classes, {part: (label, path) pairs}, (path, reason) pairs of what is not a file).
           The order of the pairs looks random but is always the same. The parts are those of `_folders`.
         """
         folders = self._folders()
         classes = _classes(self.path, folders)
-        examples = {}
+        examples, others = {}, []
         for part, folder in folders.items():
-            files = [(label, os.path.join(name, file)) for label, name in enumerate(classes)
-                     for file in _names(os.path.join(folder, name))]
+            entries = [(label, os.path.join(name, entry)) for label, name in enumerate(classes)
+                       for entry in _names(os.path.join(folder, name))]
+            files = [entry for entry in entries if not _is_no_file(os.path.join(folder, entry[1]))]
+            others += [(os.path.join(folder, path), 'not a file') for _, path in sorted({*entries} - {*files})]
             # Not class after class: networks that look at some images before training take the first ones.
             files.sort(key=lambda pair: hashlib.sha256(os.fsencode(pair[1])).digest())
             examples[part] = [(label, os.path.join(folder, file)) for label, file in files]
-        return classes, examples
+        return classes, examples, others
 
     def _check_counts(self, classes, parts, left_out=()):
         """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
@@ -193,6 +194,11 @@ def _names(folder):
         return sorted(name for name in os.listdir(folder) if not name.startswith('.'))
     except PermissionError as error:
         raise UsageError(f'{describe_os_error(error)}; make the folder readable, or remove it') from error
+
+
+def _is_no_file(path):
+    """Returns whether a path is that of something else, such as a folder; a link that leads nowhere may mean a file."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _class_names(folder):
