@@ -289,6 +289,23 @@ def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
     assert 'has no TensorFlow; activate the environment' in result.stderr
 
 
+@pytest.mark.parametrize('flag', [
+    '--optimizer=sgd', '--batch_size=8', '--restart', '--train_dir=x', 'x', '--bach_size=8'])
+@pytest.mark.parametrize('character', ['\r', '\n', '\x1b', '\x9b', '\x7f'])
+def test_a_control_character_is_told_as_such(flag, character, call, tmp_path):
+    status, text = call('multi_gpu_train.py', flag + character)
+    error, = text.splitlines()
+    assert status == 2 and f'contains the control character {character!r}; leave it out' in error.replace('\\\\', '\\')
+    assert ('sed -i' in error) == (character == '\r') and flag in error
+
+
+def test_from_python_a_control_character_is_told_as_well():
+    for name in ('optimizer', 'train_dir'):
+        for character in '\0\r':
+            with pytest.raises(UsageError, match='contains the control character'):
+                train_settings(**{name: 'sgd' + character})
+
+
 def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
     arguments = [f'--data_dir={data_dir}', f'--train_dir={tmp_path}', f'--network={LINEAR}', '--dataset=shapes',
                  '--max_steps=1', '--batch_size=4', '--tower_device=cpu']

@@ -17,7 +17,7 @@ from cifar10.base.console import say_all
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
 from cifar10.settings import evaluation
-from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
+from cifar10.settings.definition import did_you_mean, fields, flag_of, forms, refuse_control_characters
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import GROUPS, ClusterSettings, RecipeSettings
 
@@ -65,6 +65,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         arguments = sys.argv[1:] if args is None else args
         end = arguments.index('--') if '--' in arguments else len(arguments)  # of the flags; a command follows
+        for argument in arguments[:end]:
+            refuse_control_characters(argument)
         return super().parse_known_args([*map(_with_underscores, arguments[:end]), *arguments[end:]], namespace)
 
     def parse_args(self, args=None, namespace=None):

@@ -8,6 +8,7 @@ import enum
 import numbers
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -171,6 +172,8 @@ def _check(field, value):
         if callable(value) and _is_own('FILE.py:FUNCTION', field):
             remedy = f"give a function by its name, {flag_of(field)[2:]}='FILE.py:FUNCTION'"
         raise UsageError(f'{flag_of(field)}={value!r} is not valid; {remedy}')
+    if field.type is str:
+        refuse_control_characters(f'{flag_of(field)}={value}')
     choices = field.metadata['choices']
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
@@ -187,12 +190,18 @@ def _check(field, value):
                          f'{_LARGEST_FLOAT:.3g}, the range of float32')
     if field.type is int and value > LARGEST_INT:
         raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {LARGEST_INT}')
-    if field.type is str and '\0' in value:
-        raise UsageError(f'{flag_of(field)} contains a null character; leave it out')
     if field.type is str and not value:
         raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
     for check in field.metadata['checks']:
         check(field.name, value)
+
+
+def refuse_control_characters(given: str) -> None:
+    """Raises a UsageError if a flag with its value, as a user gave it, has a control character, which nobody sees."""
+    found = [character for character in given if unicodedata.category(character) == 'Cc']
+    if found:
+        remedy = "; a script with Windows line endings is mended by: sed -i 's/\\r$//' SCRIPT" if '\r' in found else ''
+        raise UsageError(f'{given!r} contains the control character {found[0]!r}; leave it out{remedy}')
 
 
 def forms(choices: Collection[str]) -> Collection[str]:
