@@ -1,4 +1,5 @@
 """Clusters, as real processes on loopback addresses: the same steps, one end for all, losses that are named."""
+import json
 import os
 import re
 import shutil
@@ -19,8 +20,10 @@ from tests.helpers import (
     patient,
     random_moments,
     read_until,
+    run_forked,
     run_script,
     scalars,
+    script_command,
     start_script,
     train,
 )
@@ -209,6 +212,15 @@ def test_a_missing_worker_is_named_at_the_start(small):
     assert tasks['worker 0'].returncode == 75
     assert f'waiting    for worker 1 at {address}, up to 5 s' in output
     assert f'error: worker 1 at {address} cannot be reached after 5 s' in output.splitlines()[-1]
+
+
+@pytest.mark.stress
+def test_where_a_worker_is_missing_a_cluster_of_the_environment_is_named_as_such(small, free_addresses):
+    cluster = json.dumps(dict(cluster=dict(worker=free_addresses(2)), task=dict(type='worker', index=0)))
+    command = script_command('multi_gpu_train.py', **dict(small, cluster_timeout_secs=1))
+    result = run_forked(command, {**os.environ, 'TF_CONFIG': cluster})
+    assert result.returncode == 75
+    assert result.stderr.endswith('or unset TF_CONFIG, which describes this cluster, to train without it\n')
 
 
 @pytest.mark.parametrize('flag', mostly_stress(

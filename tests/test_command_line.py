@@ -51,6 +51,8 @@ REFUSED = [
         ('--profile_steps=1:2147483648', '--profile_steps=1:2147483648 is too large; the maximum is 2147483647'),
         ('--train_dir=', '--train_dir is empty'),
         ('--train_dir=%(file)s', 'is not a directory', 'another directory'),
+        ('--train_dir=%(link)s/below', '%(link)s is a link to gone, which does not exist; make that directory, or use'),
+        ('--data_dir=%(link)s --dataset=shapes', '%(link)s'),
         ('--train_dir=/proc/train', '--train_dir=/proc/train'),
         ('--data_dir=%(file)s', '--data_dir=%(file)s'),
         ('--data_dir=/proc/data', '--data_dir=/proc/data'),
@@ -117,6 +119,8 @@ REFUSED = [
         ('--eval_interval_secs=0', '--eval_interval_secs=0'),
         ('--num_examples=x', "'x' is not a whole number"),
         ('--eval_dir=%(file)s', 'is not a directory'),
+        *((f'--{flag}=%(link)s{below}', '%(link)s is a link to gone, which does not exist; make that directory, or')
+          for flag in ('eval_dir', 'export_dir') for below in ('', '/below')),
         ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--image=a.png --export_dir=x', 'leave it out, or leave out --image and --json'),
@@ -131,8 +135,9 @@ def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(c
     for directory in (tmp_path, tmp_path / 'other'):
         directory.mkdir(exist_ok=True)
         (directory / 'model.ckpt-1.index').write_text('')
+    os.symlink('gone', tmp_path / 'link')
     names = {name: str(tmp_path / path) for name, path in (
-        ('file', 'file'), ('none', 'none'), ('checkpoints', 'other'))}
+        ('file', 'file'), ('none', 'none'), ('checkpoints', 'other'), ('link', 'link'))}
     before = sorted(tmp_path.rglob('*'))
     with socket.create_server(('127.0.0.1', 0)) as taken:
         names['taken'] = f'127.0.0.1:{taken.getsockname()[1]}'

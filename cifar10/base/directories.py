@@ -72,6 +72,10 @@ def make_dir(path: str, flag: str) -> None:
 def check_dir(path: str, flag: str) -> None:
     """Raises the UsageErrors of `make_dir`, as far as they can be foreseen without making the directory."""
     nearest = files.existing(path)
+    missing = os.path.join(nearest, os.path.relpath(os.path.abspath(path), nearest).split(os.sep)[0])
+    if os.path.islink(missing) and not os.path.exists(missing):
+        raise UsageError(f'{flag}={path} cannot be used: {missing} is a link to {os.readlink(missing)}, which does not '
+                         'exist; make that directory, or use another')
     if not os.path.isdir(nearest):
         raise UsageError(f'{flag}={path} cannot be used: {nearest} is not a directory; use another directory')
     # The modes that the directory needs; its parent need not be readable.

@@ -127,8 +127,9 @@ class _Member:
                 raise RunError(f'something listens at {address}, but does not answer as {name} of this cluster '
                                f'within {limit} s; check whether it is another program, is stopped, or was started '
                                'with other hosts')
+            way_out = f', or {self._cluster.way_out}' if self._cluster.way_out else ''
             raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; check whether it is '
-                                 'running and its address is right')
+                                 f'running and its address is right{way_out}')
 
     def silent(self):
         """Returns which peers do not answer, as a phrase; '' if all do."""

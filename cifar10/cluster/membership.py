@@ -27,11 +27,13 @@ class Cluster:
       ps: the addresses of the parameter servers.
       job: this process's job, 'worker' or 'ps'.
       index: this process's task index in its job.
+      variable: the environment variable by which this process belongs to the cluster; '' where flags say so.
     """
     workers: tuple[str, ...]
     ps: tuple[str, ...]
     job: str
     index: int
+    variable: str = ''
 
     @property
     def is_chief(self) -> bool:
@@ -53,6 +55,11 @@ class Cluster:
     def address(self) -> str:
         """The address of this process."""
         return self.tasks[self.name]
+
+    @property
+    def way_out(self) -> str:
+        """A phrase that says how to train without the cluster; '' where no flag has to be left out for it."""
+        return f'unset {self.variable}, which describes this cluster, to train without it' if self.variable else ''
 
     def others(self) -> dict[str, str]:
         """Returns the address of every other task, by its name."""
@@ -76,7 +83,8 @@ class Cluster:
         """Returns lines that say which task this process is, and where others listen already."""
         chief = ', the chief' if self.is_chief else ''
         there = {True: 'something listens there', False: 'nothing listens there yet'}
-        return [Line('cluster', f'{self.name} at {self.address}{chief}'),
+        way_out = f'; {self.way_out}' if self.way_out else ''
+        return [Line('cluster', f'{self.name} at {self.address}{chief}{way_out}'),
                 *(Line('peer', f'{name} at {address}: {there[reachable(address)]}')
                   for name, address in self.others().items())]
 
@@ -90,13 +98,15 @@ def resolve(settings: ClusterSettings) -> Cluster | None:
         if not settings.job_name or not settings.worker_hosts:
             raise UsageError('a cluster needs --job_name, --task_index and --worker_hosts; give all of them, or none')
         jobs = dict(worker=settings.worker_hosts.split(','), ps=(settings.ps_hosts or '').split(','))
-        found = jobs, settings.job_name, settings.task_index
+        found, variable = (jobs, settings.job_name, settings.task_index), ''
+    elif found := _from_tf_config(os.environ.get('TF_CONFIG')):
+        variable = 'TF_CONFIG'
+    elif found := _step_tasks():
+        variable = 'SLURM_PROCID'
     else:
-        found = _from_tf_config(os.environ.get('TF_CONFIG')) or _step_tasks()
-    if found is None:
         return None
     jobs, job, index = found
-    cluster = Cluster(_stripped(jobs.get('worker', [])), _stripped(jobs.get('ps', [])), job, index)
+    cluster = Cluster(_stripped(jobs.get('worker', [])), _stripped(jobs.get('ps', [])), job, index, variable)
     _check(cluster)
     return cluster
 

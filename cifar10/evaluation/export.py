@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
-from cifar10.base.directories import make_dir, refuse_of_others
+from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_folder, remove_leftovers
 from cifar10.base.graphs import seeded_graph
@@ -29,6 +29,7 @@ def export(settings: EvalSettings) -> None:
     `class_index`, int64 [n], `class_name`, string [n], and `classes`, string [n, classes], the names of all classes.
     """
     target = os.path.abspath(settings.export_dir)
+    check_dir(target, '--export_dir')
     if _is_used(target):
         remove_leftovers(target)
         raise _used(settings)
