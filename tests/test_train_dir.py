@@ -1,6 +1,7 @@
 """A train_dir: runs resumed, refused, replaced and restarted; its lock and the files of others."""
 import errno
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -19,12 +20,24 @@ import cifar10
 from cifar10.base import console, files
 from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
+from cifar10.data import records
 from cifar10.run import metrics
-from cifar10.run.folder import step_of
+from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from tests.helpers import ROOT, as_given, checkpoints, delete_run, mostly_stress, small_disk, state_of, train
+from tests.helpers import (
+    ROOT,
+    as_given,
+    assert_same_bits,
+    checkpoints,
+    delete_run,
+    last_variables,
+    mostly_stress,
+    small_disk,
+    state_of,
+    train,
+)
 
 
 @pytest.mark.parametrize('write', [lambda path, other: files.replace(path, 'x' * 2 ** 21),
@@ -235,3 +248,63 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_run(settings, 
     assert not os.listdir(path)
     trainer.train(settings(train_dir=moved, max_steps=11))
     assert [step_of(prefix) for prefix in checkpoints(moved)] == [10, 11]
+
+
+REMOVABLE = 'lock', 'config.json', 'checkpoint', 'metrics.jsonl', 'best/config.json', 'best/best.json'
+
+
+@pytest.mark.parametrize('names', mostly_stress(
+    [set(names) for n in range(1, 7) for names in itertools.combinations(REMOVABLE, n)],
+    {*REMOVABLE[:2]}, {*REMOVABLE[:4]}))
+def test_a_run_whose_files_a_cleaner_has_removed_goes_on(names, settings):
+    given = dict(save_steps=2, eval_steps=2, keep_best=True)
+    train(settings(**given, max_steps=4, train_dir=settings().run.train_dir + '-whole'))
+    train(settings(**given, max_steps=2))
+    folder = pathlib.Path(settings().run.train_dir)
+    for name in names:
+        (folder / name).unlink()
+    train(settings(**given, max_steps=4))
+    assert_same_bits(last_variables(folder), last_variables(f'{folder}-whole'))
+    assert {path.name for path in folder.iterdir()} >= {'lock', 'config.json', 'checkpoint', 'metrics.jsonl', 'best'}
+    if not names & {*REMOVABLE[4:]} and not {'config.json', 'metrics.jsonl'} <= names:  # one of them has the run's id
+        assert look(str(folder)).best.run_id == look(str(folder)).run_id
+
+
+def test_what_a_run_needs_is_not_what_a_cleaner_removes(settings):
+    """A cleaner removes what has not been read or written for days, and somebody removes it nevertheless."""
+    given = settings(max_steps=6, save_steps=2, eval_steps=2, keep_best=True)
+    folder = pathlib.Path(given.run.train_dir)
+    data = [pathlib.Path(file) for file in records.prepare('shapes', given.data.data_dir).files]
+    old, seen = 1e9, []
+
+    def clean(record):
+        if record['kind'] != metrics.CHECKPOINT:
+            return
+        needed = [path for path in [*folder.rglob('*'), *data] if path.is_file()]
+        if record['step'] == 2:
+            for path in needed:
+                os.utime(path, (old, old))
+        elif record['step'] == 4:
+            seen.extend(path for path in needed if path.stat().st_atime == old)
+            assert all(path.stat().st_mtime == old for path in data)
+            for name in ('lock', 'config.json'):
+                (folder / name).unlink()
+        else:
+            with pytest.raises(files.Held):
+                files.refuse_held(str(folder / 'lock'))
+            assert json.loads((folder / 'config.json').read_text())['run'] == look(str(folder)).starts[0]['run']
+    with console.Output(on_record=clean).used():
+        trainer.train(given)
+    assert not seen
+
+
+def test_a_lock_that_another_process_has_made_again_is_lost(settings):
+    given = settings(max_steps=6, save_steps=2)
+    path = os.path.join(given.run.train_dir, 'lock')
+
+    def replace(record):
+        if record['step'] == 2:
+            os.unlink(path)
+            open(path, 'x').close()
+    with console.Output(on_record=replace).used(), pytest.raises(RunError, match='no longer the folder that this run'):
+        trainer.train(given)

@@ -106,6 +106,13 @@ def sha256(*paths: str) -> str:
     return digest.hexdigest()
 
 
+def mark_used(*paths: str) -> None:
+    """Gives files the present time as that of their last use: programs that clean /tmp remove what is not used."""
+    for path in paths:
+        with contextlib.suppress(OSError):  # it is gone, or another user's
+            os.utime(path, ns=(time.time_ns(), os.stat(path).st_mtime_ns))
+
+
 @contextlib.contextmanager
 def named(path: str) -> Iterator[None]:
     """Context in which an OSError without the name of a file, as those of writing are, gets one."""
@@ -180,17 +187,35 @@ class Lock:
         self.missing = missing
         self._path = path
         self._stream = stream
+        self._folder = os.stat(os.path.dirname(path) or '.')
+        self._text = ''
 
     def is_lost(self) -> bool:
-        """Returns whether its file was moved or removed, so that another process may lock a new one of this name."""
+        """Returns whether its file or the folder is another one now, of which another process may have the lock.
+
+        If the file was only removed, as programs do that clean /tmp, it is made and locked again.
+        """
         if self.missing:
             return False
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return not os.path.samestat(os.fstat(self._stream.fileno()), os.stat(self._path))
-        return True
+        return not self._is_taken_again()
+
+    def _is_taken_again(self):
+        """Makes the file again in the same folder and takes its lock; returns whether no other process was faster."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self._folder, os.stat(os.path.dirname(self._path) or '.')):
+                made = opened(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                os.dup2(made, self._stream.fileno(), inheritable=False)
+                os.close(made)
+                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.write(self._text)
+                return True
+        return False
 
     def write(self, text: str) -> None:
         """Replaces the text of the file, which processes read that find it locked, unless the disk is full."""
+        self._text = text
         with contextlib.suppress(OSError):
             self._stream.truncate(0)
             os.pwrite(self._stream.fileno(), text.encode(), 0)

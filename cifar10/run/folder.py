@@ -113,8 +113,12 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
     evaluations = glance(os.path.join(path, EVALUATIONS), flag)
     evaluated = tuple(record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL))
     records = metrics.read(path, metrics.START, metrics.CHECKPOINT)
+    starts = tuple(record for record in records if record['kind'] == metrics.START)
+    record = _config(path)
+    if record is None and starts:  # a program that cleans /tmp has removed config.json
+        record = RunRecord.parse(starts[-1], os.path.join(path, metrics.NAME))
     return folder._replace(
-        record=_config(path), starts=tuple(record for record in records if record['kind'] == metrics.START),
+        record=record, starts=starts,
         recorded=frozenset(record['step'] for record in records if record['kind'] == metrics.CHECKPOINT),
         best=best, evaluations=evaluations._replace(evaluated=evaluated))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import make_dir
+from cifar10.base.directories import BEST, make_dir
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.signals import is_stopped
 from cifar10.run.folder import CHECKPOINT, LIST, PROGRAM, SETTINGS, glance, parts, written_by
@@ -28,6 +28,7 @@ class TrainDir:
     def __init__(self, path: str):
         self.path = path
         self._lock = None  # where this process holds it
+        self._settings = None  # the text of config.json, once it is written
 
     @property
     def checkpoint_prefix(self) -> str:
@@ -45,9 +46,23 @@ class TrainDir:
         A new run has no id yet, and gets one.
         """
         run = run or secrets.token_hex(8)
-        text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
-        files.replace(os.path.join(self.path, SETTINGS), text + '\n')
-        return run, text
+        self._settings = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
+        self._write_settings()
+        return run, self._settings
+
+    def _write_settings(self):
+        files.replace(os.path.join(self.path, SETTINGS), self._settings + '\n')
+
+    def keep(self, *others: str) -> None:
+        """Keeps what the run needs from programs that clean /tmp: its files, those in `best`, and `others`.
+
+        They count as used now. config.json, which only starts read, is written again if it is gone.
+        """
+        self.refuse_another_folder()
+        if not os.path.exists(os.path.join(self.path, SETTINGS)):
+            self._write_settings()
+        folders = self.path, os.path.join(self.path, BEST)
+        files.mark_used(*(os.path.join(each, name) for each in folders for name in glance(each).files), *others)
 
     def publish(self, step: int) -> str:
         """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.

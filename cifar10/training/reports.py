@@ -47,13 +47,14 @@ class Reports:
         self._progress = None
         self._record = record
         self._patience = OF_FIRST_STEP  # with an evaluation
+        self._data_files = *start.data.files, *start.test.files
         plan, settings = run.plan, run.plan.settings
         self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus)
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, start.restored, settings.reports.max_to_keep, self._log)
-            run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
+                directory, start.handed_over(), settings.reports.max_to_keep, self._log)
+            self._run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
             remove(decisions.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
@@ -62,7 +63,7 @@ class Reports:
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
         self._best = None
         if settings.reports.keep_best:
-            self._best = Best(directory.path, run_id, text + '\n')
+            self._best = Best(directory.path, self._run_id, text + '\n')
 
     def __enter__(self):
         return self
@@ -84,7 +85,7 @@ class Reports:
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
+            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
@@ -118,6 +119,7 @@ class Reports:
         self._trace.write()
         with workers.paused(), self._cost.of(SAVING):
             self._soundness.check()
+            self._directory.keep(*self._data_files)
             self.checkpoints.save(self._run.session)
 
     def _evaluate(self, workers):

@@ -75,6 +75,7 @@ class Run:
                 stack.callback(self._close, self.session)
             refuse_absent(self.session, self.plan.devices)
             self.begin(values)
+            del values  # or they would be in memory as long as the session
             stack.enter_context(doing('between two steps'))
             yield
 

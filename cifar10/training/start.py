@@ -61,6 +61,11 @@ class Start:
             raise UsageError(problem)
         return self.folder
 
+    def handed_over(self) -> saved.Saved | None:
+        """Returns `restored` and drops it: its values, which only the first session needs, may fill much memory."""
+        restored, self.restored = self.restored, None
+        return restored
+
 
 def check_network(start: Start) -> list[str]:
     """Checks that the network exists; a built-in one must also take the images and have enough parts."""
