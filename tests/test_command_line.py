@@ -318,3 +318,10 @@ def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
     result = python('-OO', '-bb', '-W', 'error', '-I', '-c', code, *arguments)
     assert result.returncode == 0 and not result.stderr, result.stderr
     assert 'step 1, loss' in result.stdout
+
+
+def test_a_value_that_asks_for_nothing_is_accepted_beside_any_other_setting():
+    for field in fields(*training.GROUPS):
+        if field.metadata['only_with'] and field.type is float:
+            settings = train_settings(**{field.name: 0.0}, network='fast', loss='mine.py:loss')
+            assert getattr(settings.recipe, field.name) is None

@@ -19,7 +19,16 @@ from cifar10.settings.definition import Of, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, ClusterSettings, train_settings
 from cifar10.training.resumed import settings_of
-from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, run_forked, run_script
+from tests.helpers import (
+    ROOT,
+    assert_same_bits,
+    checkpoints,
+    last_variables,
+    mostly_stress,
+    run_forked,
+    run_script,
+    train,
+)
 
 OF_RUN = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN and field.name != 'num_towers']
 RUNS = {
@@ -204,6 +213,28 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     for part in parts:
         assert part in refused
     assert absent not in refused
+
+
+STEPS, GROWING = dict(max_steps=1), dict(preset='fast', widths='8', schedule='staircase', epochs=0.0016)
+
+
+@pytest.mark.parametrize('recipe', mostly_stress(
+    [STEPS, GROWING, dict(epochs=0.0016), dict(epochs=0.0016, schedule='cosine')], STEPS, GROWING), ids=str)
+def test_what_a_finished_run_recommends_is_accepted(recipe, settings, capsys):
+    given = {**dict(max_steps=None), **recipe, 'batch_size': 16}
+    train(settings(**given))
+    capsys.readouterr()
+    train(settings(**given))
+    done, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('done ')]
+    name = 'epochs' if 'epochs' in recipe else 'max_steps'
+    longer = settings(**{**given, name: 2 * recipe[name]})
+    if f'; a larger --{name} continues it' in done:
+        assert train(longer)['global_step'] == 2
+        return
+    assert done.endswith(f'in another --train_dir, --warm_start={longer.run.train_dir} starts a new run from its model')
+    with pytest.raises(UsageError):
+        train(longer)
+    train(longer.replace(train_dir=f'{longer.run.train_dir}-2', warm_start=longer.run.train_dir))
 
 
 def test_an_evaluation_takes_the_same_flag():

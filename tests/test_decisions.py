@@ -1,13 +1,17 @@
 """What a start does with a train_dir, as a table: names in the folder, its records and the flags, without a process."""
 import json
 import os
+import re
+import shlex
 
 import pytest
 
+from cifar10.programs import flags as flags_of
 from cifar10.run import decisions, metrics
 from cifar10.run.folder import FIGURES, LIST, PROGRAM, SETTINGS, look
 from cifar10.run.record import RunRecord
-from cifar10.settings.training import train_settings
+from cifar10.settings.training import GROUPS, train_settings
+from cifar10.training.resumed import settings_of
 
 RUN, OTHER = 'this run', 'another run'
 DATA, INDEX = '.data-00000-of-00001', '.index'
@@ -132,6 +136,25 @@ def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
         if is_replaced:
             line = decisions.replaced(found)
             assert line.startswith('restart ' if found.checkpoints else 'replaced ')
+
+
+@pytest.mark.parametrize('name', [name for name, (_, _, _, message, _) in STARTS.items() if message])
+def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
+    content, flags, others, _, _ = STARTS[name]
+    folder = tmp_path / 'train'
+    write(folder, **content)
+    settings = train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **flags))
+    found = look(str(folder))
+    said = decisions.refusal(found, settings, ours(others))
+    recommended = [settings.replace(train_dir=str(tmp_path / 'other'))]
+    if 'or --restart' in said:
+        recommended.append(settings.replace(restart=True))
+    for command in re.findall('to (?:continue it|train it further): python multi_gpu_train.py (.*)', said):
+        given, _ = settings_of(flags_of.parse(GROUPS, None, shlex.split(command)))
+        assert given.run.train_dir == str(folder) and (given.run.max_steps or 99) > (9 if 'further' in said else 5)
+        recommended.append(given)
+    for each in recommended:
+        assert decisions.refusal(look(each.run.train_dir), each, ours(others)) is None
 
 
 def test_what_a_restart_deletes_and_in_which_order(tmp_path):

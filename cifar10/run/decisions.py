@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 from cifar10.base.console import Line
 from cifar10.base.errors import listed
-from cifar10.base.registry import DATASETS, TO_THE_END
+from cifar10.base.registry import DATASETS
 from cifar10.run import metrics
 from cifar10.run.folder import FIGURES, LIST, SETTINGS, Folder, is_of_run, is_unfinished, step_of, step_without_index
 from cifar10.settings.definition import Change, Of, fields
-from cifar10.settings.training import GROUPS, TrainSettings, as_flags
+from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
 OR_RESTART = ', or --restart to delete that run'
@@ -152,10 +152,8 @@ def _unlike(stored, settings):
     recipe, now = settings.recipe, settings.flat()
     names = list(stored.difference_to(chosen(settings, Change.NEVER)))
     others = stored.difference_to({name: now[name] for name in ('preset', 'epochs')})
-    if 'epochs' in others and not names and recipe.schedule in TO_THE_END:
-        return ['epochs'], ', at whose end the learning rate reaches 0'
-    if 'epochs' in others and not names and ',' in (recipe.sizes or ''):
-        return ['epochs'], ', over which its image sizes are planned'
+    if 'epochs' in others and not names and recipe.planned:
+        return ['epochs'], f', {OVER_WHOSE_LENGTH[recipe.planned]}'
     if 'preset' in others and len(names) > 1:
         names = ['preset', *(name for name in ('dataset', 'seed') if name in names)]
     return names, ''
@@ -183,7 +181,7 @@ def _how_to_go_on(stored, has_ended, settings):
     if not has_ended:
         return f'; to continue it: {stored.command}'
     recipe = stored.settings.recipe
-    if recipe.schedule in TO_THE_END or ',' in (recipe.sizes or ''):  # whose length is a part of the recipe
+    if recipe.planned:
         return ''
     steps = settings.run.max_steps or 0
     longer = steps if steps > stored.last_step else 2 * stored.last_step

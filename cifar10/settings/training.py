@@ -37,6 +37,9 @@ from cifar10.settings.presets import (
 
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
+# What is planned over the length of a run, for messages that name the length.
+OVER_WHOSE_LENGTH = {
+    'sizes': 'over which its image sizes are planned', 'schedule': 'at whose end the learning rate reaches 0'}
 _STEP_RANGE = re.compile(r'[1-9]\d*:[1-9]\d*')
 _MOST_DIGITS = len(str(LARGEST_INT))
 
@@ -169,6 +172,13 @@ class RecipeSettings:
     freeze: str = setting(
         None, 'regular expression; variables whose names it matches stay as they are', change=Change.NEVER,
         checks=[_regular_expression])
+
+    @property
+    def planned(self) -> str | None:
+        """The setting that is a plan over the whole run, so that another length makes it another run; or None."""
+        if self.sizes and len(parse_sizes(self.sizes)) > 1:
+            return 'sizes'
+        return 'schedule' if self.schedule in TO_THE_END else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +352,7 @@ def _with_preset(given):
     values.update(given)
     without = meaningless(values)
     for name, (other, required) in without.items():
-        if name in given:
+        if given.get(name):  # not 0, which asks for nothing
             raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={values[other]}; leave '
                              f'it out, or add --{other}={required}')
     return _grouped({**values, **dict.fromkeys(without)})
@@ -401,13 +411,8 @@ def _check_length(settings, given):
             warmup = f'--preset={recipe.preset} sets {warmup}, which'
         raise UsageError(f'{warmup} leaves nothing of --epochs={epochs:g} for the schedule; give fewer warm-up '
                          'epochs, or more --epochs')
-    if recipe.sizes and len(parse_sizes(recipe.sizes)) > 1:
-        name, what = 'sizes', 'image sizes'
-    elif recipe.schedule in TO_THE_END:
-        name, what = 'schedule', 'learning rate'
-    else:
-        return
-    if epochs is None:
+    if (name := recipe.planned) and epochs is None:
+        what = {'sizes': 'image sizes', 'schedule': 'learning rate'}[name]
         cause = f'--{name}={getattr(recipe, name)}' if name in given else f'--preset={recipe.preset}'
         instead = f' instead of --max_steps={settings.run.max_steps}' if 'max_steps' in given else ''
         raise UsageError(f'{cause} plans the {what} over the whole run, whose length must be in epochs; give '

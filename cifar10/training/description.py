@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
 from cifar10.base.graphs import cpu_session
-from cifar10.base.registry import DATASETS, TO_THE_END
+from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 from cifar10.run import saved
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
@@ -122,7 +122,7 @@ def describe_run(start: Start) -> list[str]:
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
         remedy = f'a larger {flag} continues it'
-        if plan.settings.recipe.schedule in TO_THE_END:
+        if plan.settings.recipe.planned:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
         lines.append(Line('done', f'the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}'))
     else:

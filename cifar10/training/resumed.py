@@ -8,11 +8,20 @@ from typing import Any
 
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import CODE, OWN, TO_THE_END
+from cifar10.base.registry import CODE, OWN
 from cifar10.run import trust
 from cifar10.run.folder import look
 from cifar10.settings.definition import Of, checked, fields
-from cifar10.settings.training import GROUPS, RecipeSettings, TrainSettings, flags_of, meaningless, train_settings
+from cifar10.settings.training import (
+    GROUPS,
+    OVER_WHOSE_LENGTH,
+    RecipeSettings,
+    TrainSettings,
+    completed,
+    flags_of,
+    meaningless,
+    train_settings,
+)
 
 # A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
 _DECIDED = {'num_towers'}
@@ -70,10 +79,11 @@ def _taken(values, given):
 
 
 def _refuse_steps(given, values, directory):
-    """Raises a UsageError if a run is to end after so many steps whose schedule is for its length in epochs."""
+    """Raises a UsageError if a run is to end after so many steps whose recipe is for its length in epochs."""
     now = {**values, **given}
-    is_the_runs = all(now.get(name) == values[name] for name in ('preset', 'schedule', 'epochs'))
-    if 'max_steps' in given and is_the_runs and values['epochs'] and values['schedule'] in TO_THE_END:
+    is_the_runs = all(now.get(name) == values[name] for name in ('preset', 'schedule', 'sizes', 'epochs'))
+    planned = completed(values).recipe.planned
+    if 'max_steps' in given and is_the_runs and values['epochs'] and planned:
         raise UsageError(f"--max_steps={given['max_steps']}: the run in {directory} has --epochs={values['epochs']}, "
-                         'at whose end its learning rate reaches 0; leave --max_steps out (Ctrl-C saves and stops '
-                         'the run, and the same command continues it)')
+                         f'{OVER_WHOSE_LENGTH[planned]}; leave --max_steps out (Ctrl-C saves and stops the run, and '
+                         'the same command continues it)')
