@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from absl import flags
 
 from cifar10.base import own_code
 from cifar10.base.errors import UsageError
@@ -458,3 +459,42 @@ def test_a_network_of_ones_own_gets_these_gradients(own, graph):
     strides = [operation.get_attr('strides') for operation in graph.get_operations()
                if operation.type == 'Conv2DBackpropFilter']
     assert strides == [[1, 1, 1, 1]]
+
+
+FLAGS_FILE = '''
+import tensorflow.compat.v1 as tf
+from absl import flags, logging
+from helper import FLAGS as OF_HELPER
+flags.DEFINE_float('scale', {}, '')
+for name in ('log_dir', 'verbosity', 'v', 'stderrthreshold', 'alsologtostderr'):  # which absl defines, too
+    tf.app.flags.DEFINE_string(name, 'mine', '')
+assert tf.app.flags.FLAGS.log_dir == flags.FLAGS.v == 'mine'
+def network(images, num_classes, training):
+    logging.debug('absl logs as before')
+    assert flags.FLAGS.verbosity == tf.app.flags.FLAGS.log_dir == 'mine'
+    tf.add_to_collection('seen', (flags.FLAGS.scale, OF_HELPER.of_helper))
+    return tf.layers.dense(tf.layers.flatten(images), num_classes)
+'''
+
+
+def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_executed(tmp_path, graph):
+    before = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+    for folder, scale in (('one', 1.5), ('other', 2.5), ('one', 3.5)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / 'helper.py').write_text(
+            f'from absl import flags\nFLAGS = flags.FLAGS\nflags.DEFINE_float("of_helper", {-scale}, "")\n')
+        (tmp_path / folder / 'net.py').write_text(FLAGS_FILE.format(scale))
+        with tf.variable_scope(str(scale).replace('.', '_')):
+            own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]))
+        assert {name: flags.FLAGS[name].value for name in flags.FLAGS} == before
+    assert tf.get_collection('seen') == [(scale, -scale) for scale in (1.5, 2.5, 3.5)]
+
+
+def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
+    files_of = []
+    for name, value in (('a', 1), ('b', 2)):
+        text = (f'import tensorflow.compat.v1 as tf\ntf.app.flags.DEFINE_integer("n", {value}, "")\n'
+                f'def f(*values): return tf.app.flags.FLAGS.n\n')
+        (tmp_path / f'{name}.py').write_text(text)
+        files_of.append(own_code.function('network', f'{tmp_path}/{name}.py:f', 'x'))
+    assert [each(0) for each in (*files_of, *files_of)] == [1, 2, 1, 2]

@@ -5,6 +5,7 @@ begin as scripts of TensorFlow 1 do.
 """
 import contextlib
 import contextvars
+import copy
 import functools
 import importlib.util
 import inspect
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import flags
 
 from cifar10.base import files, tf1_libraries
 from cifar10.base.errors import UsageError
@@ -54,6 +56,7 @@ class _File:
         self._folder = os.path.dirname(os.path.abspath(path))
         self.sha256 = hash_of(path)
         self.old_shapes = False
+        self._flags = _flags_of_a_file()
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
@@ -72,7 +75,7 @@ class _File:
         The generators of Python and NumPy are seeded, so that initial values which the code draws repeat.
         """
         loaded = set(sys.modules)
-        with unchanged():
+        with unchanged(), _flags_are(self._flags):
             seed = _seed()
             random.seed(None if seed is None else f'{seed} {part}')
             np.random.seed(None if seed is None else [seed, *part.encode()])
@@ -98,6 +101,40 @@ class _File:
         own = tf1_libraries.is_below(self._folder, file)  # also in a folder that the code adds to sys.path
         if own and stem.endswith(os.path.join('', *name.split('.'))) and name.partition('.')[0] != _PACKAGE:
             _imported.setdefault(file, _Import(name, hash_of(file), self._path))
+
+
+_flags_of_the_process = []  # while user's code runs, a copy for each time that it runs
+
+
+def _flags_of_a_file():
+    """Returns a table of flags for a file, in which they count as parsed.
+
+    It has the flags of the process as well, such as those by which absl logs. A file may define them in its own way.
+    """
+    table = flags.FlagValues()
+    for name in flags.FLAGS:
+        flag = copy.deepcopy(flags.FLAGS[name])
+        flag.allow_override = flag.using_default_value = True
+        table[name] = flag
+    table.mark_as_parsed()
+    return table
+
+
+@contextlib.contextmanager
+def _flags_are(table):
+    """Context in which absl, which has one table of flags for the process, has another one.
+
+    Replicas of a strategy may be within at the same time, and need not end in the order of their beginning.
+    """
+    attributes = vars(flags.FLAGS)  # all that a table knows
+    _flags_of_the_process.append(_flags_of_the_process[0] if _flags_of_the_process else dict(attributes))
+    attributes.update(vars(table))
+    try:
+        yield
+    finally:
+        before = _flags_of_the_process.pop()
+        if not _flags_of_the_process:
+            attributes.update(before)
 
 
 @contextlib.contextmanager
