@@ -352,13 +352,26 @@ def test_variables_that_are_not_cast_are_reported_with_the_remedy(linear):
     ('def f(images, training): pass', 'f',
      'too many positional arguments; it is called with (images, num_classes, training)'),
     ('def f(images, num_classes, decay=0.1, is_training=True): pass', 'f',
-     'its argument is_training is in another place')])
+     'its argument is_training is in another place'),
+    ('def f(features, labels, mode, params): pass', 'f',
+     "missing a required argument: 'params'; it is called with (images, num_classes, training)"),
+    ('def f(features, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter, a func'),
+    ('def f(x, y, is_training): pass', 'f', 'its argument y would get num_classes'),
+    *((f'def f(x, num_classes, {other}=None): pass', 'f', f'its argument {other} would get training')
+      for other in ('mode', 'params', 'keep_prob', 'reuse', 'scope'))])
 def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, function, part):
     if content:
         (tmp_path / 'mine.py').write_text(content)
     with pytest.raises(UsageError, match='--network=') as refused:
         own_network.network(f"{tmp_path / 'mine.py'}:{function}")
     assert part in str(refused.value) and '\n' not in str(refused.value)
+
+
+@pytest.mark.parametrize('arguments', [
+    'images, num_classes, training', 'x, n, train', 'inputs, classes, is_training', 'input_tensor, k, phase_train',
+    'net, num_classes=10, is_training=True, reuse=None, scope="net"', '*arguments', 'images, *rest, scope=None'])
+def test_arguments_may_have_other_names(arguments, own):
+    own_network.network(own(f'def network({arguments}): pass'))
 
 
 def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):

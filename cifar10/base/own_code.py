@@ -36,6 +36,10 @@ _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_beh
              'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
 
 
+# Names of arguments that functions for other programs have, such as Estimator's model functions.
+_NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
+
+
 class BrokenRule(Exception):
     """The user's code breaks a rule; the message is a phrase that says which one, with the remedy."""
 
@@ -206,10 +210,15 @@ def _wrong_arguments(found, given):
         return ''
     except TypeError as error:
         return str(error)
-    for number, parameter in enumerate(parameters):  # another one would get its value, such as a weight decay
+    positional = [name for name, each in parameters.items() if each.kind in (
+        each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    for number, parameter in enumerate(positional):  # another one would get its value, such as a weight decay
         meant = parameter.removeprefix('is_')
         if meant in given and given.index(meant) != number:
             return f'its argument {parameter} is in another place, so it needs an adapter'
+        if number < len(given) and parameter in _NOT_GIVEN and 'labels' not in given:
+            return (f'its argument {parameter} would get {given[number]}; write an adapter, a function with these '
+                    'arguments that calls it')
     return ''
 
 
