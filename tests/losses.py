@@ -49,6 +49,38 @@ def relative(logits, labels):
     return cross_entropy(logits - tf.reduce_mean(logits, 0), labels)
 
 
+def with_class_weights(logits, labels):
+    return tf.gather(tf.linspace(0.1, 1.9, 10), labels) * cross_entropy(logits, labels)
+
+
+def smoothed(logits, labels):
+    targets = 0.9 * tf.one_hot(labels, 10) + 0.01
+    return tf.nn.softmax_cross_entropy_with_logits_v2(labels=targets, logits=logits)
+
+
+def above_a_margin(logits, labels):
+    losses = cross_entropy(logits, labels)
+    return tf.where(losses > 0.5, losses, tf.zeros_like(losses))
+
+
+def with_noise(logits, labels):
+    return cross_entropy(logits + tf.random.normal(tf.shape(logits)), labels)
+
+
+def weighted_by_those_of_the_batch(logits, labels):
+    weights = tf.gather(tf.linspace(0.1, 1.9, 10), labels)
+    return weights / tf.reduce_mean(weights) * cross_entropy(logits, labels)
+
+
+def of_hard_examples(logits, labels):
+    losses = cross_entropy(logits, labels)
+    return losses * tf.cast(losses >= tf.math.top_k(losses, tf.size(losses) // 2).values[-1], tf.float32)
+
+
+def ranked(logits, labels):
+    return cross_entropy(logits, labels) / (1 + tf.cast(tf.argsort(tf.argsort(labels)), tf.float32))
+
+
 def of_tf_losses(logits, labels):
     return tf.losses.sparse_softmax_cross_entropy(labels, logits, reduction=tf.losses.Reduction.NONE)
 

@@ -11,16 +11,19 @@ from cifar10.model import own_loss
 from tests import losses
 from tests.helpers import ROOT, last_variables, mostly_stress
 
-TRAINED = 'cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', 'with_centers'
+TRAINED = ('cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', 'with_centers', 'with_class_weights',
+           'smoothed', 'above_a_margin')
+ALONE = 'with_noise',  # which draws other numbers for other towers
 REFUSED = {
-    'mean': 'it returns float32 (); return the loss of each example, float [4], without a mean or a sum over them',
-    'of_each_class': 'it returns float32 (4, 1); return the loss of each example',
+    'mean': 'it returns float32 (); return the loss of each example, float [8], without a mean or a sum over them',
+    'of_each_class': 'it returns float32 (8, 1); return the loss of each example',
     'nothing': 'it returns NoneType; return the loss of each example',
     'constant': 'its losses do not depend on the logits',
     'in_an_absolute_scope': 'made in an absolute name scope',
     'of_a_placeholder': 'it makes the placeholder',
     'misspelt': "has no attribute 'sparse_softmax' (line "}
-WARNED = {'relative': 'the loss of an example depends on the other examples of its batch'}
+RELATIVE = 'the loss of an example depends on the other examples of its batch'
+WARNED = dict.fromkeys(['relative', 'weighted_by_those_of_the_batch', 'of_hard_examples', 'ranked'], RELATIVE)
 
 
 def name_of(function):
@@ -61,7 +64,7 @@ def test_what_is_no_loss_of_each_example_is_refused_in_one_line(function):
     assert REFUSED[function] in str(refused.value) and '\n' not in str(refused.value)
 
 
-@pytest.mark.parametrize('function', [*WARNED, *TRAINED])
+@pytest.mark.parametrize('function', [*WARNED, *TRAINED, *ALONE])
 def test_what_is_hardly_meant_is_told(function):
     warnings = own_loss.check(name_of(function))
     assert len(warnings) == (function in WARNED) and all(WARNED[function] in warning for warning in warnings)
@@ -87,5 +90,5 @@ def test_a_run_keeps_its_loss_also_in_a_file_that_was_moved(call, settings, tmp_
 
 
 def test_every_loss_is_in_a_table():
-    assert {*TRAINED, *REFUSED, *WARNED} == {
+    assert {*TRAINED, *REFUSED, *WARNED, *ALONE} == {
         name for name, value in vars(losses).items() if getattr(value, '__module__', None) == losses.__name__}

@@ -511,3 +511,36 @@ def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
         (tmp_path / f'{name}.py').write_text(text)
         files_of.append(own_code.function('network', f'{tmp_path}/{name}.py:f', 'x'))
     assert [each(0) for each in (*files_of, *files_of)] == [1, 2, 1, 2]
+
+
+MODULES = 'sched', 'utils', 'examples', 'lessons', 'benchmarks.more'  # the first is one of the standard library
+
+
+def test_modules_of_ones_own_come_before_others_of_their_names(own, data_dir, tmp_path):
+    for name in MODULES:
+        path = tmp_path / (name.replace('.', '/') + '.py')
+        if '.' in name:
+            path.parent.mkdir()
+            (path.parent / '__init__.py').write_text('')
+        path.write_text(f'MINE = {name!r}\n')
+    imports = ''.join(f'import {name}\nassert {name}.MINE == {name!r}\n' for name in MODULES)
+    network = own(imports + """
+def network(images, num_classes, training):
+    from tests import linear
+    from utils import MINE
+    return linear.network(images, num_classes, training)
+""")
+    result = run_script('multi_gpu_train.py', network=network, dataset='shapes', data_dir=data_dir, batch_size=8,
+                        train_dir=tmp_path / 'train', tower_device='cpu', max_steps=1)
+    assert result.returncode == 0, result.stderr
+    recorded = json.loads((tmp_path / 'train' / 'config.json').read_text())['network_sha256']
+    assert recorded.keys() == {'mine.py', 'benchmarks/__init__.py', *(
+        name.replace('.', '/') + '.py' for name in MODULES)}
+
+
+def test_a_module_of_the_standard_library_stays_that_of_others(own, tmp_path):
+    (tmp_path / 'sched.py').write_text('MINE = 1\n')
+    sys.modules.pop('sched', None)
+    own_code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
+    import sched
+    assert hasattr(sched, 'scheduler')

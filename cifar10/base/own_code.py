@@ -84,7 +84,7 @@ class _File:
             random.seed(None if seed is None else f'{seed} {part}')
             np.random.seed(None if seed is None else [seed, *part.encode()])
             _set_old_shapes(self.old_shapes)
-            sys.argv, sys.path = [self._path], [*sys.path, self._folder]
+            sys.argv, sys.path = [self._path], [self._folder, *sys.path]
             try:
                 yield
             except BaseException as error:  # modules whose import has failed are no longer modules
@@ -96,8 +96,10 @@ class _File:
                     # Not by getattr, with which TensorFlow's lazy modules load what they stand for.
                     known = getattr(sys.modules[name], '__dict__', {})
                     # A folder without __init__.py is a package, but has no file.
-                    files_of = [known.get('__file__'), *known.get('__path__', ())]
-                    self._note(name, next(filter(None, files_of), ''))
+                    file = next(filter(None, [known.get('__file__'), *known.get('__path__', ())]), '')
+                    self._note(name, file)
+                    if name.partition('.')[0] in sys.stdlib_module_names and file in _imported:
+                        del sys.modules[name]  # others mean the module of the standard library
 
     def _note(self, name, file):
         """Notes a module of this name if it was imported from the folder."""
