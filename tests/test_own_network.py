@@ -544,3 +544,24 @@ def test_a_module_of_the_standard_library_stays_that_of_others(own, tmp_path):
     own_code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
     import sched
     assert hasattr(sched, 'scheduler')
+
+
+LARGE = '''
+import numpy as np, tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    equal = tf.constant(1.0, shape=[24 * 24 * 3, 1000])  # which takes no room
+    table = tf.constant(np.random.default_rng(0).standard_normal([24 * 24 * 3, 50]).astype(np.float32), name='table')
+    x = tf.reshape(images, [-1, 24 * 24 * 3]) @ table + tf.reduce_mean(equal)
+    return x @ tf.get_variable('weights', [50, num_classes])
+'''
+
+
+def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_the_largest(own, settings, monkeypatch):
+    monkeypatch.setattr(own_code, '_MOST_BYTES', 10 ** 6)
+    given = dict(network=own(LARGE), max_steps=1)
+    train(settings(**given))
+    events, = (path for path in os.scandir(settings().run.train_dir) if path.name.startswith('events'))
+    assert events.stat().st_size < 345600  # the size of the table
+    refused = r'constants of all its towers take 0.0010\d GB, .*; the largest is tower_\d/table of 0.346 MB \(line 5 of '
+    with pytest.raises(UsageError, match=refused):
+        train(settings(**given, train_dir=settings().run.train_dir + '3', num_towers=3))

@@ -36,6 +36,7 @@ _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_beh
              'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
 
 
+_MOST_BYTES = 2 ** 31 - 2 ** 24  # of constants; protocol buffers end at 2 ** 31, with the rest of the graph
 # Names of arguments that functions for other programs have, such as Estimator's model functions.
 _NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
 
@@ -345,6 +346,21 @@ def place_of(name: str) -> str:
     except KeyError:  # within a function
         return ''
     return place((frame.filename, frame.lineno) for frame in operation.traceback)
+
+
+def check_size() -> None:
+    """Raises a BrokenRule if the constants of the current graph are more than TensorFlow can write to a file."""
+    graph = tf.get_default_graph()
+    constants = [operation for operation in graph.get_operations() if operation.type == 'Const']
+    sizes = {each.name: each.outputs[0].shape.num_elements() * each.outputs[0].dtype.size for each in constants}
+    if sum(sizes.values()) > _MOST_BYTES:  # unless many elements are equal, which take the room of one
+        sizes = {name: graph.get_operation_by_name(name).node_def.ByteSize() for name in sizes}
+    if (total := sum(sizes.values())) > _MOST_BYTES:
+        largest = max(sizes, key=sizes.get)
+        raise BrokenRule(
+            f'the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot write more than 2 GB; '
+            f'the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make it a variable, which '
+            'the towers share, tf.get_variable(name, initializer=array, trainable=False)')
 
 
 @contextlib.contextmanager

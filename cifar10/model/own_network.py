@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own_code
 from cifar10.base.console import Line
 from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
-from cifar10.base.own_code import BrokenRule, place_of
+from cifar10.base.own_code import BrokenRule, check_size, place_of
 from cifar10.model import NUM_CLASSES, Network, rehearsed_steps
 from cifar10.model.layers import mended_gradients
 from cifar10.model.network_draws import at_position
@@ -380,6 +380,7 @@ def _initialisers():
 
 def _operations(among):
     """Returns the NodeDefs of some operations of the graph, and of all its functions."""
+    check_size()
     definition = tf.get_default_graph().as_graph_def()
     names = {operation.name for operation in among}
     operations = [node for node in definition.node if node.name in names]

@@ -17,6 +17,7 @@ from cifar10.run.reporter import Rate, Reporter, summary_due
 
 # The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
 # first.
+_LARGEST_NODE = 1000  # bytes of a constant in a graph, with its value
 EVAL, TRAIN, TOWERS, LAYERS = 'eval/', 'train/', 'train_towers/', 'variables/'
 _SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an event file
 
@@ -34,8 +35,12 @@ class Events:
         self._write(file_version='brain.Event:2')
 
     def add_graph(self, graph: tf.Graph) -> None:
-        """Writes the graph of the program."""
-        self._write(graph_def=graph.as_graph_def(add_shapes=True).SerializeToString())
+        """Writes the graph of the program, without the values of large constants, which TensorBoard does not show."""
+        definition = graph.as_graph_def(add_shapes=True)
+        for node in definition.node:
+            if node.op == 'Const' and node.ByteSize() > _LARGEST_NODE:
+                node.attr['value'].tensor.ClearField('tensor_content')
+        self._write(graph_def=definition.SerializeToString())
 
     def drop_after(self, step: int) -> None:
         """Makes TensorBoard drop what was written so far for the steps after `step`: they are repeated."""
