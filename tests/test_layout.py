@@ -119,7 +119,8 @@ def test_update_modes_know_nothing_of_images_or_networks():
 def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
     for path in FILES:
         text = path.read_text()
-        assert not re.search(r'\bFLAGS', text) and ('sys.argv[1' not in text or path.name in _PROGRAMS)
+        reads_flags = re.search(r'\bFLAGS', text) and path.name != 'own_code.py'  # which keeps those of users' files
+        assert not reads_flags and ('sys.argv[1' not in text or path.name in _PROGRAMS)
         assert not re.search(r'tensorflow\.python|tf\.(keras|estimator)|queue_runner', text), path
         assert 'contrib' not in text or path.name == 'tf1_libraries.py', path  # which has what is left of it
 

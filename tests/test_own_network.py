@@ -562,6 +562,6 @@ def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_th
     train(settings(**given))
     events, = (path for path in os.scandir(settings().run.train_dir) if path.name.startswith('events'))
     assert events.stat().st_size < 345600  # the size of the table
-    refused = r'constants of all its towers take 0.0010\d GB, .*; the largest is tower_\d/table of 0.346 MB \(line 5 of '
+    refused = r'constants of all its towers take 0.0010\d GB, .*; the largest is tower_\d/table of 0.346 MB \(line 5 '
     with pytest.raises(UsageError, match=refused):
         train(settings(**given, train_dir=settings().run.train_dir + '3', num_towers=3))

@@ -1,7 +1,7 @@
 """What code of TensorFlow 1 finds in today's TensorFlow: `tensorflow` as it was, and tf.layers, slim and tf.contrib.
 
 The extra `tf1` has tf_keras, in which tf.layers is, and tf_slim. Neither is imported here, unless such code uses it.
-Only this file adds to modules of others.
+What it adds to modules of others stays; what `own_code` and `one_device` replace there ends with the user's code.
 """
 import ast
 import builtins

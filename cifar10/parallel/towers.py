@@ -1,6 +1,6 @@
 """Towers: the same computation on every device, over shared variables, and the mean of their gradients.
 
-Any model can be built on this: nothing here depends on images or on a particular network.
+Any model can be built on this: it is a function that builds a tower.
 """
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,7 @@
 """The skeleton of the update modes: towers, their gradients, the order of reads and updates.
 
 A mode overrides where a tower's variables live, how the towers' gradients are reduced, and how they are
-applied. Any model can be built on this: nothing here depends on images or on a particular network.
+applied. Any model can be built on this: it is a function that builds a tower.
 """
 import contextlib
 import functools

@@ -27,7 +27,7 @@ from cifar10.programs import flags, program
 _TICK_SECS = 0.1  # between two looks at the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
 _REPEAT = 10  # ticks between two signals: two at once may arrive as one
-_PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
+_PORTS = range(10240, 20000)  # below are those of known services, above those of the steps of Slurm
 
 
 @contextlib.contextmanager

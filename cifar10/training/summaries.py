@@ -23,7 +23,7 @@ _DECAY = 0.9  # of their moving averages, as in the tutorial
 
 
 def strip_tower(name: str) -> str:
-    """Returns a name without the tower's prefix; the prefix is known here only."""
+    """Returns a name without the tower's prefix."""
     return re.sub(r'^tower_\d+/', '', name)
 
 
