@@ -11,10 +11,11 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import augment, pipeline, records
 from cifar10.model import classic, precision
 from cifar10.model.layers import local_response_normalisation
-from cifar10.parallel import devices, packing
+from cifar10.parallel import devices, gpus, packing
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
 from cifar10.run import trace
+from cifar10.training.start import Start, choose_devices
 from tests.helpers import (
     LINEAR,
     build_training,
@@ -238,6 +239,18 @@ def test_in_a_trace_an_operation_has_the_name_of_its_type_and_takes_a_microsecon
     _, *operations = trace.trace_events({7: stats})
     assert [(each['name'], each['dur'], each['args']) for each in operations] == [
         ('MatMul', 5, dict(node='logits', step=7)), ('send', 1, dict(node='send', step=7))]
+
+
+@pytest.mark.parametrize('capabilities, is_refused', [
+    ([(9, 0)], False), ([(9, 0), (10, 3)], False), ([(9, 0), (12, 0)], True), ([(12, 1)], True), ([], False)])
+def test_xla_is_refused_where_tensorflow_would_abort(capabilities, is_refused, settings, monkeypatch):
+    monkeypatch.setattr(gpus, 'capabilities', lambda: capabilities)
+    start = Start(settings(xla=True), devices.Devices((('/gpu:0',),), on_gpus=True))
+    if is_refused:
+        with pytest.raises(UsageError, match='cannot compile for GPUs of compute capability 12 .Blackwell.'):
+            choose_devices(start)
+    else:
+        choose_devices(start)
 
 
 def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):

@@ -141,8 +141,7 @@ def claim(count: int) -> None:
                              'process') from error
 
 
-def least_capability() -> tuple[int, int]:
-    """Returns the lowest compute capability of the visible GPUs, such as (8, 0); (0, 0) if there is none."""
-    visible = tf.config.get_visible_devices('GPU')
-    return min((tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0)) for gpu in visible),
-               default=(0, 0))
+def capabilities() -> list[tuple[int, int]]:
+    """Returns the compute capability of each visible GPU, such as (8, 0); (0, 0) where it is not known."""
+    return [tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
+            for gpu in tf.config.get_visible_devices('GPU')]

@@ -104,7 +104,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
 
 def _hardware_has_bf16(on_gpus):
     bf16 = PRECISIONS.load('bf16')
-    return gpus.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
+    return min(gpus.capabilities()) >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
 
 
 def _rounded_intervals(given, settings):
