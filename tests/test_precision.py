@@ -242,7 +242,7 @@ def test_in_a_trace_an_operation_has_the_name_of_its_type_and_takes_a_microsecon
 
 
 @pytest.mark.parametrize('capabilities, is_refused', [
-    ([(9, 0)], False), ([(9, 0), (10, 3)], False), ([(9, 0), (12, 0)], True), ([(12, 1)], True), ([], False)])
+    ([(9, 0)], False), ([(9, 0), (10, 3)], False), ([(9, 0), (12, 0)], True), ([(12, 1)], True), ([(0, 0)], False)])
 def test_xla_is_refused_where_tensorflow_would_abort(capabilities, is_refused, settings, monkeypatch):
     monkeypatch.setattr(gpus, 'capabilities', lambda: capabilities)
     start = Start(settings(xla=True), devices.Devices((('/gpu:0',),), on_gpus=True))

@@ -115,6 +115,7 @@ def assert_same_runs(folder, *names):
 RUNS = [
     ('parameter_server', dict(num_gpus=3)),
     ('replicated', dict(num_gpus=3, variable_update='replicated')),
+    ('replicated on one', dict(num_gpus=1, variable_update='replicated')),
     # tf.distribute sums the gradients of more than two CPU devices in another order than those of GPUs.
     ('mirrored', dict(num_gpus=2, variable_update='mirrored')),
     ('async', dict(num_gpus=1, variable_update='async')),
@@ -152,6 +153,7 @@ WITH_HOST = {
     # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
     'replicated': {(HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in (1, 2)},
                    **{(k, HOST): (1, SCALARS) for k in range(3)}},
+    'replicated on one': {(HOST, 0): (4, BATCH + RATE + STEP), (0, HOST): (1, SCALARS)},
     # As in `replicated`, and nine constants of tf.distribute's part of the step, because steps fold none.
     'mirrored': {(HOST, 0): (4 + 9, BATCH + RATE + STEP + 9 * 8), (HOST, 1): (3 + 9, BATCH + RATE + 9 * 8),
                  **{(k, HOST): (1 + 9, SCALARS + 9 * 4) for k in range(2)}},
@@ -164,7 +166,7 @@ WITH_HOST = {
         (HOST, 3): (1, RATE), (1, HOST): (1, SCALARS), (3, HOST): (1, SCALARS)}}
 # The same between two GPUs.
 BETWEEN_GPUS = {
-    **{name: {} for name in ('parameter_server', 'async', 'local', 'in turn')},
+    **{name: {} for name in ('parameter_server', 'async', 'local', 'in turn', 'replicated on one')},
     # The activations, 6 x 6 x 64 an image, with the labels, and their gradients back.
     'in parts': {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)},
     # Here each tower reduces on its first GPU. The first tower has the copy of the variables that is saved; its GPUs

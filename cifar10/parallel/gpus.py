@@ -142,6 +142,6 @@ def claim(count: int) -> None:
 
 
 def capabilities() -> list[tuple[int, int]]:
-    """Returns the compute capability of each visible GPU, such as (8, 0); (0, 0) where it is not known."""
-    return [tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0))
-            for gpu in tf.config.get_visible_devices('GPU')]
+    """Returns the compute capability of each visible GPU, such as (8, 0); (0, 0) where none is known."""
+    details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices('GPU'))
+    return [each.get('compute_capability', (0, 0)) for each in details] or [(0, 0)]

@@ -204,12 +204,11 @@ class UpdateMode:
 
 
 def _values_before(update):
-    """Returns the values of the variables before an update, by their names."""
-    values = {}
-    for _, variable in update.gradients:
-        with tf.device(variable.device):  # a value that no summary shows does not travel
-            values[variable.op.name] = variable.read_value()
-    return values
+    """Returns the values of the variables before an update, by their names, each on its variable's device.
+
+    There, a value that no summary shows does not travel; `read_value` would bring it to the present device.
+    """
+    return {variable.op.name: variable.value() for _, variable in update.gradients}
 
 
 def stacked(scalars: dict) -> tf.Tensor:

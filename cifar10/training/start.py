@@ -29,7 +29,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.training.plan import Plan
 
-_UNKNOWN, _NOT_FOR_XLA = (0, 0), (12, 0)  # compute capabilities; https://github.com/tensorflow/tensorflow/issues/111958
+_NOT_FOR_XLA = (12, 0)  # the lowest compute capability; https://github.com/tensorflow/tensorflow/issues/111958
 
 
 @dataclasses.dataclass
@@ -106,7 +106,7 @@ def choose_devices(start: Start) -> list[str]:
         raise UsageError('--xla compiles for GPUs, but the towers are on CPU devices; leave it out')
     if start.devices is None:
         gpus.claim(devices.num_gpus)
-    if towers.xla and max(gpus.capabilities(), default=_UNKNOWN) >= _NOT_FOR_XLA:
+    if towers.xla and max(gpus.capabilities()) >= _NOT_FOR_XLA:
         raise UsageError('--xla: TensorFlow up to 2.21 cannot compile for GPUs of compute capability 12 (Blackwell), '
                          'and would end the process; leave it out')
     if towers.deterministic:
