@@ -1,11 +1,13 @@
 """What the benchmarks share: flags, processes to measure, rounds over all cells, medians, a JSON file."""
 import json
+import math
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -100,7 +102,7 @@ def second_half(train_dir):
     return rates[1]
 
 
-def training_speed(options, steps, *extra, workers=1, spare=0):
+def training_speed(options, steps, *extra, workers=1, spare=0, program=()):
     """Trains in a process of its own; returns the images/s of the second half of its steps.
 
     Args:
@@ -109,16 +111,18 @@ def training_speed(options, steps, *extra, workers=1, spare=0):
       extra: flags of the trainer.
       workers: in how many processes it trains, as a cluster on this machine.
       spare: steps after those, for threads of `async` that may take the last ones without reporting them.
+      program: arguments of Python that start the trainer; default: its script.
     """
     cluster = ['-m', 'cifar10', 'local_cluster', f'--workers={workers}', '--', sys.executable] if workers > 1 else []
     half = steps // 2
     with tempfile.TemporaryDirectory() as train_dir:
-        output_of(*cluster, *trainer(options, train_dir), f'--max_steps={2 * half + spare}', f'--log_frequency={half}',
-                  *extra)
+        script, *given = trainer(options, train_dir)
+        length = f'--max_steps={2 * half + spare}', f'--log_frequency={half}'
+        output_of(*cluster, *(program or [script]), *given, *length, *extra)
         return second_half(train_dir)
 
 
-def measure(options, cells, measure_cell, tables, draw=None):
+def measure(options, cells, measure_cell, tables, draw=None, until=math.inf):
     """Measures all cells in turn, for several rounds, so that a drift of the machine affects all cells alike.
 
     At the end, and after an interrupt, it reports what was measured.
@@ -130,6 +134,7 @@ def measure(options, cells, measure_cell, tables, draw=None):
         raise Failed.
       tables: function of the results, {cell: [one figure per round; None if it failed]}, that returns lines to print.
       draw: function (path, results) that draws a PNG with --plot, or None.
+      until: the `time.monotonic` from which on no cell is begun.
 
     Raises:
       RunError: a measurement failed.
@@ -138,6 +143,8 @@ def measure(options, cells, measure_cell, tables, draw=None):
     try:
         for k in range(options.rounds):
             for cell in cells:
+                if time.monotonic() > until:
+                    return
                 try:
                     figure = measure_cell(cell, k)
                     outcome = _brief(figure)
@@ -176,7 +183,7 @@ def spread(figures, decimals=0, middle=statistics.median):
     """Returns 'median (lowest-highest)' of the figures that are present; if there are none, the reason."""
     valid = present(figures)
     if not valid:
-        return 'failed' if figures else 'interrupted'
+        return 'failed' if figures else 'not measured'
     return f'{middle(valid):.{decimals}f} ({min(valid):.{decimals}f}-{max(valid):.{decimals}f})'
 
 

@@ -38,6 +38,7 @@ SMALL = '--tower_device=cpu --towers=2 --steps=4 --rounds=1'
     ('scaling.py', f'{SMALL} --modes=replicated,async --processes'),
     ('scaling.py', f'{SMALL} --modes=parameter_server --batch_size=8'),
     ('elastic.py', '--steps=100'),
+    ('on_gpus.py', '--tower_device=cpu --steps=4 --rounds=1 "--cells=replicated,four towers + local,Keras"'),
     ('throughput.py', '--steps=4 --rounds=1 "--cells=bf16,four towers,Keras"'),
     ('tower_cost.py', '--towers=2 --rounds=1'),
     ('convergence.py', '--images=1280 --every=640 --seeds=1'),
@@ -207,7 +208,7 @@ def test_an_interrupt_leaves_what_was_measured(capsys):
     assert capsys.readouterr().out.splitlines() == ['first: 150 (100-200)', 'second: 100 (100-100)', 'third: failed']
     with pytest.raises(KeyboardInterrupt):
         measure(['second', 'third'], lambda cell, k: one(cell, 1))
-    assert capsys.readouterr().out.splitlines() == ['second: interrupted', 'third: interrupted']
+    assert capsys.readouterr().out.splitlines() == ['second: not measured', 'third: not measured']
 
 
 def test_ratios_are_of_the_same_round():
@@ -235,5 +236,5 @@ def test_convergence_compares_at_equal_images_and_seconds():
     assert lines[2:] == [
         '| alike | `parameter_server` | 50 (50-50) | 50.0 (50.0-50.0) | 30.0 (30.0-30.0); 2 s |',
         '| alike | `async` | 100 (100-100) | 40.0 (40.0-40.0) | 40.0 (40.0-40.0); 2 s |',
-        '| one slowed | `parameter_server` | interrupted | interrupted | interrupted; 0 s |',
+        '| one slowed | `parameter_server` | not measured | not measured | not measured; 0 s |',
         '| one slowed | `async` | failed | failed | failed; 0 s |']

@@ -206,6 +206,15 @@ def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels
     assert_same_runs(tmp_path, *(name for name, _ in RUNS))
 
 
+def test_a_benchmark_counts_what_travels(gpus, data_dir, tmp_path):
+    output = python(gpus, 'benchmarks/on_gpus.py', f'--data_dir={data_dir}', '--steps=4', '--rounds=1',
+                    '--cells=parameter_server,replicated', f'--json={tmp_path}/out.json')
+    rows = [row.strip('| ').split(' | ') for row in output.splitlines() if '(' in row]
+    assert [[int(bytes) for bytes in row[-2:]] for row in rows] == [
+        [VARIABLES, VARIABLES + SCALARS], [RATE + STEP, SCALARS]]
+    assert json.loads((tmp_path / 'out.json').read_text())['figures'].keys() == {'parameter_server', 'replicated'}
+
+
 def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     found = []
     for kind in ('gpu', 'cpu'):
