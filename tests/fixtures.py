@@ -27,9 +27,12 @@ def state_home(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def data_dir(tmp_path_factory):
-    """A data_dir that holds the data set `shapes`."""
+    """A data_dir that holds the first images of each file of the data set `shapes`, which runs read in no time."""
     path = tmp_path_factory.mktemp('data')
-    records.prepare('shapes', str(path))
+    for part, count in ((records.TRAIN, 200), (records.TEST, 2000)):
+        found = records.prepare('shapes', str(path), part)
+        for file in found.files:
+            os.truncate(file, count * found.record_bytes)
     return str(path)
 
 

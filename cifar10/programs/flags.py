@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         arguments = sys.argv[1:] if args is None else args
         end = arguments.index('--') if '--' in arguments else len(arguments)  # of the flags; a command follows
         for argument in arguments[:end]:
-            refuse_control_characters(argument)
+            refuse_control_characters(argument, argument[-1:])  # the name of a picture may have others
         return super().parse_known_args([*map(_with_underscores, arguments[:end]), *arguments[end:]], namespace)
 
     def parse_args(self, args=None, namespace=None):

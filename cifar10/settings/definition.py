@@ -196,9 +196,14 @@ def _check(field, value):
         check(field.name, value)
 
 
-def refuse_control_characters(given: str) -> None:
-    """Raises a UsageError if a flag with its value, as a user gave it, has a control character, which nobody sees."""
-    found = [character for character in given if unicodedata.category(character) == 'Cc']
+def refuse_control_characters(given: str, part: str | None = None) -> None:
+    """Raises a UsageError if a flag with its value has a control character, which nobody sees.
+
+    Args:
+      given: the flag, as a user gave it.
+      part: the part of it that is looked at; default: all.
+    """
+    found = [character for character in part or given if unicodedata.category(character) == 'Cc']
     if found:
         remedy = "; a script with Windows line endings is mended by: sed -i 's/\\r$//' SCRIPT" if '\r' in found else ''
         raise UsageError(f'{given!r} contains the control character {found[0]!r}; leave it out{remedy}')
