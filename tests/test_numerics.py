@@ -27,11 +27,18 @@ def started(before='', **environment):
 
 
 @pytest.mark.skipif(platform.machine() != 'x86_64', reason='oneDNN is turned on where it was measured')
+def test_tensorflow_is_started_with_onednn():
+    assert startup.numerics()['oneDNN'] == 'on'
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(platform.machine() != 'x86_64', reason='oneDNN is turned on where it was measured')
 def test_onednn_is_on_unless_the_user_turns_it_off():
     assert started() == ('on', [])
     assert started(**{ONEDNN: '0'}) == ('off', [])
 
 
+@pytest.mark.stress
 @pytest.mark.skipif(platform.machine() != 'x86_64', reason='oneDNN is turned on where it was measured')
 def test_a_line_says_that_tensorflow_was_imported_without_onednn():
     said, lines = started('import tensorflow')

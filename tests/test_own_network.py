@@ -516,6 +516,7 @@ def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
 MODULES = 'sched', 'utils', 'examples', 'lessons', 'benchmarks.more'  # the first is one of the standard library
 
 
+@pytest.mark.stress
 def test_modules_of_ones_own_come_before_others_of_their_names(own, data_dir, tmp_path):
     for name in MODULES:
         path = tmp_path / (name.replace('.', '/') + '.py')

@@ -196,6 +196,7 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
         evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
 
 
+@pytest.mark.stress  # by default, test_layout.py looks for what needs it
 def test_no_shared_memory_is_needed(folder, tmp_path):
     path = folder(*numbered('ant', 'bee'))
     command = script_command('multi_gpu_train.py', dataset=path, train_dir=tmp_path / 'train', network=LINEAR,

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.signals import Termination, termination_signals
 from cifar10.programs import program
 from cifar10.run import metrics
 from cifar10.run.folder import step_of
@@ -128,6 +129,19 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
     assert 'Traceback' not in output
 
 
+def test_signals_that_are_ignored_at_the_start_stay_ignored():
+    every = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    for ignored in every:
+        before = signal.signal(ignored, signal.SIG_IGN)
+        try:
+            assert termination_signals() == [number for number in every if number != ignored]
+            with Termination():
+                assert signal.getsignal(ignored) == signal.SIG_IGN
+        finally:
+            signal.signal(ignored, before)
+
+
+@pytest.mark.stress
 def test_signals_that_the_parent_ignores_end_nothing(small):
     # As `nohup` does with SIGHUP, and a shell that runs a script with SIGINT of its jobs in the background.
     command = ['sh', '-c', 'trap "" INT TERM HUP; exec "$@"', 'sh']
