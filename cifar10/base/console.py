@@ -177,11 +177,7 @@ def shows_bars() -> bool:
 
 
 def progress_bar(*arguments: Any, **options: Any) -> Any:
-    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Each of its updates counts as progress.
-
-    Args:
-      arguments, options: of `tqdm`.
-    """
+    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Each of its updates counts as progress."""
     from tqdm import tqdm
 
     class Bar(tqdm):

@@ -82,7 +82,6 @@ def reason(error: Exception, with_task: bool = False) -> str:
     """Returns the sentence of a TensorFlow error that says what happened, without the trace of graph nodes.
 
     Args:
-      error: the error.
       with_task: whether the sentence begins with the task where it happened, in a cluster: 'worker 1: '.
     """
     text = str(error)

@@ -133,7 +133,6 @@ def private(path: str, make: Callable[[str], Any]) -> str:
     """Makes a file or folder under a private name, for what will be called `path`; returns its path.
 
     Args:
-      path: of the finished file or folder.
       make: function that makes a file or folder of a given path, with the mode that new ones have here (`tempfile`
         would keep this user's group out), or raises a FileExistsError.
     """
@@ -149,7 +148,6 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
     """Opens a regular file, and nothing else that may have been put in its place; returns the descriptor.
 
     Args:
-      path: of the file.
       flags: as for `os.open`; with O_RDWR, a pipe cannot block it either.
 
     Raises:
@@ -229,7 +227,6 @@ def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> 
     holds on one machine only.
 
     Args:
-      path: the path of the file.
       seconds: how long to wait while another process holds the lock.
       waiting: what it waits for, such as 'another evaluation', for a line that it prints first; None: no line.
 
@@ -318,14 +315,7 @@ def _private_paths(path):
 
 
 def shortage(path: str, flag: str, size: int, what: str) -> str | None:
-    """Returns a message, with its remedy, if the disk of a directory has no room for what is to be written.
-
-    Args:
-      path: of the directory, which need not exist.
-      flag: the flag that names it.
-      size: bytes to be written.
-      what: a phrase that says what they are.
-    """
+    """Returns a message, with its remedy, if the disk of a directory has no room for `size` bytes; `what` names them."""
     if size <= shutil.disk_usage(existing(path)).free:
         return None
     return f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}); free some space, or use another {flag}'

@@ -70,7 +70,6 @@ class Loader:
         """Gives variables their values, all at once.
 
         Args:
-          session: of the graph.
           values: arrays by the names of their variables, which must be among those given to the constructor.
         """
         assignments = {name: self._assignments[name] for name in values}

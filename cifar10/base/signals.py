@@ -17,9 +17,6 @@ def termination_signals() -> list[signal.Signals]:
 
 def is_stopped(process: int) -> bool:
     """Returns whether a process of this machine is stopped, as by SIGSTOP or Ctrl-Z, so that it acts on SIGKILL alone.
-
-    Args:
-      process: its number.
     """
     with contextlib.suppress(OSError), open(f'/proc/{process}/stat') as stream:
         return stream.read().rpartition(') ')[2].startswith('T')

@@ -63,9 +63,6 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     """Imports TensorFlow quietly and enters a new default graph, for callers that may use TensorFlow themselves.
 
     On exit, the caller's eager mode and log level are restored.
-
-    Args:
-      verbose: as for `start_tensorflow`.
     """
     tf, level = _started(verbose)
     try:

@@ -150,7 +150,6 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
     """Returns what to do about an error of code that uses tf.layers, slim or contrib; '' if it is another one.
 
     Args:
-      text: of the error.
       frames: (file, line) pairs, the last where it was raised.
     """
     if not _MISSING.search(text):

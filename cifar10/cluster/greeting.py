@@ -24,7 +24,6 @@ class Greetings:
 
     Args:
       cluster: the cluster, and this process's task in it.
-      server: of this task.
       flags: those that must be the same in all tasks, by their names; a task may leave some out.
     """
 
@@ -44,7 +43,6 @@ class Greetings:
 
         Args:
           name: of the task: 'worker 1'.
-          address: of the task.
           is_strict: whether a UsageError is raised for one that does not fit. Otherwise a warning is printed once, and
             another may replace it.
         """

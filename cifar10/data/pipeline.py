@@ -47,7 +47,6 @@ class Source:
     """The training batches of all towers.
 
     Args:
-      records: the training data.
       hosts: for each tower, the CPU device beside it, which reads the records and makes the tower's batches.
       num_streams: tower k reads stream k mod num_streams. Towers of one stream must read it in their order.
       augmentation: applied to the images.

@@ -251,7 +251,6 @@ def stored_size(name: str, image_size: int) -> int | None:
 
     Args:
       name: as for `prepare`.
-      image_size: of the run.
 
     Returns:
       None if each image of a run of this size is a photo of its own shape, in a file.

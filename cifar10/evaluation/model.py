@@ -57,7 +57,6 @@ def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = 
     """Returns the run in a directory, used as the settings say.
 
     Args:
-      folder: the train_dir of the run.
       record: what `load_record` returned, if it was called before.
       data: the images to evaluate on, which must have the classes of the run; None if there are none.
     """

@@ -74,10 +74,6 @@ class Clipped(tf.train.Optimizer):
     The norm is that of the gradients that are applied: of the mean over the towers where a mode has one, so it does
     not depend on their number (Pascanu et al. 2013, https://arxiv.org/abs/1211.5063; `tf.clip_by_global_norm`). If a
     gradient is not finite, all become NaN.
-
-    Args:
-      optimizer: the optimizer that applies the gradients.
-      norm: the largest norm.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer, norm: float):

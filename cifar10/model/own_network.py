@@ -88,8 +88,6 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       inference: function (images, training) -> logits.
       batch_size: images in a training batch.
       sizes: their heights and widths in the course of a run; evaluation uses the last.
-      dtype: the type of training images.
-      seed: the seed of the run.
       has_copies: whether towers have copies of the variables, as `UpdateMode.has_copies` says.
       execute_again: executes the user's file again, so that `inference` is as in another process.
 

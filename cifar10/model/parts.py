@@ -77,10 +77,6 @@ class Division:
 
         Activations are what it computes from the images on the way to the logits. Tensors of unknown shape are not
         counted.
-
-        Args:
-          images: on which the network was built.
-          logits: that it returned.
         """
         operations, variables = self._graph.get_operations(), tf.global_variables()
         ends = [*self._counts[1:], self._count()]

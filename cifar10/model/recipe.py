@@ -27,9 +27,7 @@ class Recipe:
     """The network, optimizer, schedule and augmentation that the settings of a run name, as objects.
 
     Args:
-      settings: the settings of the recipe.
       num_classes: classes of the data set.
-      seed: the seed of the run.
       count: training examples in an epoch; None for evaluation.
       epochs: the length of the run, or None if it is a number of steps.
       image_size: height and width in pixels of the images before augmentation.

@@ -35,7 +35,6 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
 
     Args:
       towers: for each tower a list of float32 tensors on its device, with the same shapes in all towers.
-      devices: the Devices of the towers.
 
     Returns:
       For each group of devices a list of the means, on its first device: the same bits on each, and for any number of

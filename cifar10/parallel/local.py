@@ -54,7 +54,6 @@ class Local(CopiedVariables):
     is taken, so that what is saved and evaluated is the mean.
 
     Args:
-      devices: the Devices of the towers.
       local_steps: how many steps there are at most between two averages. With 1, averages have no momentum.
     """
     drifts = True

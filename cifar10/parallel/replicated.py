@@ -21,9 +21,6 @@ class Copies:
     Copy 0 has the primaries: plain names, and the only ones that are saved. The other copies are local variables, named
     `replica_<number>/...`, which start with the values of the primaries.
 
-    Args:
-      count: how many copies there are.
-
     Attributes:
       variables: for each copy the variables created so far, slots included; all copies create them in the same order.
     """
@@ -81,10 +78,6 @@ class CopiedVariables(UpdateMode):
     """An update mode with several copies of the variables: the towers c, c + count, c + 2 count, ... use copy c.
 
     It is on the device of tower c, with the slots of its optimizer.
-
-    Args:
-      devices: the Devices of the towers.
-      count: how many copies there are.
 
     Attributes:
       copies: the `Copies`.

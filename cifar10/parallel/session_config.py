@@ -24,7 +24,6 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
     GPUs are configured as `gpus.claim` left them.
 
     Args:
-      devices: the Devices of the towers.
       log_device_placement: print the device of every operation.
       xla: compile with XLA whatever it can compile for GPUs.
       fuse: let TensorFlow fuse operations ("remapping").
@@ -94,7 +93,6 @@ def absent(devices: Devices, present: list[str]) -> list[str]:
     """Returns the names of tower devices that do not exist.
 
     Args:
-      devices: the Devices of the towers.
       present: full names of the devices that exist, as in `session.list_devices()`.
     """
     def identity(name):

@@ -12,9 +12,6 @@ class Turns:
     TensorFlow's graph optimisation fuses, and a different fusion rounds differently. The operations increment
     a counter, because graph optimisation never removes an operation on a variable.
 
-    Args:
-      devices: the Devices of the towers.
-
     Attributes:
       ended: for each tower built so far, the operation that ends its turn.
       computed: for each tower built so far, the gradients and statistics that its turn ends with.
@@ -80,10 +77,6 @@ def tower_seconds(turns: Turns, devices: Devices) -> list[tf.Tensor]:
     slow; it ends with its turn. If it has several devices, it is the sum of its turns on them, without the time
     in which it waits at gates. It waits for its inputs from the begin of its turn on. Nothing waits for the timestamps,
     and they wait for no operation that no gate waits for: the towers stay as they are, to the bit.
-
-    Args:
-      turns: the towers' Turns.
-      devices: the Devices of the towers.
 
     Returns:
       For each tower float32 [2] on the CPU of its machine: the seconds that it waited for its inputs, and those that it

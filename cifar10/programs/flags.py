@@ -133,7 +133,6 @@ def parse(groups: Sequence[type], doc: str, arguments: Sequence[str], often: Seq
     Args:
       groups: the groups of settings that have flags.
       doc: of the program, as `Parser` takes it.
-      arguments: the command line without the program.
       often: names of the settings that `--help` shows, while `--help=all` shows all; default: it shows all.
     """
     usage = '%(prog)s [--FLAG=VALUE ...]'

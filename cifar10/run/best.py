@@ -25,8 +25,6 @@ class Best:
     Only a checkpoint of the same run replaces it. The caller holds the lock of the train_dir.
 
     Args:
-      train_dir: of the run.
-      run: the id of the run.
       record: of its start, as the text of config.json.
 
     Attributes:

@@ -49,7 +49,6 @@ def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> No
     If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
     Args:
-      directory: of the checkpoints.
       prefixes: oldest first; at least one.
       max_to_keep: how many to keep; 0: all.
     """

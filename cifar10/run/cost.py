@@ -14,7 +14,6 @@ class Cost(Reporter):
     Args:
       began: when the start began, as `time.perf_counter` had it.
       step: the step that it continues from.
-      examples_per_step: of all towers.
       groups: how many groups of devices the towers have.
       on_gpus: whether the devices are GPUs.
     """

@@ -23,7 +23,6 @@ def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError
     """Returns the error of a step with a value that is not finite.
 
     Args:
-      train_dir: of the run.
       step: its number.
       what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
       remedy: what else to do, if anything.

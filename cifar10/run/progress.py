@@ -21,9 +21,7 @@ class Progress(Reporter):
 
     Args:
       step: the step that the first one follows.
-      last_step: the last one of the run.
       every: steps between two lines.
-      examples_per_step: of all towers.
       metrics: the file that the records go to.
       constants: figures that every record repeats, such as the number of towers.
 

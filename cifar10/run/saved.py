@@ -112,7 +112,6 @@ def named(flag: str, given: str, others: str = '') -> Saved:
     """Returns the checkpoint that the user names; raises a UsageError if it cannot be read completely.
 
     Args:
-      flag: the flag that names it.
       given: its value: the prefix, or the name of the index.
       others: what else the flag takes, for the message, such as 'a directory, or '.
     """

@@ -111,7 +111,6 @@ class Curves(Reporter):
     Args:
       events: TensorBoard's file.
       every: steps between two summaries; 0: none.
-      examples_per_step: of all towers.
       step: the step that the first one follows.
       summary: string scalar, a serialised `tf.Summary` of a step; None if there is none.
     """

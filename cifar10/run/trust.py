@@ -24,8 +24,6 @@ def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
     """Returns the record of a run with the present locations of the user's own files.
 
     Args:
-      record: of the run.
-      path: the train_dir of the run.
       given: the new locations that the user gives by the flags of `OWN`, or None. Code whose location is given is
         executed; other code too, if it is trusted, and then a line reports it.
 
@@ -47,9 +45,7 @@ def check(flag: str, name: str, path: str) -> str:
     """Checks that only this user can have written the code that a run names.
 
     Args:
-      flag: the flag that would name it.
       name: 'FILE.py:FUNCTION'.
-      path: the train_dir of the run.
 
     Returns:
       A line that reports that the file is executed.

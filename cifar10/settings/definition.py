@@ -43,8 +43,6 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
     Args:
       default: the value if none is given. If it is None, None is a valid value, and `help` says what it means.
       help: the help text of the flag; starts with the thing.
-      minimum: the smallest valid value.
-      choices: the valid values.
       change: whether the setting may change when a run is resumed.
       of: what the setting describes.
       only_with: (name of another setting, a value of it). With any other value of that setting, this one has

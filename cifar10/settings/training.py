@@ -300,12 +300,7 @@ def train_settings(**given: Any) -> TrainSettings:
 
 
 def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
-    """Returns the flags of a run, for a shell: those that differ from its preset's values and the defaults.
-
-    Args:
-      settings: of the run.
-      kinds: what the settings describe.
-    """
+    """Returns the flags of a run, for a shell: those that differ from its preset's values and the defaults."""
     values = settings.flat()
     preset, optimizer = values['preset'], values['optimizer']
     given = preset if preset != CLASSIC['preset'] else None  # as the flags will give it

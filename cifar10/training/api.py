@@ -209,7 +209,6 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     """Calls a function that trains: alone, or as the chief of a cluster. Other tasks of a cluster serve until its end.
 
     Args:
-      settings: of the run.
       termination: handles the signals that end the run; or None.
       train: function with the parameters of `trainer.train`.
 

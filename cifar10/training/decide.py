@@ -77,8 +77,6 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
     so there is no model to save or to evaluate.
 
     Args:
-      settings: as the user gave them.
-      devices: the devices of the towers.
       before: the stored settings of a run that is resumed; empty for a new one.
     """
     towers, recipe, count = settings.towers, settings.recipe, len(devices.groups)

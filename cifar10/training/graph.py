@@ -75,7 +75,6 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     """Builds the training graph in the current default graph.
 
     Args:
-      plan: of the run.
       learnt: what `learnt` returned; nothing for a run that is resumed.
     """
     with tf.device('/cpu:0'):

@@ -26,7 +26,6 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
     restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
 
     Args:
-      run, reports: of the same plan.
       termination: handles the signals that end the run after a step; or None.
       before_session: function that is called before each session is made, or None.
     """

@@ -69,7 +69,6 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
 
     Args:
       settings: as `decide.decided` returns them.
-      data: the training images.
       devices: to spread the towers over.
       prefix, step: of the checkpoint that the run starts from, if any.
     """

@@ -32,7 +32,6 @@ class Reports:
       directory: its train_dir, which is locked.
       start: how the run starts, with what is in the directory and with the checkpoint that it continues from.
       validation: evaluates the run between two steps, or None.
-      record: of the start.
       began: when the start began, as `time.perf_counter` had it.
 
     Attributes:
@@ -75,11 +74,7 @@ class Reports:
 
     @contextlib.contextmanager
     def begun(self, workers: AsyncWorkers) -> Iterator[tuple[Progress, list[Reporter]]]:
-        """Context with the progress and all reporters of the run from its present step on, in their order.
-
-        Args:
-          workers: the threads that take steps as well.
-        """
+        """Context with the progress and all reporters of the run from its present step on, in their order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         # The records of later steps are dropped: these steps are repeated.
         for written in (self._log, self._events, self._trace):

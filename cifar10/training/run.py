@@ -24,7 +24,6 @@ class Run:
     """The graph of a training and, within `opened`, its session.
 
     Args:
-      plan: of the training.
       is_new: whether it begins with initial values; default: whether the plan has no checkpoint.
 
     Attributes:

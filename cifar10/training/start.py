@@ -245,11 +245,8 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tup
 def check_space(space: tuple[int, int, str], train_dir: str) -> list[str]:
     """Raises a UsageError if the disk has no room for a checkpoint; returns a warning if it has none for all of them.
 
-    Free space changes during a run, so only the first checkpoint must fit.
-
-    Args:
-      space: what `space_for_checkpoints` returned.
-      train_dir: where they will be.
+    Free space changes during a run, so only the first checkpoint must fit. `space` is what `space_for_checkpoints`
+    returned.
     """
     one, added, what = space
     if problem := shortage(train_dir, '--train_dir', one, what):

@@ -30,9 +30,6 @@ def strip_tower(name: str) -> str:
 def losses(scope: str) -> dict[str, tf.Tensor]:
     """Returns a tower's losses, float32 scalars, by their tags after 'train/'.
 
-    Args:
-      scope: the tower's name scope.
-
     Returns:
       Each loss as 'losses/<its name in the tower>'; and 'weight_loss', the sum of all losses of that name.
     """

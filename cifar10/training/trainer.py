@@ -39,7 +39,6 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
 
     Args:
-      settings: of the run.
       termination: handles the signals that end the run after a step; or None.
       devices: the devices to train on; default: the ones on this machine that the settings ask for.
       before_session: function that is called before each session is made, or None.

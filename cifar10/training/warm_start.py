@@ -75,7 +75,6 @@ def fitting(found: saved.Saved, variables: Mapping[str, tf.Variable]) -> tuple[d
     If the other model has moving averages, they are taken, because evaluation uses them.
 
     Args:
-      found: the checkpoint.
       variables: the network's variables, by their names.
 
     Returns:
