@@ -158,6 +158,7 @@ np.savez(sys.argv[1], images=images, labels=labels)
 '''
 
 
+@pytest.mark.stress
 def test_keras_augments_each_image_of_a_batch_in_its_own_way(tmp_path):
     def standard(images):  # each channel by itself, so that neither brightness nor contrast is left
         images = (images - images.mean((1, 2), keepdims=True)) / images.std((1, 2), keepdims=True)

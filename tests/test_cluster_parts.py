@@ -250,6 +250,7 @@ except TimeoutError:
     assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
 
 
+@pytest.mark.stress
 def test_an_outage_of_the_name_service_is_no_loss_of_a_peer():
     code = '''
 import socket, time

@@ -173,8 +173,7 @@ SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), (
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
     [(network, *shape) for network in TRAINED for shape in SHAPES if not (
         shape[0] == 'mirrored' and network in REFUSED_IN_MIRRORED)],
-    ('over_trainable_variables', 'replicated', 4), ('frozen_in_place', 'replicated', 4),
-    ('reused_from_here', 'replicated', 4), ('dropped', 'replicated', 4)))
+    ('over_trainable_variables', 'replicated', 4), ('dropped', 'replicated', 4)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
     assert rehearsed(name_of(network), has_copies=mode in ('replicated', 'local')) == []
     if network not in one_tower:

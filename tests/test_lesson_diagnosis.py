@@ -34,6 +34,7 @@ def test_the_solution_finds_the_planted_fault(fault):
     assert bool(error) == (fault == 'stopped')
 
 
+@pytest.mark.stress
 def test_a_sound_training_moves_as_by_hand_and_a_sum_does_not():
     x = np.arange(16) * 5 % 7 - 3.0
     y = 2 * x + 1 + (np.arange(16) % 3 - 1) / 2

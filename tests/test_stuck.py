@@ -107,6 +107,7 @@ NOT_STUCK = {
 }
 
 
+@pytest.mark.stress
 def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end():
     processes = {name: watched(body) for name, body in NOT_STUCK.items()}
     for name, process in processes.items():

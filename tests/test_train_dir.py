@@ -214,6 +214,7 @@ def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
         assert (ours.st_mode, ours.st_gid) == (plain.st_mode, plain.st_gid)
 
 
+@pytest.mark.stress
 def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_path):
     given = settings(train_dir=str(tmp_path / 'a' / 'b' / 'run'), max_steps=1, eval_steps=1, keep_best=True)
     path = given.run.train_dir

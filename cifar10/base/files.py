@@ -315,7 +315,7 @@ def _private_paths(path):
 
 
 def shortage(path: str, flag: str, size: int, what: str) -> str | None:
-    """Returns a message, with its remedy, if the disk of a directory has no room for `size` bytes; `what` names them."""
+    """Returns a message, with a remedy, if the disk of a directory has no room for `size` bytes; `what` names them."""
     if size <= shutil.disk_usage(existing(path)).free:
         return None
     return f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}); free some space, or use another {flag}'
