@@ -34,8 +34,6 @@ _OPERATION = " for '{{node "  # begins the part of a message that shows an opera
 # variables, and they would hold for the rest of the process.
 _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
              'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
-
-
 _MOST_BYTES = 2 ** 31 - 2 ** 24  # of constants; protocol buffers end at 2 ** 31, with the rest of the graph
 # Names of arguments that functions for other programs have, such as Estimator's model functions.
 _NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
