@@ -1,5 +1,6 @@
 """A training that does not move says so, and ends with status 75 and the stacks; a slow one does not."""
 import fcntl
+import gc
 import os
 import pty
 import re
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 
 import pytest
@@ -354,3 +356,18 @@ def test_a_check_of_what_hangs_ends(own, data_dir, tmp_path):
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=1, **flags)
     assert result.returncode == 75, result
     assert 'stuck      5 s in step 1\n' in result.stdout
+
+
+def test_what_another_thread_has_left_open_ends_nothing_here():
+    left = []
+
+    def leave():
+        left.append(activity.doing('left open'))
+        left[0].__enter__()
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    with activity.doing('here'):
+        left.clear()
+        gc.collect()
+        assert ['here'] in [[each.what for each in thread.doing] for thread in activity.threads()]

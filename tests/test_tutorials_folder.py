@@ -51,7 +51,7 @@ def test_the_tutorials_own_folder_is_recognised(classic_checkpoint_dir, settings
     check(settings(train_dir=str(tmp_path / 'copy'), network='classic', batch_size=128, max_steps=20000))
     lines = capsys.readouterr().out
     assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines
-    assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.1 now, and falls' in lines
+    assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.0001 now, and' in lines
 
 
 def test_a_folder_of_the_tutorial_stays_one_whatever_network_is_asked_for(tutorials, settings, capsys):

@@ -59,7 +59,8 @@ def doing(what: str, patience: float = 1, folder: str | None = None,
       folder: where the watch leaves the stacks of the threads.
       silent: function that returns which of the processes that it may wait for do not answer, as a phrase; or ''.
     """
-    thread = _threads.setdefault(threading.get_ident(), Thread())
+    identifier = threading.get_ident()
+    thread = _threads.setdefault(identifier, Thread())
     moved()  # before the change: what has just begun is not as old as what was there before
     thread.doing.append(Doing(what, patience, folder, silent))
     try:
@@ -67,5 +68,5 @@ def doing(what: str, patience: float = 1, folder: str | None = None,
     finally:
         moved()
         thread.doing.pop()
-        if not thread.doing:
-            del _threads[threading.get_ident()]
+        if not thread.doing:  # by its own number: what a thread has left open may end in another, as garbage
+            _threads.pop(identifier, None)
