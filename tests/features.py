@@ -43,7 +43,7 @@ PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'random numbers': 2, 'three parts':
 EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16'}
 SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`
 REFUSED = {('clipped gradients', 'mirrored')}
-_IMAGES = 1000  # in the data_dir of the tests
+_IMAGES = 10000  # in the data set `shapes`
 
 
 def all_with(modes, default=(), features=FEATURES):

@@ -43,7 +43,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     lines = capsys.readouterr().out
     assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
     assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
-            'the rate is 0.1 now, and falls next after step 8750; if not, start again from another copy') in lines
+            'the rate is 0.1 now, and falls next after step 87500; if not, start again from another copy') in lines
 
 
 def test_the_tutorials_own_folder_is_recognised(classic_checkpoint_dir, settings, tmp_path, capsys):
@@ -51,7 +51,7 @@ def test_the_tutorials_own_folder_is_recognised(classic_checkpoint_dir, settings
     check(settings(train_dir=str(tmp_path / 'copy'), network='classic', batch_size=128, max_steps=20000))
     lines = capsys.readouterr().out
     assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines
-    assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.0001 now, and' in lines
+    assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.1 now, and falls' in lines
 
 
 def test_a_folder_of_the_tutorial_stays_one_whatever_network_is_asked_for(tutorials, settings, capsys):
@@ -90,7 +90,7 @@ def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data
 def test_the_rate_that_a_run_of_the_tutorial_goes_on_with_is_said(tutorials, settings, capsys):
     folder = tutorials('linear')
     prefix = os.path.join(folder, 'model.ckpt-0')
-    rewrite(prefix, os.path.join(folder, 'model.ckpt-8750'), (), global_step=np.float32(8750))
+    rewrite(prefix, os.path.join(folder, 'model.ckpt-87500'), (), global_step=np.float32(87500))
     check(settings(train_dir=folder, num_towers=2, batch_size=20, max_steps=1000000))
     assert 'so the rate is 0.01 now, and falls next after step ' in capsys.readouterr().out
 
