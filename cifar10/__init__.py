@@ -8,7 +8,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
     programs           flags, exit statuses, and the programs, which `python -m cifar10` lists
     tools              what looks at a training without doing it: check, explain
     training           the plan of a run, the graph of a step, the loop, and both from Python
-    evaluation         uses of a trained model: evaluation, classification, export
+    evaluation own     uses of a trained model: evaluation, classification, export; code of the user's own
     run                the files of a run: its directory, checkpoints, records, curves, progress
     model cluster      what is trained and how; the processes of a cluster and their watch
     parallel data settings

@@ -44,7 +44,7 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.data.images import Images  # noqa: E402
 from cifar10.evaluation import evaluation  # noqa: E402
-from cifar10.model import own_network  # noqa: E402
+from cifar10.own import network as own_network  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run import decisions, metrics  # noqa: E402
@@ -147,9 +147,19 @@ def mostly_stress(values, *default):
                                                         marks=pytest.mark.stress) for value in values]
 
 
-def rehearsed(name, batch_size=4, dtype=tf.float32, has_copies=False, sizes=(24,)):
+def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,)):
     """Returns what is told of a network of one's own before it is trained; raises a UsageError if it is refused."""
-    return own_network.check(name, own_network.network(name).inference, batch_size, sizes, dtype, 0, has_copies)
+    return own_network.check(name, own_network.network(name).inference, batch_size, sizes, dtype, 0)
+
+
+def inference_of(function, num_classes=10):
+    """Returns a function (images, training) that builds copies of a network function of these arguments."""
+    known = {}
+
+    def inference(images, training):
+        return own_network.copied(lambda images, _, training: function(images, training), images, training, num_classes,
+                                  known)
+    return inference
 
 
 def checkpoints(directory):

@@ -3,7 +3,6 @@
 What is right for one network must be right for any, so the table has idioms and not features: a new one is a line.
 """
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.model import own_network
 from cifar10.model.averages import saved_names
+from cifar10.own import network as own_network
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
 from cifar10.training import graph
@@ -42,21 +41,12 @@ TRAINED = [
     'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number',
     'of_slim_end_points', 'product_named_as_a_total_loss', 'with_no_operation', 'unbiased_average',
     'halved', 'losses_named_after_variables', 'factors_by_names_that_end', 'frozen_by_names_that_end',
-    'over_a_scope_named_as_a_tower', 'of_a_given_length']
-# What tf.distribute changes: the ends of names, and who assigns.
-REFUSED_IN_MIRRORED = {
-    'over_names_that_end': 'has different operations in different towers',
-    'factors_by_names_that_end': 'has different operations in different towers',
-    'frozen_by_names_that_end': 'tf.distribute cannot build the network',
-    'over_a_scope_named_as_a_tower': 'has different operations in different towers',
-    'exponential_moving_average': 'within tf.distribute; use --variable_update=replicated',
-    'averages_of_weights': 'use --variable_update=replicated',
-    'unbiased_average': 'use --variable_update=replicated',
-    'in_scopes_named_as_towers': 'has different operations in different towers',
-    'of_slim_normalised_in_place': 'use --variable_update=replicated'}
+    'over_a_scope_named_as_a_tower', 'of_a_given_length',
+    'frozen_by_name', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice', 'only_second',
+    'kept_tensor', 'kept_variable', 'counted_names', 'counted_constant', 'template_of_the_file', 'on_the_first_gpu']
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
-    'centred_by_what_is_assigned', 'normalised_by_image',
+    'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned',
     'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
     'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place']
 WARNED = {
@@ -64,7 +54,6 @@ WARNED = {
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
     'ignored_variables': 'it adds to the collection WEIGHT_DECAY, which nothing reads (line ',
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
-    'on_the_first_gpu': 'Conv2D is on /device:GPU:0 (line ',
     'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
     'summed_after_dropout': 'depends on how images are divided into batches',
@@ -80,33 +69,18 @@ WARNED = {
     'counter_of_the_batch': 'what it assigns to count depends on how images are divided into batches',
     'queued': 'what it assigns to queue depends on how images are divided into batches'}
 REFUSED = {
-    'read_after_it_is_assigned': 'reads the variable moving after',
-    'read_after_it_is_assigned_in_an_update': 'reads the variable moving after',
     'averages_of_weights_named_as_here': 'it keeps a moving average of the variable w, and so does training',
     'counter_of_images': 'the integer variable count is assigned a value that depends on the images',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
-    'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
+    'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond, so it may run',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
-    'made_twice': 'with tf.Variable and with tf.get_variable',
-    'frozen_in_training_only': 'trainable in evaluation, but [3, 3, 3, 8], float32, not trainable in training',
     'begun_with_infinity': 'the variable mask begins with infinity',
     'with_text': 'the variable labels holds text',
-    'only_second': ' gets the variable more, and tower ',
-    'kept_tensor': 'another tower has made (line ',
-    'counted_names': 'variables need the same names at each call',
     'begun_with_the_images': 'the initial value of the variable b depends on the images',
     'drawn_in_training_only': 'is another one each time that the file is run',
-    'counted_constant': 'its second call builds a different network from its first',
-    'template_of_the_file': 'tf.make_template between calls',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
     'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; '}
-# Names of variables begin with that of their copy, which a network can see.
-REFUSED_WITH_COPIES = {
-    'kept_variable': 'tower 0 gets the variable w, and tower 1 does not',
-    'frozen_by_name': 'only one of its first two calls trains the variable conv/kernel'}
-
-
 def name_of(network):
     return f'{ROOT}/tests/idioms.py:{network}'
 
@@ -171,11 +145,10 @@ SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), (
 
 
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
-    [(network, *shape) for network in TRAINED for shape in SHAPES if not (
-        shape[0] == 'mirrored' and network in REFUSED_IN_MIRRORED)],
+    [(network, *shape) for network in TRAINED for shape in SHAPES],
     ('over_trainable_variables', 'replicated', 4), ('dropped', 'replicated', 4)))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
-    assert rehearsed(name_of(network), has_copies=mode in ('replicated', 'local')) == []
+    assert rehearsed(name_of(network)) == []
     if network not in one_tower:
         one_tower[network] = after_steps(network, 'parameter_server', 1, GLOBAL_BATCH)
     before, expected = one_tower[network]
@@ -208,7 +181,9 @@ ONE_DEVICE = {**dict.fromkeys([
     'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
     'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised', 'of_slim_end_points',
     'product_named_as_a_total_loss', 'losses_named_after_variables', 'factors_by_names_that_end',
-    'over_a_scope_named_as_a_tower', 'of_slim_normalised_in_place'], tf.losses.get_total_loss),
+    'over_a_scope_named_as_a_tower', 'of_slim_normalised_in_place', 'frozen_by_name', 'frozen_in_training_only',
+    'read_after_it_is_assigned_in_an_update', 'read_after_it_is_assigned', 'made_twice', 'kept_tensor',
+    'kept_variable', 'frozen_by_names_that_end', 'over_names_that_end'], tf.losses.get_total_loss),
     'over_losses_of_a_scope': lambda: tf.add_n(  # it has added those of the other scope itself
         [*tf.get_collection(tf.GraphKeys.LOSSES), tf.losses.get_regularization_loss(scope='w')]),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
@@ -242,8 +217,7 @@ def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(
 
 
 @pytest.mark.stress  # their moving statistics, by default: test_updates.py
-@pytest.mark.parametrize('network, mode', [case for case in itertools.product(BY_BATCH, UPDATE_MODES) if not (
-    case[1] == 'mirrored' and case[0] in REFUSED_IN_MIRRORED)])
+@pytest.mark.parametrize('network, mode', list(itertools.product(BY_BATCH, UPDATE_MODES)))
 def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, after_steps):
     before, found = after_steps(network, mode, 2, 4)
     _, again = after_steps(network, mode, 2, 4, before)
@@ -251,12 +225,9 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
         name: value.tobytes() for name, value in again.items()}
 
 
-@pytest.mark.parametrize('network, has_copies', mostly_stress(  # by default, each kind of warning once
-    list(itertools.product(WARNED, [False, True])),
-    *((network, False) for network in ('ignored_losses', 'batch_statistics', 'cropped', 'summed_activity',
-                                       'summed_by_an_assignment', 'failing_on_noise', 'on_the_first_gpu'))))
-def test_what_is_hardly_meant_is_told(network, has_copies):
-    assert any(WARNED[network] in warning for warning in rehearsed(name_of(network), has_copies=has_copies))
+@pytest.mark.parametrize('network', WARNED)
+def test_what_is_hardly_meant_is_told(network):
+    assert any(WARNED[network] in warning for warning in rehearsed(name_of(network)))
 
 
 def test_of_the_activations_tensorboard_shows_the_outputs_of_layers(after_steps):
@@ -277,25 +248,14 @@ def test_where_one_image_is_normalised_by_itself_that_is_told():
     assert rehearsed(name_of('normalised_by_image')) == []
 
 
-@pytest.mark.parametrize('network, has_copies', [
-    *((network, False) for network in REFUSED), *((network, True) for network in REFUSED_WITH_COPIES),
-    *(pytest.param(network, True, marks=pytest.mark.stress) for network in REFUSED)])
-def test_what_cannot_be_right_on_several_towers_is_refused(network, has_copies):
+@pytest.mark.parametrize('network', REFUSED)
+def test_what_cannot_be_right_on_several_towers_is_refused(network):
     with pytest.raises(UsageError) as refused:
-        rehearsed(name_of(network), has_copies=has_copies)
-    assert {**REFUSED, **REFUSED_WITH_COPIES}[network] in str(refused.value)
-    assert '\n' not in str(refused.value)
-
-
-@pytest.mark.parametrize('network', REFUSED_IN_MIRRORED)
-def test_what_tf_distribute_changes_is_told(network, after_steps):
-    before = sys.argv, list(sys.path)
-    with pytest.raises(UsageError, match=REFUSED_IN_MIRRORED[network]):
-        after_steps(network, 'mirrored', 2, 4)
-    assert (sys.argv, sys.path) == before
+        rehearsed(name_of(network))
+    assert REFUSED[network] in str(refused.value) and '\n' not in str(refused.value)
 
 
 def test_every_idiom_is_in_a_table():
-    tables = {*TRAINED, *BY_BATCH, *WARNED, *REFUSED, *REFUSED_WITH_COPIES}
+    tables = {*TRAINED, *BY_BATCH, *WARNED, *REFUSED}
     assert tables == {name for name, value in vars(idioms).items()
                       if getattr(value, '__module__', None) == idioms.__name__ and not name.startswith('_')}

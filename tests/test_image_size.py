@@ -89,7 +89,7 @@ def network(images, num_classes, training):
                                '; it is fed 30x30 images: build it for this size, or change --image_size']),
     ('[images.shape[0] or -1, images.shape[1] * images.shape[2] * 3]', 64, [
         'ValueError: Dimensions must be equal, but are 6912 and 1728 (line 5 of ', '; it is fed 48x48 images: build']),
-    ('[-1, 24 * 24 * 3]', 64, ['it returns 28 rows for 7 images (line 5 of ', ', and it is fed 48x48 images; in a '])])
+    ('[-1, 24 * 24 * 3]', 64, ['it returns 32 rows for 8 images (line 5 of ', ', and it is fed 48x48 images; in a '])])
 def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, own, shape, size, parts):
     status, error = call('multi_gpu_train.py', f'--network={own(FIXED.format(shape=shape))}', f'--image_size={size}',
                          '--batch_size=8', '--tower_device=cpu')

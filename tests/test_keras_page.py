@@ -26,7 +26,7 @@ def page(tmp_path):
 @pytest.mark.parametrize('name', ['first', 'my_network'])
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
 def test_a_network_of_the_page_keeps_the_rules(page, name, dtype):
-    assert rehearsed(f'{page}/{name}.py:network', dtype=dtype, has_copies=True) == []
+    assert rehearsed(f'{page}/{name}.py:network', dtype=dtype) == []
 
 
 def test_the_network_and_the_loss_of_the_page_are_trained(page, settings, capsys):

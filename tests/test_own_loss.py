@@ -7,19 +7,19 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.model import own_loss
+from cifar10.own import loss as own_loss
 from tests import losses
 from tests.helpers import ROOT, last_variables, mostly_stress
 
 TRAINED = ('cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', 'with_centers', 'with_class_weights',
-           'smoothed', 'above_a_margin')
+           'smoothed', 'above_a_margin',
+           'in_an_absolute_scope')
 ALONE = 'with_noise',  # which draws other numbers for other towers
 REFUSED = {
     'mean': 'it returns float32 (); return the loss of each example, float [8], without a mean or a sum over them',
     'of_each_class': 'it returns float32 (8, 1); return the loss of each example',
     'nothing': 'it returns NoneType; return the loss of each example',
     'constant': 'its losses do not depend on the logits',
-    'in_an_absolute_scope': 'made in an absolute name scope',
     'of_a_placeholder': 'it makes the placeholder',
     'misspelt': "has no attribute 'sparse_softmax' (line "}
 RELATIVE = 'the loss of an example depends on the other examples of its batch'

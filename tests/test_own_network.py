@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from absl import flags
 
-from cifar10.base import own_code
+from cifar10.base import graphs, own_files
 from cifar10.base.errors import UsageError
-from cifar10.model import own_network
-from cifar10.model.own_network import rehearse
+from cifar10.own import code
+from cifar10.own import network as own_network
+from cifar10.own.network import rehearse
 from tests.helpers import (
     ROOT,
     assert_same_bits,
+    inference_of,
     last_variables,
     rehearsed,
     run_forked,
@@ -27,9 +29,9 @@ from tests.test_picture_files import encoded
 NOISY = f'{ROOT}/tests/networks.py:noisy'
 
 LINEAR = '''
-import itertools, tensorflow.compat.v1 as tf
+import tensorflow.compat.v1 as tf
 from cifar10.model import add_moving_statistic, uniform_like
-OUTSIDE, COUNTER, TEMPLATE = tf.constant(2.0), itertools.count(), tf.make_template('t', tf.get_variable, name='more')
+OUTSIDE = tf.constant(2.0)
 def weights_of():
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         return tf.get_variable('weights', [24 * 24 * 3, 10])
@@ -56,8 +58,8 @@ DETERMINISTIC = """
 import json, runpy, sys
 from cifar10.base import startup
 startup.start_tensorflow()
-from cifar10.parallel import session_config
-session_config.turn_on_determinism()
+from cifar10.base import graphs
+graphs.turn_on_determinism()
 for command in json.loads(sys.argv[1]):
     sys.argv = command
     try:
@@ -99,10 +101,10 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.constant(1.0))', 'pixels @ weights',
      'it adds Const to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
     ('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")', 'pixels @ weights * keep',
-     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); make it a constant, or use the '
-     'argument `training`'),
-    ('tf.identity(images, "x"); tf.get_default_graph().get_tensor_by_name("x:0")', 'pixels @ weights',
-     "(line 11 of mine.py); in a tower, the names of operations begin with the tower's scope: keep the tensor in a"),
+     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); where the function returns its '
+     'logits, let it also return what the placeholder is fed: return logits, {placeholder: value}'),
+    ('pass', '(pixels @ weights, {tf.placeholder(tf.float32): weights})',
+     'a value that depends on the variable weights'),
     ('tf.contrib.crf.crf_decode(pixels)', 'pixels @ weights',
      '(line 11 of mine.py); tf_slim does not have it; see contrib in docs/tf1-networks.md'),
     ('pass', 'pixels @ weights * OUTSIDE',
@@ -116,30 +118,22 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, 0.5)', 'pixels @ weights', 'it adds float to the collection'),
     ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 11 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
-     'the variable more is [], float32, trainable in evaluation, but not made in training; make it the same in both'),
-    ('more = tf.get_variable("more", [], trainable=training)', 'pixels @ weights * more',
-     'the variable more is [], float32, not trainable in evaluation, but [], float32, trainable in training'),
+     'the variable more is [], float32 in evaluation, but not made in training; make it the same in both'),
     ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
      'pixels @ weights * more', 'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
-    ('with tf.name_scope("x/"): tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.reduce_sum(weights, 1, name="mine"))',
-     'pixels @ weights', 'it adds x/mine, made in an absolute name scope, to the collection activations'),
-    ('with tf.name_scope(None): add_moving_statistic(tf.get_variable("state", [], trainable=False), 1.0, 0.9)',
-     'pixels @ weights', 'it adds statistic, made in an absolute name scope, to the collection moving_statistics'),
     ('state = tf.get_variable("state", [], tf.float64, trainable=False); add_moving_statistic(state, 1.0, 0.9)',
      'pixels @ weights', 'takes a float32 variable that is not trainable'),
     (f'{STATE}; add_moving_statistic(state, 0.5 + state, 1.5)', 'pixels @ weights', 'a fraction to keep from 0 to 1'),
-    *[(f'{STATE}; {write}', 'pixels @ weights', f'its operation {name} changes a variable') for write, name in (
-        ('tf.scatter_nd_update(weights_of(), [[0, 0]], [1.0])', 'ResourceScatterNdUpdate'),
+    *[(f'{STATE}; used = {write}', 'pixels @ weights + 0.0 * tf.cast(used, tf.float32)',
+       f'its operation {name} changes a variable (line 11 of mine.py), ') for write, name in (
+        ('tf.reduce_mean(tf.scatter_nd_update(weights_of(), [[0, 0]], [1.0]))', 'ResourceScatterNdUpdate'),
         ('tf.cond(tf.reduce_any(pixels > 0), lambda: state.assign(1.0).read_value(), lambda: state.read_value())',
          'AssignVariableOp'),
         ('tf.while_loop(lambda i: i < 3, lambda i: i + tf.cast(state.assign_add(1.0).read_value(), tf.int32), [0])',
-         'AssignAddVariableOp'))],
-    ('tf.get_variable(f"dense{next(COUNTER)}", [])', 'pixels @ weights',
-     'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
-    ('TEMPLATE(shape=[])', 'pixels @ weights',
-     'tower 0 gets the variable t/more, and tower 1 does not; get the same variables in each call'),
+         'AssignAddVariableOp'),
+        ('tf.train.get_or_create_global_step().assign_add(1)', 'AssignAddVariableOp'))],
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
 def test_a_broken_rule_is_reported_in_one_line(linear, tmp_path, line, result, part):
@@ -177,11 +171,14 @@ IDIOMS = [
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
      '.lookup(tf.constant(0))', 'from a constant'),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
-    (INSIDE, 'tf.train.Saver([tf.get_variable("saved", [])])', 'changes a variable (line 8 of mine.py)'),
+    (INSIDE, 'tf.train.Saver([tf.get_variable("saved", [])])', None),
+    (INSIDE, 'tf.identity(images, "x"); images = tf.get_default_graph().get_tensor_by_name("x:0")', None),
+    (INSIDE, 'images *= tf.get_variable("more", [], trainable=training)', None),
+    (INSIDE, 'with tf.name_scope("x/"): tf.add_to_collection("activations", tf.identity(images))', None),
     (INSIDE, 'tf.RegisterGradient("OfMine")(lambda op, grad: grad)', 'use tf.custom_gradient instead'),
     (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
     (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
-    (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', 'give each layer of Keras a name='),
+    (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', None),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1, name="mine")(images)', None),
     (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
@@ -233,7 +230,7 @@ def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned):
     def network(images, training):
         logits = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('weights', [3, 10])
         return eval(outputs, dict(tf=tf, logits=logits))
-    found = rehearse(network, 4, [24], tf.float32, 0)
+    found = rehearse(inference_of(network), 4, [24], tf.float32, 0)
     assert [warned in warning for warning in found] == [True] * (warned is not None)
 
 
@@ -268,20 +265,6 @@ def test_initial_values_by_python_and_numpy_follow_the_seed(settings, own, data_
     assert_same_bits(last_variables(in_a_process), first)
     assert (other['w'] != first['w']).all()
     assert len(np.unique(first['w'])) == 30
-
-
-def test_unseeded_the_file_and_its_function_draw_other_numbers_each_time(tmp_path):
-    path = tmp_path / 'drawn.py'
-    path.write_text('import random\nOF_FILE = random.random()\ndef draw(x): return [OF_FILE, random.random()]')
-    draw = own_code.function('network', f'{path}:draw', 'x')
-    seeded = draw(0)
-    drawn = []
-    for _ in range(2):
-        with own_code.unseeded():
-            own_code.execute_again(str(path))
-            drawn += draw(0)
-    assert len({*seeded, *drawn}) == 6
-    assert draw(0) == draw(0) == seeded
 
 
 HELPED = '''
@@ -341,9 +324,16 @@ def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call,
     assert not target.exists()
 
 
-def test_variables_that_are_not_cast_are_reported_with_the_remedy(linear):
-    with pytest.raises(UsageError, match='; cast variables to the type of the images, or use --precision=fp32'):
-        rehearsed(linear('pixels *= tf.get_variable("more", [])'), dtype=tf.bfloat16)
+@pytest.mark.parametrize('dtype', [tf.bfloat16, tf.float16])
+def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, graph):
+    name = linear('pixels *= tf.get_variable("more", [])')
+    assert rehearsed(name, dtype=dtype) == []
+    logits = own_network.network(name).inference(tf.zeros([4, 24, 24, 3], dtype), training=True)
+    tf.gradients(logits, tf.trainable_variables())
+    assert logits.dtype == tf.float32
+    assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
+    products = [operation.get_attr('T') for operation in graph.get_operations() if operation.type == 'MatMul']
+    assert products == [dtype] * 3  # forward, and for the gradients of pixels and weights
 
 
 @pytest.mark.parametrize('content, function, part', [
@@ -436,8 +426,8 @@ def test_a_dropout_that_keeps_all_in_evaluation_is_no_warning_there(linear):
 
 def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
     path = str(ROOT / 'cifar10_eval.py')
-    own_code.execute_again(path)
-    assert list(own_code.sha256(path)) == ['cifar10_eval.py']
+    code.execute_again(path)
+    assert list(own_files.sha256(path)) == ['cifar10_eval.py']
 
 
 def test_two_files_of_one_process_have_the_modules_of_their_folders(tmp_path):
@@ -448,13 +438,13 @@ def test_two_files_of_one_process_have_the_modules_of_their_folders(tmp_path):
         for name in ('net', 'opt'):
             (tmp_path / folder / f'{name}.py').write_text('import helper\ndef f(x): return helper.VALUE')
         paths = [str(tmp_path / folder / name) for name in ('net.py', 'opt.py')]
-        functions = [own_code.function('network', f'{path}:f', 'x') for path in paths]
-        own_code.execute_again(paths[0])
-        assert [list(own_code.sha256(path)) for path in paths] == [['net.py', 'helper.py'], ['opt.py', 'helper.py']]
+        functions = [code.function('network', f'{path}:f', 'x') for path in paths]
+        code.execute_again(paths[0])
+        assert [list(own_files.sha256(path)) for path in paths] == [['net.py', 'helper.py'], ['opt.py', 'helper.py']]
         found += functions
     assert [function(0) for function in found] == ['one', 'one', 'other', 'other']
     (tmp_path / 'one' / 'helper.py').write_text('VALUE = 1')
-    own_code.function('network', f"{tmp_path / 'one' / 'net.py'}:f", 'x')
+    code.function('network', f"{tmp_path / 'one' / 'net.py'}:f", 'x')
     assert found[0](0) == 1
 
 
@@ -485,7 +475,7 @@ assert tf.app.flags.FLAGS.log_dir == flags.FLAGS.v == 'mine'
 def network(images, num_classes, training):
     logging.debug('absl logs as before')
     assert flags.FLAGS.verbosity == tf.app.flags.FLAGS.log_dir == 'mine'
-    tf.add_to_collection('seen', (flags.FLAGS.scale, OF_HELPER.of_helper))
+    tf.get_variable('seen/%s/%s' % (flags.FLAGS.scale, OF_HELPER.of_helper), [])
     return tf.layers.dense(tf.layers.flatten(images), num_classes)
 '''
 
@@ -500,7 +490,8 @@ def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_execut
         with tf.variable_scope(str(scale).replace('.', '_')):
             own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]))
         assert {name: flags.FLAGS[name].value for name in flags.FLAGS} == before
-    assert tf.get_collection('seen') == [(scale, -scale) for scale in (1.5, 2.5, 3.5)]
+    seen = [variable.op.name.partition('seen/')[2] for variable in tf.global_variables() if 'seen' in variable.name]
+    assert seen == [f'{scale}/{-scale}' for scale in (1.5, 2.5, 3.5)]
 
 
 def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
@@ -509,7 +500,7 @@ def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
         text = (f'import tensorflow.compat.v1 as tf\ntf.app.flags.DEFINE_integer("n", {value}, "")\n'
                 f'def f(*values): return tf.app.flags.FLAGS.n\n')
         (tmp_path / f'{name}.py').write_text(text)
-        files_of.append(own_code.function('network', f'{tmp_path}/{name}.py:f', 'x'))
+        files_of.append(code.function('network', f'{tmp_path}/{name}.py:f', 'x'))
     assert [each(0) for each in (*files_of, *files_of)] == [1, 2, 1, 2]
 
 
@@ -542,7 +533,7 @@ def network(images, num_classes, training):
 def test_a_module_of_the_standard_library_stays_that_of_others(own, tmp_path):
     (tmp_path / 'sched.py').write_text('MINE = 1\n')
     sys.modules.pop('sched', None)
-    own_code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
+    code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
     import sched
     assert hasattr(sched, 'scheduler')
 
@@ -558,11 +549,12 @@ def network(images, num_classes, training):
 
 
 def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_the_largest(own, settings, monkeypatch):
-    monkeypatch.setattr(own_code, '_MOST_BYTES', 10 ** 6)
+    monkeypatch.setattr(graphs, '_MOST_BYTES', 10 ** 6)
     given = dict(network=own(LARGE), max_steps=1)
     train(settings(**given))
     events, = (path for path in os.scandir(settings().run.train_dir) if path.name.startswith('events'))
     assert events.stat().st_size < 345600  # the size of the table
-    refused = r'constants of all its towers take 0.0010\d GB, .*; the largest is tower_\d/table of 0.346 MB \(line 5 '
+    refused = (r'constants of all its towers take 0.0010\d GB, .*; the largest is tower_\d/network/table of 0.346 MB '
+               r'\(line 5 ')
     with pytest.raises(UsageError, match=refused):
         train(settings(**given, train_dir=settings().run.train_dir + '3', num_towers=3))

@@ -7,9 +7,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
-from cifar10.model import own_optimizer
 from cifar10.model.optimizers import AdamW, Clipped, Muon
 from cifar10.model.precision import LossScaled
+from cifar10.own import optimizer as own_optimizer
 from tests.helpers import LINEAR, ROOT, initialise, mostly_stress, stepping, values_by_name
 from tests.test_muon import numpys_steps as muons_steps
 

@@ -3,8 +3,8 @@ import importlib.util
 
 import pytest
 
-from cifar10.model.own_network import rehearse
-from tests.helpers import ROOT, tf
+from cifar10.own.network import rehearse
+from tests.helpers import ROOT, inference_of, tf
 
 PATH = ROOT / 'examples' / 'resnet18.py'
 
@@ -23,7 +23,7 @@ def resnet18():
 def test_it_follows_the_rules_at_every_size(size, stem, last, resnet18):
     def inference(images, training):
         return resnet18.narrow(images, 10, training)
-    assert rehearse(inference, 2, [size], tf.float32, 0) == []
+    assert rehearse(inference_of(inference), 2, [size], tf.float32, 0) == []
     inference(tf.placeholder(tf.float32, [None, size, size, 3]), False)
     shapes = {variable.op.name: variable.shape.as_list() for variable in tf.global_variables()}
     assert shapes['stem/kernel'] == [stem, stem, 3, 8]

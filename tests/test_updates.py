@@ -278,7 +278,7 @@ def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
 
 
 @pytest.mark.parametrize('tower, told', [
-    (0, 'tower 0 gets the variable more, and tower 1 does not'),
+    (0, 'tower 1 does not have the variables of tower 0'),
     (1, 'copy 1 has the variable replica_1/more, and copy 0 does not')])
 def test_a_variable_that_one_tower_leaves_out_is_named(tower, told):
     def lopsided(k, scope):

@@ -1,10 +1,16 @@
 """What graphs in several rooms need: seeds, names, values from outside, and sessions that only look at something."""
 import contextlib
+import os
 import re
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+
+from cifar10.base import own_files
+from cifar10.base.errors import UsageError
 
 # The names of variables, as checkpoints have them, and of a collection, that more than one room must know.
 EXAMPLES_SEEN = 'examples_seen'  # counts examples: the position of the next one
@@ -12,12 +18,27 @@ LOSS_SCALE = ('current_loss_scale', 'good_steps')  # those that a precision with
 AVERAGE = '/ExponentialMovingAverage'  # follows the name of a variable in that of its moving average
 # The graph collection of (variable, value, keep) triples: what a network learns without gradients.
 MOVING_STATISTICS = 'moving_statistics'
+TRACED = 'traced'  # the graph collection of the `own.traced.Traced` that were copied
 # The last parts of the names of the state of the averages in `local`.
 START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
 
+_MOST_BYTES = 2 ** 31 - 2 ** 24  # of constants; protocol buffers end at 2 ** 31, with the rest of the graph
+_is_deterministic = False  # a switch of the whole process, which TensorFlow offers no way to turn off again
 # What TensorFlow raises when a device was lost, from whatever was running on it: another process that was killed, a
 # machine that was preempted. Errors of this process's own GPUs have other types, and are final.
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+
+
+def turn_on_determinism() -> None:
+    """Makes TensorFlow's operations deterministic in this process, from now on."""
+    global _is_deterministic
+    tf2.config.experimental.enable_op_determinism()
+    _is_deterministic = True
+
+
+def is_deterministic() -> bool:
+    """Returns whether operations are deterministic, because of `turn_on_determinism` or of the environment."""
+    return _is_deterministic or os.environ.get('TF_DETERMINISTIC_OPS', '').lower() in ('1', 'true')
 
 
 @contextlib.contextmanager
@@ -50,6 +71,42 @@ def with_inputs(operations: Iterable[tf.Operation], controls: bool = True) -> se
             pending += [tensor.op for tensor in operation.inputs]
             pending += operation.control_inputs if controls else []
     return found
+
+
+_copied = weakref.WeakKeyDictionary()  # graph -> {name scope: the graph whose operations were copied into it}
+
+
+def note_copy(scope: str, graph: tf.Graph) -> None:
+    """Notes that the operations of a graph were copied into a name scope of the current one, for `place_of`."""
+    _copied.setdefault(tf.get_default_graph(), {})[scope] = graph
+
+
+def place_of(name: str, graph: tf.Graph | None = None) -> str:
+    """Returns the line of the user's that makes an operation of a graph, by default the current, as `place` does."""
+    graph = graph or tf.get_default_graph()
+    for scope, copied in _copied.get(graph, {}).items():
+        if name.startswith(scope):
+            graph, name = copied, name.removeprefix(scope)
+    try:
+        operation = graph.get_operation_by_name(name)
+    except KeyError:  # within a function
+        return ''
+    return own_files.place((frame.filename, frame.lineno) for frame in operation.traceback)
+
+
+def check_size(network: str) -> None:
+    """Raises a UsageError if the constants of the current graph are more than TensorFlow can write to a file."""
+    graph = tf.get_default_graph()
+    constants = [operation for operation in graph.get_operations() if operation.type == 'Const']
+    sizes = {each.name: each.outputs[0].shape.num_elements() * each.outputs[0].dtype.size for each in constants}
+    if sum(sizes.values()) > _MOST_BYTES:  # unless many elements are equal, which take the room of one
+        sizes = {name: graph.get_operation_by_name(name).node_def.ByteSize() for name in sizes}
+    if (total := sum(sizes.values())) > _MOST_BYTES:
+        largest = max(sizes, key=sizes.get)
+        raise UsageError(
+            f'--network={network}: the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot '
+            f'write more than 2 GB; the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make it a variable, which '
+            'the towers share, tf.get_variable(name, initializer=array, trainable=False)')
 
 
 class Loader:

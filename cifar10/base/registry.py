@@ -82,7 +82,7 @@ UPDATE_MODES = Registry({
 NETWORKS = Registry({
     'classic': 'cifar10.model.classic:NETWORK',
     'fast': 'cifar10.model.fast:NETWORK'},
-    Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_network:network', 'cifar10.model.own_network:check'))
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.network:network', 'cifar10.own.network:check'))
 
 # A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
 # decay.
@@ -93,12 +93,12 @@ OPTIMIZERS = Registry({
     'muon': 'cifar10.model.optimizers:Muon',
     'adam': 'cifar10.model.optimizers:Adam',
     'adamw': 'cifar10.model.optimizers:AdamW'},
-    Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer', 'cifar10.model.own_optimizer:check'))
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.optimizer:optimizer', 'cifar10.own.optimizer:check'))
 
 # A function (logits float32 [n, classes], labels int32 [n]) -> the loss of each example, float32 [n].
 LOSSES = Registry({
     'cross_entropy': 'cifar10.model.classifier:cross_entropies'},
-    Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_loss:loss', 'cifar10.model.own_loss:check'))
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.loss:loss', 'cifar10.own.loss:check'))
 
 # A `model.schedule.Schedule`.
 SCHEDULES = Registry({

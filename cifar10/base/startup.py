@@ -15,11 +15,11 @@ import warnings
 from collections.abc import Iterator
 
 import cifar10
-from cifar10.base import tf1_libraries
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.stuck import calling_at_end
 
+LEGACY_KERAS = 'TF_USE_LEGACY_KERAS'  # with which TensorFlow, when it is imported, finds tf.layers in tf_keras
 # oneDNN's kernels for CPUs. TensorFlow reads the variable when it is imported; without it, it uses them only where the
 # CPU has AVX512_VNNI or newer instructions, although they are faster with AVX2, too.
 _ONEDNN = 'TF_ENABLE_ONEDNN_OPTS'
@@ -86,7 +86,7 @@ def _started(verbose):
         raise UsageError(f'{sys.executable} has no TensorFlow; activate the environment in which you installed this '
                          'program: source .venv/bin/activate')
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
-    tf1_libraries.switch_on()
+    _switch_on_layers()
     is_new = 'tensorflow' not in sys.modules
     if is_new and _IS_X86:
         os.environ.setdefault(_ONEDNN, '1')
@@ -195,3 +195,11 @@ def versions(on_gpus: bool) -> dict[str, str]:
             names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
     return {'cifar10': cifar10.__version__, 'Python': platform.python_version(), 'TensorFlow': tf.__version__,
             'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names))) or platform.machine()}
+
+
+def _switch_on_layers():
+    """Lets TensorFlow find tf.layers in tf_keras, if that is installed."""
+    if importlib.util.find_spec('tf_keras'):
+        os.environ.setdefault(LEGACY_KERAS, '1')
+        # One for each layer.
+        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')

@@ -10,8 +10,7 @@ from cifar10.base.console import say
 from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_folder, remove_leftovers
-from cifar10.base.graphs import seeded_graph
-from cifar10.base.own_code import place_of
+from cifar10.base.graphs import place_of, seeded_graph
 from cifar10.evaluation import model
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import trained_session

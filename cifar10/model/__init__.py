@@ -1,4 +1,4 @@
-"""The networks: `classic`, `fast`, and a user's own (`own_network`, which is rehearsed before a training).
+"""The networks: `classic`, `fast`, which the registry names; a user's own are in the room `own`.
 
 `layers` has what networks share, moving statistics and frozen variables among them. `classifier` has the loss and the
 accuracy, `parts` divides networks, and `network_draws` has their random numbers. A network is a function of its images:
@@ -7,7 +7,7 @@ its caller decides where variables and parts are placed.
 A user's own network imports its building blocks from here: `from cifar10.model import batch_normalisation`.
 """
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,10 @@ class Network(NamedTuple):
         is not known before it is built.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
+      operations: function that returns (name, what it is) of the operations that were built for 'training' and for
+        'evaluation', by which another network is found out; None for built-in networks.
     """
     inference: Callable
     image_sizes: Callable[..., range] | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
+    operations: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] | None = None

@@ -251,7 +251,7 @@ def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
     return tf.where_v2(uniform_like(x) >= rate, x * (1 / (1 - rate)), tf.zeros([], x.dtype))
 
 
-_is_frozen_name = contextvars.ContextVar('is_frozen_name', default=lambda name: False)
+_frozen = contextvars.ContextVar('frozen', default=None)
 
 
 @contextlib.contextmanager
@@ -261,26 +261,35 @@ def freezing(pattern: str | None) -> Iterator[None]:
     Args:
       pattern: regular expression that is searched for in the variables' names; None: no variable is frozen.
     """
-    def is_frozen_name(name):
-        return pattern is not None and re.search(pattern, primary_name(name)) is not None
-
-    def creator(next_creator, **arguments):
-        name = arguments.get('name')  # a tf.Variable may have none; it is refused elsewhere
-        if name and is_frozen_name(name):
-            arguments['trainable'] = False
-        return next_creator(**arguments)
-
-    token = _is_frozen_name.set(is_frozen_name)
+    token = _frozen.set(pattern)
     try:
-        with tf.variable_creator_scope(creator):
+        with tf.variable_creator_scope(create_frozen):
             yield
     finally:
-        _is_frozen_name.reset(token)
+        _frozen.reset(token)
+
+
+def frozen_pattern() -> str | None:
+    """Returns the pattern of `freezing` for the network that is being built."""
+    return _frozen.get()
+
+
+def create_frozen(next_creator: Callable, **arguments) -> tf.Variable:
+    """Makes a variable, as `tf.variable_creator_scope` wants it; one that is frozen is not trained."""
+    name = arguments.get('name')  # a tf.Variable may have none; it is refused elsewhere
+    if name and _is_frozen_name(name):
+        arguments['trainable'] = False
+    return next_creator(**arguments)
 
 
 def is_frozen(variable: tf.Variable) -> bool:
     """Returns whether a variable of the network that is being built is frozen."""
-    return _is_frozen_name.get()(variable.name.split(':')[0])
+    return _is_frozen_name(variable.name.split(':')[0])
+
+
+def _is_frozen_name(name):
+    pattern = _frozen.get()
+    return pattern is not None and re.search(pattern, primary_name(name)) is not None
 
 
 class MovingStatistic(NamedTuple):

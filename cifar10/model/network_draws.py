@@ -33,6 +33,18 @@ def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int | tf.Tens
         _place.reset(token)
 
 
+def current_seed() -> int | None:
+    """Returns the seed of the draws of the network that is being built; None if no training batch is known."""
+    place = _place.get()
+    return place and place[0]
+
+
+def current_position() -> tf.Tensor:
+    """Returns the position of the first example of the training batch, int64."""
+    _, start, offset, _ = _place.get()
+    return start + offset
+
+
 def uniform_like(x: tf.Tensor) -> tf.Tensor:
     """Returns a random number for each element of a tensor, uniform in [0, 1).
 

@@ -6,6 +6,7 @@ parts wait for.
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -36,13 +37,20 @@ def next_part(x: tf.Tensor) -> tf.Tensor:
       ValueError: it was called within `tf.cond`, `tf.while_loop` or `tf.function`.
     """
     division = _division.get()
-    return division.cut(x) if division else x
+    if division is None:
+        return x
+    if not isinstance(x, tf.Tensor):
+        raise TypeError(f'next_part takes a single tensor, not a {type(x).__name__}')
+    if tf.get_default_graph() is not division.graph:
+        raise ValueError('next_part was called within tf.cond, tf.while_loop or tf.function; call it outside')
+    return division.cut(x)
 
 
 class Division:
     """A network that is being built, part by part; made by `divided`.
 
     Attributes:
+      graph: in which it is built.
       parts: the number of parts that have been begun; once the network is built, of all.
     """
 
@@ -51,7 +59,7 @@ class Division:
         self._devices = devices
         self._of_parts = of_parts
         self._gate = gate
-        self._graph = tf.get_default_graph()
+        self.graph = tf.get_default_graph()
         self._counts = [self._count()]  # at the beginning and at each cut
 
     def device_of(self, operation: tf.Operation) -> str:
@@ -60,10 +68,6 @@ class Division:
 
     def cut(self, x: tf.Tensor) -> tf.Tensor:
         """Begins the next part; returns what `next_part` returns."""
-        if not isinstance(x, tf.Tensor):
-            raise TypeError(f'next_part takes a single tensor, not a {type(x).__name__}')
-        if tf.get_default_graph() is not self._graph:
-            raise ValueError('next_part was called within tf.cond, tf.while_loop or tf.function; call it outside')
         source = self._place()
         self.parts += 1
         self._counts.append(self._count())
@@ -78,7 +82,7 @@ class Division:
         Activations are what it computes from the images on the way to the logits. Tensors of unknown shape are not
         counted.
         """
-        operations, variables = self._graph.get_operations(), tf.global_variables()
+        operations, variables = self.graph.get_operations(), tf.global_variables()
         ends = [*self._counts[1:], self._count()]
         computed = _between(images, logits)
         return [(sum(_bytes(variable) for variable in variables[first_variable:last_variable]),
@@ -91,7 +95,7 @@ class Division:
         return (self.parts - 1) * len(self._devices) // self._of_parts if len(self._devices) > 1 else 0
 
     def _count(self):
-        return len(self._graph.get_operations()), len(tf.global_variables())
+        return len(self.graph.get_operations()), len(tf.global_variables())
 
 
 @contextlib.contextmanager
@@ -112,6 +116,16 @@ def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | 
     try:
         with tf.device(division.device_of):
             yield division
+    finally:
+        _division.reset(token)
+
+
+@contextlib.contextmanager
+def cutting(division: Any) -> Iterator[None]:
+    """Context in which `next_part` calls the method `cut` of another object than a Division, in its `graph`."""
+    token = _division.set(division)
+    try:
+        yield
     finally:
         _division.reset(token)
 

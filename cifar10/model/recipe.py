@@ -85,7 +85,7 @@ class Recipe:
         """
         return self._network.learn
 
-    def check(self, batch_size: int, dtype: tf.DType, has_copies: bool = False) -> None:
+    def check(self, batch_size: int, dtype: tf.DType, in_numbers: bool = True) -> None:
         """Raises a UsageError if the network or the recipe cannot be trained.
 
         A user's own network breaks a rule, weight decay leaves nothing of variables, or `freeze` matches no variable
@@ -94,7 +94,7 @@ class Recipe:
         Args:
           batch_size: images in a tower's batch.
           dtype: the type that the towers compute in.
-          has_copies: whether they have copies of the variables, as `UpdateMode.has_copies` says.
+          in_numbers: whether a user's own network is tried on random images, too.
         """
         rate, decay, pattern = self._settings.learning_rate, self._settings.weight_decay, self._settings.freeze
         if decay and rate * decay >= 1:
@@ -109,7 +109,8 @@ class Recipe:
                 raise UsageError(f'--freeze={pattern} matches all variables that are trained, so nothing would be '
                                  'learnt; let it match fewer')
         sizes = self.augmentation.image_sizes()
-        found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed, has_copies)
+        found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed,
+                               in_numbers)
         self.warnings = found or []
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
@@ -117,6 +118,10 @@ class Recipe:
         with self._built(batch_size, dtype):
             step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
+
+    def operations(self) -> Mapping[str, Sequence[tuple[str, str]]] | None:
+        """Returns what `Network.operations` returns; None for built-in networks."""
+        return self._network.operations() if self._network.operations else None
 
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""

@@ -3,15 +3,11 @@
 The strategy owns the copies of the variables and the all-reduce, and it expects gradients and updates inside
 its replica context. This mode therefore builds everything itself, including the towers' name scopes.
 """
-import collections
-
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
-from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
-from cifar10.base.own_code import unchanged
-from cifar10.parallel.own_collections import OwnCollections
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.parallel.towers import average_gradients, dense
 from cifar10.parallel.update import Step, UpdateMode, move, stacked
 
@@ -38,18 +34,15 @@ class Mirrored(UpdateMode):
 
     def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
         optimizer = make_optimizer()
-        names, kinds = [], []
-        own = OwnCollections()
+        names = []
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
             with tf.name_scope(f'tower_{k}') as scope:
-                with tf.variable_creator_scope(_create_averaged), own.of_tower(k):
+                with tf.variable_creator_scope(_create_averaged):
                     scalars = tower_fn(k, scope)
                     pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
                                                               gate_gradients, colocate_gradients_with_ops=True))
-                kinds.append(collections.Counter(_kind(operation) for operation in with_inputs(
-                    [scalars['total_loss'].op]) if operation.name.startswith(scope)))
                 values = [variable.read_value() for _, variable in pairs]
                 statistics = tf.get_collection(MOVING_STATISTICS, scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
@@ -58,16 +51,8 @@ class Mirrored(UpdateMode):
             names[:] = scalars  # the same in all replicas
             return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 
-        with unchanged(), self._strategy.scope():  # the replicas' threads take turns within `running`
-            try:
-                built = self._strategy.run(replica)
-            except (ValueError, AssertionError) as error:  # a network that has been built in towers without a strategy
-                raise UsageError('--variable_update=mirrored: tf.distribute cannot build the network '
-                                 f'({str(error) or "AssertionError"}); use --variable_update=replicated') from error
-        if any(kind != kinds[0] for kind in kinds):
-            raise UsageError('--variable_update=mirrored: the network has different operations in different towers; '
-                             'it may choose variables by the end of their names, which is /replica_1 in the second '
-                             'tower: choose them in another way, or use --variable_update=replicated')
+        with self._strategy.scope():
+            built = self._strategy.run(replica)
         return self._step(names, *built, global_step)
 
     def _applied(self, optimizer, pairs, statistics):
@@ -103,14 +88,6 @@ class Mirrored(UpdateMode):
 
     def scope(self):
         return self._strategy.scope()
-
-
-def _kind(operation):
-    """Returns what must be the same in all replicas: the type of an operation, and the value of a factor."""
-    # Integers are also positions of examples, and arrays may be data.
-    is_factor = operation.type == 'Const' and operation.outputs[0].dtype.is_floating and (
-        operation.outputs[0].shape.rank == 0)
-    return operation.type, operation.node_def.attr['value'].SerializeToString() if is_factor else None
 
 
 def _create_averaged(next_creator, **arguments):

@@ -23,10 +23,12 @@ class Copies:
 
     Attributes:
       variables: for each copy the variables created so far, slots included; all copies create them in the same order.
+      trained: for each copy those that are trained.
     """
 
     def __init__(self, count: int):
         self.variables = [[] for _ in range(count)]
+        self.trained = [[] for _ in range(count)]
         self._primary_values = []  # reads of copy 0's variables, in the order of their creation
 
     @contextlib.contextmanager
@@ -38,40 +40,28 @@ class Copies:
           reuse: whether `tf.get_variable` returns variables that the copy has already.
         """
         def creator(next_creator, **arguments):
+            is_trained = arguments.get('trainable') is not False
             if copy > 0:
                 # Local variables are initialised after the primaries were initialised or restored, so the copies
-                # follow a restore by themselves.
+                # follow a restore by themselves. They must not be trainable: those are in another collection, too.
                 made = len(self.variables[copy])
                 if made == len(self._primary_values):
                     raise ValueError(f"copy {copy} has the variable {arguments['name']}, and copy 0 does not; get the "
                                      'same variables in each tower')
-                value = self._primary_values[made]
-                arguments.update(initial_value=lambda: value)  # a loop may make variables, and takes no tensor
+                arguments.update(initial_value=self._primary_values[made], trainable=False,
+                                 collections=[tf.GraphKeys.LOCAL_VARIABLES])
             variable = next_creator(**arguments)
             self.variables[copy].append(variable)
+            if is_trained:
+                self.trained[copy].append(variable)
             if copy == 0:
-                with tf.init_scope():  # outside of loops and control dependencies
+                with tf.control_dependencies(None):
                     self._primary_values.append(variable.read_value())
             return variable
 
-        def named(getter, name, *args, **options):
-            return getter(f'replica_{copy}/{name}' if copy else name, *args, **options)
-
-        count = len(self.variables[copy])
-        with tf.variable_creator_scope(creator), tf.variable_scope(
-                tf.get_variable_scope(), reuse=reuse, custom_getter=named, auxiliary_name_scope=False):
+        scope = f'replica_{copy}' if copy else tf.get_variable_scope()
+        with tf.variable_creator_scope(creator), tf.variable_scope(scope, reuse=reuse, auxiliary_name_scope=False):
             yield
-        if copy > 0:  # who builds the copy finds its variables where those of copy 0 are, and nobody else does
-            _make_local(self.variables[copy][count:])
-
-
-def _make_local(variables):
-    """Moves variables from their collections to LOCAL_VARIABLES."""
-    for key in tf.get_default_graph().get_all_collection_keys():
-        entries = tf.get_collection_ref(key)
-        entries[:] = [entry for entry in entries if not any(entry is variable for variable in variables)]
-    for variable in variables:
-        tf.add_to_collection(tf.GraphKeys.LOCAL_VARIABLES, variable)
 
 
 class CopiedVariables(UpdateMode):
@@ -100,6 +90,9 @@ class CopiedVariables(UpdateMode):
     def tower_variables(self, k):
         copy = self._copy_of(k)
         return self.copies.created(copy, reuse=k != copy)
+
+    def trained_variables(self, k):
+        return self.copies.trained[self._copy_of(k)]
 
     def apply(self, update, counter):
         with self.tower_variables(update.towers[0].k):  # each copy has slots of its own

@@ -1,8 +1,7 @@
-"""TensorFlow sessions for the devices of the towers: how they are configured, whether they are deterministic or lack a
-device, and how much memory they may take.
+"""TensorFlow sessions for the devices of the towers: how they are configured, whether they lack a device, and how much
+memory they may take.
 """
 import dataclasses
-import os
 import re
 
 import tensorflow as tf2
@@ -13,7 +12,6 @@ from cifar10.base.graphs import keep_order_of_sums
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 
-_is_deterministic = False  # a switch of the whole process, which TensorFlow offers no way to turn off again
 LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives of a cluster
 
 
@@ -101,15 +99,3 @@ def absent(devices: Devices, present: list[str]) -> list[str]:
         return *task, spec.device_type, spec.device_index
     existing = set(map(identity, present))
     return [name for group in devices.groups for name in group if identity(name) not in existing]
-
-
-def turn_on_determinism() -> None:
-    """Makes TensorFlow's operations deterministic in this process, from now on."""
-    global _is_deterministic
-    tf2.config.experimental.enable_op_determinism()
-    _is_deterministic = True
-
-
-def is_deterministic() -> bool:
-    """Returns whether operations are deterministic, because of `turn_on_determinism` or of the environment."""
-    return _is_deterministic or os.environ.get('TF_DETERMINISTIC_OPS', '').lower() in ('1', 'true')

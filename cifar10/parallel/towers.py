@@ -9,8 +9,6 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from six.moves import range, zip
 
-from cifar10.parallel.own_collections import OwnCollections
-
 
 def shared_variables(k: int) -> AbstractContextManager:
     """Context in which tower 0 creates variables, and every later tower gets the same ones by name."""
@@ -30,14 +28,10 @@ def build_towers(device_names: Sequence[str], tower_fn: Callable[[int, str], Any
 
     Returns:
       A list of the K values that `tower_fn` returned.
-
-    Raises:
-      ValueError: the towers do not get the same variables.
     """
     towers = []
-    collections = OwnCollections()
     for k in range(len(device_names)):
-        with tf.device(device_names[k]), tf.name_scope(f'tower_{k}') as scope, variables(k), collections.of_tower(k):
+        with tf.device(device_names[k]), tf.name_scope(f'tower_{k}') as scope, variables(k):
             towers.append(tower_fn(k, scope))
     return towers
 

@@ -143,7 +143,7 @@ class UpdateMode:
         with tf.control_dependencies([self._turns.begin(k)]):
             scalars = dict(tower_fn(k, scope))
             gradients = dense(optimizer.compute_gradients(
-                scalars['total_loss'], tf.trainable_variables(), gate_gradients, colocate_gradients_with_ops=True))
+                scalars['total_loss'], self.trained_variables(k), gate_gradients, colocate_gradients_with_ops=True))
         triples = tf.get_collection(MOVING_STATISTICS, scope)
         counters = [triple for triple in triples if not triple[1].dtype.is_floating]
         averaged = [triple for triple in triples if triple[1].dtype.is_floating]
@@ -182,6 +182,10 @@ class UpdateMode:
     def tower_variables(self, k: int) -> AbstractContextManager:
         """Returns the context in which tower k gets its variables."""
         return shared_variables(k)
+
+    def trained_variables(self, k: int) -> list[tf.Variable]:
+        """Returns the variables that tower k, which is built, computes gradients of."""
+        return tf.trainable_variables()
 
     def reduce(self, towers: list) -> list:
         """Reduces the gradients and statistics of K Towers to a list of Updates."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own_code
 from cifar10.base.errors import RunError, TemporaryError, reason
-from cifar10.base.graphs import LOST
+from cifar10.base.graphs import LOST, place_of
+from cifar10.base.own_files import place
 from cifar10.run import saved
 from cifar10.run.folder import glance
 
@@ -54,5 +54,6 @@ def plain_errors(train_dir: str | None = None) -> Iterator[None]:
         # The message has where the operation was made, and where Python code of the user's raised an exception.
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
         is_lost = isinstance(error, LOST)  # which another task notices than the one that is lost
+        where = place(frames) or (place_of(error.op.name, error.op.graph) if error.op is not None else '')
         failure = TemporaryError if is_lost else RunError
-        raise failure(f'{reason(error, not is_lost)}{own_code.place(frames)}{latest}') from error
+        raise failure(f'{reason(error, not is_lost)}{where}{latest}') from error

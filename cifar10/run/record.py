@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cifar10.base import own_files
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, OWN, Registry
@@ -31,7 +32,7 @@ class RunRecord(NamedTuple):
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
       network_sha256, optimizer_sha256, loss_sha256: of the files of the user's own network, optimizer and loss, as
-        `own_code.sha256` returns it; None for others.
+        `own_files.sha256` returns it; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
@@ -135,11 +136,10 @@ class RunRecord(NamedTuple):
 
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each own `network`, `optimizer` or `loss` whose file has changed since its last use."""
-        from cifar10.base import own_code  # which imports TensorFlow
         lines = []
         for flag, name in names.items():
             path, _, function = name.rpartition(':')
-            other = own_code.changed(path, getattr(self, f'{flag}_sha256') or {})
+            other = own_files.changed(path, getattr(self, f'{flag}_sha256') or {})
             if function != self.settings.flat()[flag].rpartition(':')[2]:
                 other.append('function')
             if other:
@@ -174,11 +174,10 @@ def _identity(name, value):
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
-    """Returns the `own_code.sha256` of the file of the user's own code; None for a registered name."""
+    """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
     if not registry.is_own(name):
         return None
-    from cifar10.base import own_code
     path = name.rpartition(':')[0]
-    if not own_code.is_executed(path):  # a run has what it was built from, whatever the file has by now
+    if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
         registry.load(name)
-    return own_code.sha256(path)
+    return own_files.sha256(path)

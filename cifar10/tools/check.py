@@ -33,7 +33,7 @@ _WIDTH = 99  # of the text of a line
 
 def check(settings: TrainSettings) -> None:
     """Prints what a run would do. Raises a UsageError if it could not start, after printing all reasons."""
-    checked = _Checked(settings)
+    checked = _Checked(settings, compares=True)
     checked.take(_versions)
     checked.take(_cluster)
     passed = []

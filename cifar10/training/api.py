@@ -218,15 +218,16 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     cluster = cluster_of(settings)
     if cluster is None:
         return train(settings, termination)
+    from cifar10.base import graphs
     from cifar10.cluster import member
     from cifar10.data import records
-    from cifar10.parallel import devices, session_config
+    from cifar10.parallel import devices
     from cifar10.training.start import Start, check_network, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
-        session_config.turn_on_determinism()
+        graphs.turn_on_determinism()
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
     local, files = devices.Devices((), on_gpus=False), ()
-    flags = dict(variable_update=towers.variable_update, deterministic=str(session_config.is_deterministic()).lower(),
+    flags = dict(variable_update=towers.variable_update, deterministic=str(graphs.is_deterministic()).lower(),
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
         check_network(Start(settings))

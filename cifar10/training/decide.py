@@ -30,7 +30,7 @@ def decide(start: Start) -> list[str]:
     settings = decided(start.settings, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)
     plan = plan_of(settings, start.data, start.devices, *place)
-    _refuse_impossible(plan)
+    _refuse_impossible(plan, in_numbers=start.compares or not found)
     start.plan = _with_length(plan, found)
     return []
 
@@ -50,12 +50,12 @@ def remark(start: Start) -> list[str]:
             *_rounded_intervals(start.settings, settings), *start.plan.recipe.warnings]
 
 
-def _refuse_impossible(plan):
+def _refuse_impossible(plan, in_numbers):
     if plan.recipe.total_examples == 0:
         raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
                          'give more epochs')
     towers = plan.settings.towers
-    plan.recipe.check(towers.batch_size, plan.precision.dtype, plan.mode.has_copies)
+    plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
     plan.recipe.check_parts(towers.gpus_per_tower)
 
 

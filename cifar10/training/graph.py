@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
+from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session, is_deterministic
 from cifar10.data import pipeline
 from cifar10.data.resize import resized_planes
 from cifar10.model import averages, classifier
 from cifar10.model.network_draws import at_position
-from cifar10.parallel import session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
 from cifar10.settings.training import TowerSettings
@@ -187,4 +186,4 @@ def _shown(plan, step, rate, batches):
 
 def _can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
-    return not (towers.deterministic or session_config.is_deterministic())
+    return not (towers.deterministic or is_deterministic())

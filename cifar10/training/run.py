@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own_code
 from cifar10.base.activity import OF_FIRST_STEP, doing
-from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOST, Loader, seeded_graph
+from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOST, Loader, check_size, seeded_graph
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.training import graph
 from cifar10.training.plan import Plan
@@ -44,8 +43,7 @@ class Run:
         learnt = graph.learnt(plan) if is_new else {}
         with seeded_graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
             self.graph = graph.build(plan, learnt)
-            with own_code.usage_errors('network', plan.settings.recipe.network):
-                own_code.check_size()
+            check_size(plan.settings.recipe.network)
             self.saved = {variable.op.name: variable for variable in tf.global_variables()}
             with plan.mode.scope():
                 self._loader = Loader(self.saved)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import graphs
 from cifar10.base.console import Line
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
@@ -20,7 +21,7 @@ from cifar10.data.download import DownloadError
 from cifar10.data.records import Expected, Records
 from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
-from cifar10.parallel import gpus, session_config
+from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import checkpoint, decisions, saved
 from cifar10.run.folder import Folder, exists, look
@@ -45,6 +46,7 @@ class Start:
       restored: the checkpoint that the run continues from, or None.
       record: the record of the start that saved it; later starts may have saved nothing.
       plan: the result.
+      compares: whether a user's own network is tried on random images again, where the run is resumed.
     """
     settings: TrainSettings
     devices: Devices | None = None
@@ -55,6 +57,7 @@ class Start:
     restored: saved.Saved | None = None
     record: RunRecord | None = None
     plan: Plan | None = None
+    compares: bool = False
 
     def look(self) -> Folder:
         """Looks at the train_dir; raises a UsageError if the run may not use it. Returns what is there."""
@@ -110,7 +113,7 @@ def choose_devices(start: Start) -> list[str]:
         raise UsageError('--xla: TensorFlow up to 2.21 cannot compile for GPUs of compute capability 12 (Blackwell), '
                          'and would end the process; leave it out')
     if towers.deterministic:
-        session_config.turn_on_determinism()
+        graphs.turn_on_determinism()
     start.devices = devices
     return []
 

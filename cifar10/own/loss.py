@@ -10,14 +10,12 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own_code
 from cifar10.base.console import Line
 from cifar10.base.graphs import cpu_session, seeded_graph, with_inputs
-from cifar10.base.own_code import BrokenRule
 from cifar10.model import NUM_CLASSES
-from cifar10.model.one_device import OneDevice
-from cifar10.model.own_network import check_collections, check_operations, check_variables
-from cifar10.model.rehearsed_steps import FED
+from cifar10.own import code
+from cifar10.own.code import BrokenRule
+from cifar10.own.network import built, traced_once
 
 _FLAG = 'loss'
 # The examples that `check` computes the losses of. The halves differ in what labels they have, and how often.
@@ -30,14 +28,11 @@ _ROUNDING = 1e-3  # of losses, relative to the largest
 
 def loss(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Imports the function that 'FILE.py:FUNCTION' names; returns it, with what it returns as float32."""
-    return functools.partial(_losses, name, own_code.function(_FLAG, name, 'logits, labels'))
+    return functools.partial(_losses, name, code.function(_FLAG, name, 'logits, labels', each_time=True))
 
 
 def _losses(name, function, logits, labels):
-    with own_code.usage_errors(_FLAG, name):
-        call, before = OneDevice(), tf.get_collection(tf.GraphKeys.LOSSES)
-        with call.running():
-            losses = function(logits, labels)
+    def check(losses):
         if not (isinstance(losses, tf.Tensor) and losses.dtype.is_floating and losses.shape.rank == 1
                 and losses.shape.is_compatible_with(labels.shape)):
             found = f'{losses.dtype.name} {losses.shape}' if isinstance(losses, tf.Tensor) else type(losses).__name__
@@ -45,21 +40,19 @@ def _losses(name, function, logits, labels):
                              'a mean or a sum over them')
         # A function of tf.losses has added what it has returned.
         collected, needed = tf.get_collection_ref(tf.GraphKeys.LOSSES), with_inputs([losses.op])
-        collected[:] = [*before, *(entry for entry in collected[len(before):] if entry.op not in needed)]
-        call.collect(losses, training=True)
-        return tf.cast(losses, tf.float32)
+        collected[:] = [entry for entry in collected if entry.op not in needed]
+
+    with code.usage_errors(_FLAG, name):
+        inputs = dict(logits=logits, labels=labels)
+        return built(traced_once(function, inputs, True, check, code.traced(name), ['logits']), inputs)
 
 
 def check(name: str) -> list[str]:
     """Raises a UsageError if a loss breaks a rule; returns warnings. It is built once, and tried on random logits."""
-    with own_code.usage_errors(_FLAG, name), seeded_graph() as graph:
-        logits = tf.placeholder(tf.float32, [_EXAMPLES, NUM_CLASSES], FED)
-        labels = tf.placeholder(tf.int32, [_EXAMPLES], FED)
-        with tf.name_scope(_FLAG) as scope:
-            losses = loss(name)(logits, labels)
-        check_variables()
-        check_collections(scope)
-        check_operations(losses)
+    with code.usage_errors(_FLAG, name), seeded_graph() as graph:
+        logits = tf.placeholder(tf.float32, [_EXAMPLES, NUM_CLASSES])
+        labels = tf.placeholder(tf.int32, [_EXAMPLES])
+        losses = loss(name)(logits, labels)
         gradient = tf.gradients(losses, logits)[0]
         if gradient is None:
             raise BrokenRule('its losses do not depend on the logits, so nothing would be learnt; use the logits')

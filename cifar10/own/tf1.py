@@ -1,7 +1,7 @@
 """What code of TensorFlow 1 finds in today's TensorFlow: `tensorflow` as it was, and tf.layers, slim and tf.contrib.
 
 The extra `tf1` has tf_keras, in which tf.layers is, and tf_slim. Neither is imported here, unless such code uses it.
-What it adds to modules of others stays; what `own_code` and `one_device` replace there ends with the user's code.
+What it adds to modules of others stays; what `code` and `traced` replace there ends with the user's code.
 """
 import ast
 import builtins
@@ -14,10 +14,10 @@ import os
 import re
 import sys
 import sysconfig
-import warnings
 from collections.abc import Iterator, Sequence
 
-_SWITCH = 'TF_USE_LEGACY_KERAS'  # TensorFlow reads it when it is imported
+from cifar10.base.startup import LEGACY_KERAS
+
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
                       r"cannot import name .* from 'tf_slim'")
@@ -27,14 +27,6 @@ _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
 _IMPORT = builtins.__import__
 _INSTALL = "python -m pip install -e '.[tf1]'"
 _PAGE = 'docs/tf1-networks.md'
-
-
-def switch_on() -> None:
-    """Lets TensorFlow find tf.layers in tf_keras, if that is installed; to be called before TensorFlow is imported."""
-    if importlib.util.find_spec('tf_keras'):
-        os.environ.setdefault(_SWITCH, '1')
-        # One for each layer of each tower.
-        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
 
 
 class _Contrib:
@@ -161,7 +153,7 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
             return f'; {_INSTALL} installs tf_slim, which has contrib.{name}'
         return f'; tf_slim does not have it; see contrib in {_PAGE}'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
-        if os.environ.get(_SWITCH) == '1':  # so the file imports today's TensorFlow, which has no tf.layers
+        if os.environ.get(LEGACY_KERAS) == '1':  # so the file imports today's TensorFlow, which has no tf.layers
             return '; write import tensorflow.compat.v1 as tf'
-        return f'; set {_SWITCH}=1 before TensorFlow is imported'
+        return f'; set {LEGACY_KERAS}=1 before TensorFlow is imported'
     return f'; {_INSTALL} installs it; {_PAGE} says what to write without it'

@@ -4,7 +4,6 @@ A file is executed once, with its folder on the search path, and so are the modu
 begin as scripts of TensorFlow 1 do.
 """
 import contextlib
-import contextvars
 import copy
 import functools
 import importlib.util
@@ -14,16 +13,16 @@ import random
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from cifar10.base import files, tf1_libraries
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
+from cifar10.base.own_files import Import, changed, executed, hash_of, imported, place, place_now, sha256
+from cifar10.own import tf1
 
 _PACKAGE = __package__.partition('.')[0]
 # Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
@@ -34,7 +33,6 @@ _OPERATION = " for '{{node "  # begins the part of a message that shows an opera
 # variables, and they would hold for the rest of the process.
 _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
              'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
-_MOST_BYTES = 2 ** 31 - 2 ** 24  # of constants; protocol buffers end at 2 ** 31, with the rest of the graph
 # Names of arguments that functions for other programs have, such as Estimator's model functions.
 _NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
 
@@ -48,24 +46,26 @@ class _File:
 
     Attributes:
       module: the file as a module.
-      sha256: of the file, when it was executed.
       old_shapes: whether it has the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
       seed: with which it was executed, as `_seed` returns it.
       draws: whether it drew random numbers then, so that with another seed it is another file.
+      traced: a dict for each of its functions, for what was found out about it.
+      is_used: whether one of its functions was called.
     """
 
     def __init__(self, path: str):
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
-        self.sha256 = hash_of(path)
         self.old_shapes = False
+        self.traced = {}
+        self.is_used = False
         self._flags = _flags_of_a_file()
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
         self.seed = _seed()
         with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'), _without_switches(), \
-                tf1_libraries.importing(self._folder) as of_tensorflow_1:
+                tf1.importing(self._folder) as of_tensorflow_1:
             before = _generators()
             spec.loader.exec_module(self.module)
             self.draws = _generators() != before
@@ -80,8 +80,8 @@ class _File:
         loaded = set(sys.modules)
         with unchanged(), _flags_are(self._flags):
             seed = _seed()
-            random.seed(None if seed is None else f'{seed} {part}')
-            np.random.seed(None if seed is None else [seed, *part.encode()])
+            random.seed(f'{seed} {part}')
+            np.random.seed([seed, *part.encode()])
             _set_old_shapes(self.old_shapes)
             sys.argv, sys.path = [self._path], [self._folder, *sys.path]
             try:
@@ -97,15 +97,15 @@ class _File:
                     # A folder without __init__.py is a package, but has no file.
                     file = next(filter(None, [known.get('__file__'), *known.get('__path__', ())]), '')
                     self._note(name, file)
-                    if name.partition('.')[0] in sys.stdlib_module_names and file in _imported:
+                    if name.partition('.')[0] in sys.stdlib_module_names and file in imported:
                         del sys.modules[name]  # others mean the module of the standard library
 
     def _note(self, name, file):
         """Notes a module of this name if it was imported from the folder."""
         stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
-        own = tf1_libraries.is_below(self._folder, file)  # also in a folder that the code adds to sys.path
+        own = tf1.is_below(self._folder, file)  # also in a folder that the code adds to sys.path
         if own and stem.endswith(os.path.join('', *name.split('.'))) and name.partition('.')[0] != _PACKAGE:
-            _imported.setdefault(file, _Import(name, hash_of(file), self._path))
+            imported.setdefault(file, Import(name, hash_of(file), self._path))
 
 
 _flags_of_the_process = []  # while user's code runs, a copy for each time that it runs
@@ -156,26 +156,18 @@ def unchanged() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-class _Import(NamedTuple):
-    """A module that a user's file has imported from its folder: its name, its SHA-256 then, and the user's file."""
-    name: str
-    sha256: str | None
-    by: str
-
-
 _RUN = tf.Session.run
-_paths = set()  # of the files that were executed, also of one that failed
 _files = {}  # path -> _File
-_imported = {}  # file of a module -> _Import
 
 
-def function(flag: str, name: str, arguments: str) -> Callable:
+def function(flag: str, name: str, arguments: str, each_time: bool = False) -> Callable:
     """Imports the function that 'FILE.py:FUNCTION' names.
 
     Args:
       flag: the name of the flag that gives it, such as 'network', for messages.
       name: the flag's value.
       arguments: that it will be called with, such as 'images, num_classes, training'.
+      each_time: whether each call finds the file as another process would, without what it has kept of other calls.
 
     Raises:
       UsageError: there is no such file or function, the file cannot be imported, or the function takes other arguments.
@@ -194,9 +186,14 @@ def function(flag: str, name: str, arguments: str) -> Callable:
 
     @functools.wraps(found)
     def call(*values):
-        if _files[path].draws and _files[path].seed != _seed():
+        file = _files[path]
+        if file.draws and file.seed != _seed():
             execute_again(path)
-        tf1_libraries.mend()
+        elif each_time and file.is_used:
+            execute_again(path)
+            _files[path].traced = file.traced
+        _files[path].is_used = True
+        tf1.mend()
         with _files[path].running(), _without_sessions(tf.get_default_graph()):
             return getattr(_files[path].module, attribute)(*values)
     return call
@@ -223,6 +220,12 @@ def _wrong_arguments(found, given):
     return ''
 
 
+def traced(name: str) -> dict:
+    """Returns what was kept of 'FILE.py:FUNCTION'; nothing once the file is executed again."""
+    path, _, attribute = name.rpartition(':')
+    return _files[path].traced.setdefault(attribute, {})
+
+
 def code_of(name: str) -> contextlib.AbstractContextManager:
     """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
     return _files[name.rpartition(':')[0]].running()
@@ -230,11 +233,11 @@ def code_of(name: str) -> contextlib.AbstractContextManager:
 
 def execute_again(path: str) -> None:
     """Executes a user's file again, as another process would; its functions are then those of this execution."""
-    _paths.add(path)
-    for file, module in list(_imported.items()):
+    executed[path] = hash_of(path)
+    for file, module in list(imported.items()):
         sys.modules.pop(module.name, None)  # another folder may have a module of the same name
         if module.by == path:
-            del _imported[file]
+            del imported[file]
     _files[path] = _File(path)
 
 
@@ -264,22 +267,9 @@ def _without_switches():
         yield
 
 
-_is_unseeded = contextvars.ContextVar('_is_unseeded', default=False)
-
-
-@contextlib.contextmanager
-def unseeded() -> Iterator[None]:
-    """Context in which the user's code finds the generators of Python and NumPy in another state each time."""
-    token = _is_unseeded.set(True)
-    try:
-        yield
-    finally:
-        _is_unseeded.reset(token)
-
-
 def _seed():
-    """Returns the seed with which the user's code finds these generators; None for another one each time."""
-    return None if _is_unseeded.get() else (tf.get_default_graph().seed or 0) % 2 ** 32
+    """Returns the seed with which the user's code finds these generators."""
+    return (tf.get_default_graph().seed or 0) % 2 ** 32
 
 
 def _generators():
@@ -293,72 +283,6 @@ def _has_old_shapes():
 
 def _set_old_shapes(wanted):
     (tf.disable_v2_tensorshape if wanted else tf.enable_v2_tensorshape)()
-
-
-def hash_of(path: str) -> str | None:
-    """Returns the SHA-256 of a file in hexadecimal, or None if it cannot be read."""
-    with contextlib.suppress(OSError):
-        return files.sha256(path)
-    return None
-
-
-def is_executed(path: str) -> bool:
-    """Returns whether a user's file was executed in this process."""
-    return path in _files
-
-
-def sha256(path: str) -> dict[str, str]:
-    """Returns the SHA-256 of an executed file and of the imports from its folder, as they were then, by names."""
-    folder = os.path.dirname(os.path.abspath(path))
-    return {os.path.basename(path): _files[path].sha256, **{
-        os.path.relpath(file, folder): module.sha256 for file, module in _imported.items()
-        if module.sha256 and file.startswith(folder + os.sep)}}
-
-
-def changed(path: str, before: Mapping[str, str]) -> list[str]:
-    """Returns which of a user's file and its imports are not as they were.
-
-    Args:
-      path: of the file, which may have been moved together with them.
-      before: what `sha256` returned then.
-    """
-    return [name for name, value in before.items() if hash_of(os.path.join(os.path.dirname(path), name)) != value]
-
-
-def place(frames: Iterable[tuple[str, int]]) -> str:
-    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
-    own = {*map(os.path.abspath, _paths), *_imported}
-    places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in own]
-    return places[-1] if places else ''
-
-
-def place_now() -> str:
-    """Returns the line of the user's that is being executed, as `place` does."""
-    return place((frame.filename, frame.lineno) for frame in traceback.extract_stack())
-
-
-def place_of(name: str) -> str:
-    """Returns the line of the user's that makes an operation of the current graph, as `place` does."""
-    try:
-        operation = tf.get_default_graph().get_operation_by_name(name)
-    except KeyError:  # within a function
-        return ''
-    return place((frame.filename, frame.lineno) for frame in operation.traceback)
-
-
-def check_size() -> None:
-    """Raises a BrokenRule if the constants of the current graph are more than TensorFlow can write to a file."""
-    graph = tf.get_default_graph()
-    constants = [operation for operation in graph.get_operations() if operation.type == 'Const']
-    sizes = {each.name: each.outputs[0].shape.num_elements() * each.outputs[0].dtype.size for each in constants}
-    if sum(sizes.values()) > _MOST_BYTES:  # unless many elements are equal, which take the room of one
-        sizes = {name: graph.get_operation_by_name(name).node_def.ByteSize() for name in sizes}
-    if (total := sum(sizes.values())) > _MOST_BYTES:
-        largest = max(sizes, key=sizes.get)
-        raise BrokenRule(
-            f'the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot write more than 2 GB; '
-            f'the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make it a variable, which '
-            'the towers share, tf.get_variable(name, initializer=array, trainable=False)')
 
 
 @contextlib.contextmanager
@@ -385,10 +309,8 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        remedy = tf1_libraries.remedy(text, frames) or _remedy(text)
+        remedy = tf1.remedy(text, frames) or _remedy(text)
         remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
-        if tf.distribute.has_strategy():  # the rehearsal has built the same without one
-            remedy = '; tf.distribute cannot build this, so use --variable_update=replicated'
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 

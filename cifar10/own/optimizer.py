@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own_code
 from cifar10.base.graphs import seeded_graph, with_inputs
-from cifar10.base.own_code import BrokenRule
-from cifar10.model.own_network import check_saved
+from cifar10.own import code
+from cifar10.own.code import BrokenRule
 
 _FLAG = 'optimizer'
 _SCOPE = 'update'  # the name scope in which `check` applies gradients
@@ -22,11 +21,11 @@ _SHAPES = dict(filters=[3, 3, 2, 4], weights=[4, 3], biases=[3])  # of the varia
 
 def optimizer(name: str) -> Callable[[tf.Tensor], tf.train.Optimizer]:
     """Imports the function that 'FILE.py:FUNCTION' names; returns a function (learning rate) -> optimizer."""
-    return functools.partial(_make, name, own_code.function(_FLAG, name, 'rate'))
+    return functools.partial(_make, name, code.function(_FLAG, name, 'rate'))
 
 
 def _make(name, function, rate):
-    with own_code.usage_errors(_FLAG, name):
+    with code.usage_errors(_FLAG, name):
         made = function(rate)
         if not isinstance(made, tf.train.Optimizer):
             kind = type(made)
@@ -42,7 +41,7 @@ def _make(name, function, rate):
     apply_gradients = made.apply_gradients
 
     def apply_in_file(*arguments, **options):
-        with own_code.code_of(name), own_code.usage_errors(_FLAG, name):
+        with code.code_of(name), code.usage_errors(_FLAG, name):
             return apply_gradients(*arguments, **options)
     made.apply_gradients = apply_in_file
     return made
@@ -56,7 +55,7 @@ def check(name: str, averages_within: bool) -> None:
       averages_within: whether the update mode averages gradients within `apply_gradients`.
     """
     make = optimizer(name)
-    with own_code.usage_errors(_FLAG, name), seeded_graph(), tf.device('/cpu:0'):
+    with code.usage_errors(_FLAG, name), seeded_graph(), tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
         rate = tf.placeholder(tf.float32, [], 'rate')
         variables = [tf.get_variable(each, shape) for each, shape in _SHAPES.items()]
@@ -71,7 +70,7 @@ def check(name: str, averages_within: bool) -> None:
         gradients = [tf.placeholder(tf.float32, shape) for shape in _SHAPES.values()]
         with tf.name_scope(_SCOPE):
             applied = made.apply_gradients([*zip(gradients, variables), (None, unused)], global_step)
-        check_saved()
+        _check_saved()
         _check_variables(tf.global_variables()[count:])
         needed = with_inputs([applied])
         if rate.op not in needed:
@@ -81,6 +80,15 @@ def check(name: str, averages_within: bool) -> None:
                    for operation in needed):
             raise BrokenRule('its apply_gradients does not increment global_step by 1 where it is given one; pass it '
                              'on to super().apply_gradients')
+
+
+def _check_saved():
+    """Variables of the current graph are in the collection that checkpoints hold."""
+    saved = {variable.op.name for variable in tf.global_variables()}
+    for operation in tf.get_default_graph().get_operations():
+        if operation.type in ('VariableV2', 'VarHandleOp') and operation.name not in saved:
+            raise BrokenRule(f'the variable {operation.name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, '
+                             'so it is neither initialised nor saved; leave out collections=')
 
 
 def _check_class(kind, averages_within):

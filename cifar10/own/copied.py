@@ -1,0 +1,193 @@
+"""A copy of a traced function in a tower: its operations, over variables from `tf.get_variable`.
+
+Gradients flow through a copy as through any other operation: they are the traced ones, which are copied when they are
+asked for.
+"""
+import weakref
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import TRACED, note_copy
+from cifar10.model.parts import next_part
+from cifar10.own.pieces import Piece, operation_of, tensor_of, value_of
+from cifar10.own.traced import STEP, Traced
+
+_SCOPE = 'network'  # the name scope of the operations
+_GRADIENT = 'cifar10.Copy'  # the name under which TensorFlow has `_gradient`
+_copies = weakref.WeakKeyDictionary()  # graph -> {name of an operation: the function that adds its gradient}
+
+
+class Copied(NamedTuple):
+    """What a copy computes: tensors of the current graph.
+
+    Attributes:
+      outputs: what the function returns, and then its losses.
+      assignments: (variable, value, keep) triples, as a `layers.MovingStatistic` has them.
+      activations: floats.
+    """
+    outputs: list
+    assignments: list
+    activations: list
+
+
+def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
+    """Adds a copy to the current graph.
+
+    Args:
+      inputs: by their names, those of the traced function, with `POSITION` if it draws.
+    """
+    variables = {each.name: _variable(traced, each) for each in traced.variables}
+    with tf.name_scope(_SCOPE) as scope:
+        building = _Copy(traced, scope, inputs, variables)
+        outputs = building.forward()
+    tf.add_to_collection(TRACED, traced)
+    return Copied(
+        outputs, [(variables[each.variable], building.tensors[each.value], each.keep) for each in traced.assignments],
+        [building.tensors[name] for name in traced.activations])
+
+
+def uses(traced: Traced, name: str) -> bool:
+    """Returns whether the copies of a traced function need one of its inputs."""
+    tensor = traced.inputs[name]
+    return any(tensor in piece.needs for piece in (*traced.forward, *traced.backward, *traced.initial.values()))
+
+
+def _variable(traced, variable):
+    """Returns a variable of a copy, which is made if it does not exist."""
+    def initial(shape, dtype=None, partition_info=None):
+        with tf.name_scope('begin') as scope:
+            tensors = {each.handle: _get(each).handle for each in traced.variables if each.handle in piece.needs}
+            _add(piece, tensors, scope)
+        return tensors[variable.initial]
+
+    def _get(other):
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            return tf.get_variable(other.name, other.shape, other.dtype)
+    piece = traced.initial[variable.name]
+    return tf.get_variable(variable.name, variable.shape, variable.dtype, initial, trainable=variable.trained,
+                           constraint=variable.constraint)
+
+
+class _Copy:
+    """A copy that is being built.
+
+    Attributes:
+      tensors: those that exist so far, by the names that they have in the traced graph.
+    """
+
+    def __init__(self, traced, scope, inputs, variables):
+        needs = frozenset().union(*(piece.needs for piece in (*traced.forward, *traced.backward)))
+        self._traced = traced
+        self._scope = scope
+        self._variables = variables
+        self.tensors = {traced.inputs[name]: tensor for name, tensor in inputs.items()}
+        if traced.inputs[STEP] in needs:
+            self.tensors[traced.inputs[STEP]] = tf.train.get_global_step().handle
+        for each in traced.variables:
+            if each.handle in needs:
+                self.tensors[each.handle] = variables[each.name].handle
+            if value_of(operation_of(each.handle)) in needs or each.name in traced.gradients:
+                # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
+                self.tensors[value_of(operation_of(each.handle))] = tf.convert_to_tensor(variables[each.name])
+        self._begin = _begin()
+        self._devices = [self._begin.device]
+        note_copy(scope, traced.graph)
+
+    def forward(self):
+        """Adds the operations of the forward pass; returns the outputs."""
+        for piece, cut in zip(self._traced.forward, (*self._traced.cuts, None)):
+            _add(piece, self.tensors, self._scope, self._begin)
+            if cut:
+                y = self.tensors[cut.taken] = next_part(self.tensors[cut.given])
+                self._devices.append(y.device)
+        outputs = [self.tensors[name] for name in self._traced.outputs]
+        if not self._traced.gradients:
+            return outputs
+        values = [self._value(name) for name in self._traced.gradients]
+        graph = tf.get_default_graph()
+        with graph.gradient_override_map({'IdentityN': _GRADIENT}):
+            outputs = tf.raw_ops.IdentityN(input=[*outputs, *values], name='outputs')[:len(outputs)]
+        _copies.setdefault(graph, {})[outputs[0].op.name] = self.backward
+        return outputs
+
+    def _value(self, name):
+        """Returns what a gradient is of: the value of a variable, or an input."""
+        handles = {each.name: operation_of(each.handle) for each in self._traced.variables}
+        return self.tensors[value_of(handles[name]) if name in handles else self._traced.inputs[name]]
+
+    def backward(self, operation, *gradients):
+        """Adds the operations of the gradients; returns those of the inputs of an operation, `outputs`."""
+        tensors = {**self.tensors, **dict(zip(self._traced.seeds, gradients))}
+        # Within a gradient function there is no device but that of the operation.
+        with tf.device(operation.device), tf.name_scope(_SCOPE) as scope:
+            note_copy(scope, self._traced.graph)
+            begin = _begin()
+            for piece, cut in zip(self._traced.backward, (*self._traced.back_cuts, None)):
+                _add(piece, tensors, scope, begin, self._devices)
+                if cut:
+                    tensors[cut.taken] = self._handed_back(cut, tensors)
+        outputs = len(self._traced.outputs)
+        return [None] * outputs + [tensors[name] for name in self._traced.gradients.values()]
+
+    def _handed_back(self, cut, tensors):
+        """Returns the gradient that a part hands to the one before, once that may go on."""
+        number = len(self._traced.cuts) - 1 - self._traced.back_cuts.index(cut)
+        forward = self._traced.cuts[number]
+        y, x = tensors[forward.taken], tensors[forward.given]
+        return tensors[cut.given] if y is x else tf.gradients(y, x, tensors[cut.given])[0]
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient(operation, *gradients):
+    return _copies[operation.graph][operation.name](operation, *gradients)
+
+
+def _begin():
+    """Returns a tensor that waits for what operations wait for here."""
+    return tf.constant(0, name='begin')
+
+
+def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None, devices=()) -> None:
+    """Adds the operations of a piece to the current graph, and what they give to `tensors`.
+
+    Args:
+      begin: all operations run after it; None if they wait for nothing.
+      devices: those of the parts; none if all are on the present one.
+    """
+    definition = piece.definition
+    waits = begin is not None and bool(begin.op.control_inputs)
+    several = len(devices) > 1
+    if waits or several:
+        definition = tf.GraphDef()
+        definition.CopyFrom(piece.definition)
+        for node in definition.node:
+            if waits and not node.input:
+                node.input.append('^begin')
+            if several:
+                spec = tf.DeviceSpec.from_string(node.device)
+                own = spec.replace(task=None) if spec.device_type else tf.DeviceSpec()
+                node.device = tf.DeviceSpec.from_string(devices[spec.task or 0]).make_merged_spec(own).to_string()
+    elif any(node.device.startswith('/task') for node in definition.node):
+        definition = tf.GraphDef()
+        definition.CopyFrom(piece.definition)
+        for node in definition.node:
+            node.device = '/device:CPU:0' if 'CPU' in node.device else ''
+    if not definition.node:
+        return
+    waiting = any('^begin' in node.input for node in definition.node)
+    given = {need: tensors[tensor_of(need)] for need in piece.needs}
+    with tf.control_dependencies(None):  # instead, those operations wait that wait for no other
+        results = tf.import_graph_def(definition, {**given, **({'^begin': begin} if waiting else {})}, piece.gives,
+                                      name=scope)
+    for name, result in zip(piece.gives, results):
+        tensors[name] = result
+        if f'^{operation_of(name)}' not in tensors:
+            tensors[f'^{operation_of(name)}'] = _after(result) if isinstance(result, tf.Operation) else result
+
+
+def _after(operation):
+    """Returns a tensor that stands for an operation which has none."""
+    with tf.control_dependencies([operation]):
+        return tf.constant(0)

@@ -1,0 +1,251 @@
+"""A user's own network: a function in a Python file, as people write it for one device.
+
+    def network(images, num_classes, training):  # plain graph code
+        ...
+        return logits
+
+It is called once for training and once for evaluation, and each tower gets a copy of what it has computed. What would
+train wrongly in silence is refused, or reported in a warning.
+"""
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.console import Line
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, is_deterministic, place_of
+from cifar10.model import NUM_CLASSES, Network, network_draws
+from cifar10.model.layers import MovingStatistic, frozen_pattern
+from cifar10.own import code, rehearsal
+from cifar10.own.code import BrokenRule
+from cifar10.own.copied import copy, uses
+from cifar10.own.mixed import computes_in
+from cifar10.own.traced import POSITION, Traced, phrase, trace
+
+_FLAG = 'network'
+# Types of operations whose random numbers depend on what the process has drawn before.
+_DRAWS = re.compile(
+    r'Random(Crop|Gamma|Poisson|Shuffle|StandardNormal|Uniform|UniformInt)(V2)?|(Parameterized)?TruncatedNormal'
+    r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
+    r'|SampleDistortedBoundingBox(V2)?')
+_STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # these draw the same numbers again
+# These add in the order of arrival, unless operations must be deterministic; two trials may miss it.
+_BY_ARRIVAL = re.compile(r'CropAndResizeGrad\w+')
+_NO_LOGITS = ('Softmax', 'Sigmoid', 'Tanh', 'Relu', 'Relu6', 'Softplus')  # types of operations
+_ROUNDING = 1e-3  # of logits, relative to the largest
+_TRAINING, _EVALUATION = 'training', 'evaluation'  # the latest of either kind, among what was traced
+
+
+def network(name: str) -> Network:
+    """Imports the network that 'FILE.py:FUNCTION' names."""
+    function = code.function(_FLAG, name, 'images, num_classes, training', each_time=True)
+
+    def inference(images, training=False, num_classes=NUM_CLASSES):
+        with code.usage_errors(_FLAG, name, f'; {_fed(images)}: build it for this size, or change --image_size'):
+            return copied(function, images, training, num_classes, code.traced(name))
+
+    def operations():
+        known = code.traced(name)
+        return {kind: known[kind].described() for kind in (_TRAINING, _EVALUATION) if kind in known}
+    return Network(inference, operations=operations)
+
+
+def copied(function: Callable, images: tf.Tensor, training: bool, num_classes: int, known: dict) -> tf.Tensor:
+    """Builds a copy of a network function; see `Network.inference`. `known` is as for `built`."""
+    def check(logits):
+        is_tensor = isinstance(logits, tf.Tensor)
+        if is_tensor and logits.dtype.is_floating and logits.shape.rank == 2 and logits.shape[1] == num_classes and (
+                logits.shape[:1].is_compatible_with(images.shape[:1])):
+            return
+        if is_tensor and logits.shape.rank == 2 and logits.shape[1] == num_classes:
+            raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images'
+                             f'{place_of(logits.op.name)}, and {_fed(images)}; in a tf.reshape, write -1 or '
+                             'images.shape[0] for the number of images, and their size as it is here')
+        raise BrokenRule(f'it returns {phrase(logits)}; return logits, float [images, {num_classes}] ({_fed(images)})')
+
+    def call(images, training=training):
+        return function(images, num_classes, training)
+    inputs = dict(images=images)
+    traced = traced_once(call, inputs, training, check, known)
+    if not training:  # which of its variables are trained is said where it is called for training
+        if _TRAINING not in known:
+            with network_draws.at_position(0, tf.zeros([], tf.int64)):
+                traced_once(functools.partial(call, training=True), inputs, True, check, known)
+        trained = {each.name for each in known[_TRAINING].variables if each.trained}
+        traced = traced._replace(variables=tuple(
+            each._replace(trained=each.name in trained) for each in traced.variables))
+    return built(traced, inputs)
+
+
+def _fed(images):
+    height, width = images.shape[1:3]
+    return f'it is fed {height}x{width} images' if height else 'it is fed images of several sizes'
+
+
+def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: bool, check: Callable, known: dict,
+                differentiable: Sequence[str] = ()) -> Traced:
+    """Returns the Traced of a function.
+
+    Args:
+      function, training, check, differentiable: as for `traced.trace`.
+      inputs: what copies are fed, by the names of the inputs.
+      known: what was traced of this function; what is traced now is added.
+    """
+    seed = tf.get_default_graph().seed or 0
+    key = repr((*((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), training, seed,
+                network_draws.current_seed(), frozen_pattern()))
+    if key not in known:
+        known[key] = _traced(function, inputs, training, seed, differentiable, check)
+    known[_TRAINING if training else _EVALUATION] = known[key]
+    return known[key]
+
+
+def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Builds a copy of a function, with its losses and assignments; returns what the function returns, as float32."""
+    with tf.device('/cpu:0'):
+        tf.train.get_or_create_global_step()  # which a network may ask for, in evaluation too
+    inputs = {name: tf.cast(each, traced.type_of(name)) for name, each in inputs.items()}
+    if uses(traced, POSITION):
+        inputs[POSITION] = network_draws.current_position()
+    found = copy(traced, inputs)
+    result, *losses = found.outputs
+    for name, loss in zip(traced.names, losses):
+        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, name))
+    for activation, name in zip(found.activations, traced.activations):
+        tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.identity(activation, name.partition(':')[0]))
+    for variable, value, keep in found.assignments:
+        # The identity puts the value into the name scope of the calling tower.
+        tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, tf.identity(value, 'statistic'), keep))
+    return result
+
+
+def _traced(function, inputs, training, seed, differentiable, check):
+    """Returns the Traced of a function, which computes in the type of its inputs, whether it was written so or not."""
+    given = {name: (each.dtype, each.shape) for name, each in inputs.items()}
+    narrow = {dtype for dtype, _ in given.values() if dtype in (tf.bfloat16, tf.float16)}
+    if not narrow:
+        return trace(function, given, training, seed, differentiable, check)
+    dtype, = narrow
+    try:
+        found = trace(function, given, training, seed, differentiable, check)
+        if computes_in(found.operations(), dtype):  # it casts by itself
+            return found
+    except Exception:  # what it meets in float32, too, is told there
+        pass
+    given = {name: (tf.float32 if each == dtype else each, shape) for name, (each, shape) in given.items()}
+    return trace(function, given, training, seed, differentiable, check, dtype)
+
+
+def check(name: str, *arguments) -> list[str]:
+    """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
+    with code.usage_errors(_FLAG, name):
+        found = rehearse(*arguments)
+    return [Line('warning', f'--network={name}: {warning}') for warning in found]
+
+
+def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,
+             in_numbers: bool = True) -> list[str]:
+    """Builds a network for training and for evaluation, and checks the rules.
+
+    Args:
+      inference: function (images, training) -> logits, which builds a copy, as `copied` does.
+      batch_size: images in a training batch.
+      sizes: their heights and widths in the course of a run; evaluation uses the last.
+      seed: of the run.
+      in_numbers: whether the gradients of a batch are compared with those of its halves.
+
+    Returns:
+      Phrases about things that are allowed, but probably a mistake.
+
+    Raises:
+      BrokenRule: the network breaks a rule.
+    """
+    rehearsed = rehearsal.Rehearsal(inference, batch_size, sizes, dtype, seed)
+    training, _ = rehearsal.built(rehearsed, batch_size, training=True)
+    variables = {each.name: each for each in training.variables}
+    if not training.gradients.keys() & variables.keys():
+        raise BrokenRule('its logits depend on no trainable variable; make variables with tf.get_variable, and '
+                         'neither stop their gradients nor freeze them all')
+    evaluation, warnings = rehearsal.built(rehearsed, 2, training=False, then=_evaluation_warnings)
+    for each in evaluation.variables:
+        before = variables.get(each.name)
+        if before is None or (each.shape, each.dtype) != (before.shape, before.dtype):
+            raise BrokenRule(f'the variable {each.name} is {_described(each)} in evaluation, but '
+                             f"{_described(before) if before else 'not made'} in training; make it the same in both")
+    return _warnings(training) + warnings + _numbers(rehearsed, training, in_numbers)
+
+
+def _described(variable):
+    return f'{variable.shape.as_list()}, {variable.dtype.name}'
+
+
+def _warnings(traced):
+    """Returns warnings about collections and assignments that nothing reads."""
+    known = {MOVING_STATISTICS, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
+    used = {node.name for piece in traced.forward for node in piece.definition.node}
+    warnings = []
+    with traced.graph.as_default():
+        if in_vain := traced.in_vain:
+            others = f', nor {len(in_vain) - 1} others' * (len(in_vain) > 1)
+            warnings = [f'its {in_vain[0]} assigns to a variable, but nothing needs the assignment'
+                        f'{place_of(in_vain[0])}{others}; add assignments to tf.GraphKeys.UPDATE_OPS']
+        losses = tf.get_collection(tf.GraphKeys.LOSSES)
+        for key in set(traced.graph.get_all_collection_keys()) - known:
+            # Scalars are losses; variables that are collected are often meant for one outside the function.
+            unread = [entry for entry in tf.get_collection(key) if (
+                entry.shape.rank == 0 and entry.op.name not in used if isinstance(entry, tf.Tensor)
+                else not losses and any(entry is variable for variable in tf.trainable_variables()))]
+            if unread:
+                warnings.append(f'it adds to the collection {key}, which nothing reads{place_of(unread[0].op.name)}; '
+                                'add losses to tf.GraphKeys.LOSSES')
+    return warnings
+
+
+def _numbers(rehearsed, traced, in_numbers):
+    """Returns warnings about numbers that differ from run to run, or between towers and one tower."""
+    with traced.graph.as_default():
+        drawn = {types: _of_types(types, traced.operations()) for types in (_DRAWS, _STATELESS, _BY_ARRIVAL)}
+    if drawn[_BY_ARRIVAL] and not is_deterministic():
+        return [f'its operation {drawn[_BY_ARRIVAL][0]} has other bits each time, so a resumed run does not end with '
+                'the same bits; use --deterministic']
+    warnings = []
+    if drawn[_DRAWS]:
+        warnings = [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume, so the run does not '
+                    'end with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
+    return warnings + (rehearsal.compare(rehearsed, drawn[_DRAWS], drawn[_STATELESS]) if in_numbers else [])
+
+
+def _of_types(types, operations):
+    return [node.name for node in operations if types.fullmatch(node.op)]
+
+
+def _evaluation_warnings(traced, images, logits):
+    """Outputs in evaluation cannot be logits, are random, or depend on the other images of the batch."""
+    with traced.graph.as_default():
+        last = traced.graph.get_tensor_by_name(traced.outputs[0]).op
+        if last.type in _NO_LOGITS:
+            return [f'its outputs are those of a {last.type}{place_of(last.name)}; return logits, as they are '
+                    'before a softmax, sigmoid or ReLU']
+    fed = np.random.default_rng(0).standard_normal([3, *images.shape.as_list()[1:]], np.float32)
+    try:
+        with cpu_session(tf.get_default_graph()) as session:
+            for noise in (1.0, 0.1, 0.01):  # so much that the images differ, but no more than the network can bear
+                rehearsal.initialise(session, np.random.default_rng(0), noise)
+                together = session.run(logits, {images: fed[:2]})
+                if np.isfinite(together).all():
+                    break
+            else:
+                return []
+            again = session.run(logits, {images: fed[:2]})
+            beside_another = np.stack([session.run(logits, {images: fed[[i, 2]]})[0] for i in range(2)])
+    except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
+        return []
+    if not np.array_equal(again, together) and (drawn := _of_types(_DRAWS, traced.operations())):
+        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions vary from run to '
+                'run; use the operation only where `training` is true']
+    if np.abs(beside_another - together).max() > _ROUNDING * np.abs(together).max():
+        return ['the logits of an image depend on the other images of its batch in evaluation too, so predictions '
+                'change with the batch; use statistics of the batch only where `training` is true']
+    return []

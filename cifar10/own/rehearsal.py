@@ -1,0 +1,294 @@
+"""Rehearses a user's network in numbers: two towers must compute what one tower computes that has the images of both.
+
+They run on random images, with noise on the initial values.
+"""
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.activity import moved
+from cifar10.base.errors import reason
+from cifar10.base.graphs import MOVING_STATISTICS, TRACED, cpu_session, place_of, seeded_graph, with_inputs
+from cifar10.model.network_draws import at_position
+from cifar10.own.code import BrokenRule
+from cifar10.own.traced import Traced
+
+# Types of operations whose random numbers are fed.
+_FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
+_DRAWN = 0.9  # is fed for each; with it, dropout at a rate of up to 0.9 drops nothing
+_PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
+_NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
+# A gradient may differ by ten times what it changes where each pixel changes by a hundred-thousandth. Behind many ReLUs
+# rounding needs up to 2.5 times that, and now and then 30 times, because some get to the other side of 0: so a gradient
+# must differ for other images and initial values, too. A sum over the images needs far more.
+_NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
+_TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
+# Of what a variable is moved by. With each image given twice, a sum is twice as large; the unbiased variance of two
+# values, which batch normalisation follows, is a third smaller.
+_TOLERANCE_OF_MOVED = 0.6
+
+
+class Rehearsal(NamedTuple):
+    """What is rehearsed; see `network.rehearse`.
+
+    Attributes:
+      inference, batch_size, sizes, dtype, seed: its arguments.
+    """
+    inference: Callable
+    batch_size: int
+    sizes: Sequence[int]
+    dtype: tf.DType
+    seed: int
+
+    @property
+    def few(self) -> int:
+        """How many images a tower gets: fewer than in training where these would take long."""
+        most = max(2, _PIXELS // self.sizes[0] ** 2) if self.dtype == tf.float32 else 2  # CPUs may emulate other types
+        return min(self.batch_size, most)
+
+
+class _Tower(NamedTuple):
+    """A network that is built for training.
+
+    Attributes:
+      images, first: what it is fed: a batch, and the position of its first example.
+      gradients: those of the sum of its losses and of a cross entropy, by the names of the variables.
+      moved: what a step of this tower alone would add to the variables that it assigns, by their names.
+      draws: the values that are fed for random numbers where these would differ between towers, by their tensors.
+      drawn: the names of the operations that draw them.
+    """
+    images: tf.Tensor
+    first: tf.Tensor
+    gradients: dict
+    moved: dict
+    draws: dict
+    drawn: frozenset
+
+    @property
+    def normalises(self) -> bool:
+        """Whether it has moving statistics of its images, and so may use those of its batch."""
+        return self.images.op in with_inputs(value.op for value in self.moved.values())
+
+
+def built(rehearsal: Rehearsal, batch_size: int, training: bool,
+          then: Callable = lambda *_: None) -> tuple[Traced, Any]:
+    """Builds a network in a graph of its own; returns (what was traced of it, what `then` returns).
+
+    `then` is called in the graph with what was traced, the images and the logits.
+    """
+    side = _static_side(rehearsal) if training else rehearsal.sizes[-1]
+    with seeded_graph(rehearsal.seed):
+        images = tf.placeholder(rehearsal.dtype if training else tf.float32, [batch_size, side, side, 3])
+        with at_position(rehearsal.seed, tf.placeholder(tf.int64, [])) if training else contextlib.nullcontext():
+            logits = rehearsal.inference(images, training)
+        traced = tf.get_collection(TRACED)[-1]
+        return traced, then(traced, images, logits)
+
+
+def _static_side(rehearsal):
+    """Returns the height and width of training images that the graph knows; None if there are several."""
+    return rehearsal.sizes[0] if len(rehearsal.sizes) == 1 else None
+
+
+def _tower(rehearsal, batch_size, k):
+    """Builds the tower number k of the current graph."""
+    side = _static_side(rehearsal)
+    images, first = tf.placeholder(rehearsal.dtype, [batch_size, side, side, 3]), tf.placeholder(tf.int64, [])
+    with tf.name_scope(f'tower_{k}') as scope, tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
+        with at_position(rehearsal.seed, first):
+            logits = rehearsal.inference(images, True)
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.zeros([batch_size], tf.int32), logits=logits)
+        loss = tf.add_n([*tf.get_collection(tf.GraphKeys.LOSSES, scope), tf.reduce_mean(cross_entropy)])
+        variables = tf.trainable_variables()
+        pairs = zip(tf.gradients(loss, variables), variables)
+    gradients = {variable.op.name: gradient for gradient, variable in pairs if gradient is not None}
+    statistics = tf.get_collection(MOVING_STATISTICS, scope)
+    draws = [tensor for operation in with_inputs([loss.op, *(statistic.value.op for statistic in statistics)])
+             if _FED_DRAWS.fullmatch(operation.type) for tensor in operation.outputs if tensor.shape.is_fully_defined()]
+    scope += 'network/'
+    return _Tower(images, first, gradients, _moved(statistics),
+                  {tensor: np.full(tensor.shape, _DRAWN, tensor.dtype.as_numpy_dtype) for tensor in draws},
+                  frozenset(tensor.op.name.removeprefix(scope) for tensor in draws))
+
+
+def _moved(statistics):
+    """Returns what moving statistics add to their variables, by the names of these."""
+    before, moved = {}, {}
+    for variable, value, keep in statistics:
+        name = variable.op.name
+        before[name] = variable.read_value()
+        now, value = moved.get(name, before[name]), tf.cast(value, variable.dtype.base_dtype)
+        moved[name] = now + value if keep is None else keep * now + (1 - keep) * value
+    return {name: after - before[name] for name, after in moved.items()}
+
+
+def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]) -> list[str]:
+    """Computes what two towers compute, and one tower that has the images of both; returns warnings.
+
+    Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower.
+
+    Args:
+      drawn, stateless: the names of the operations of the network that draw random numbers, the latter the same again.
+    """
+    with seeded_graph(rehearsal.seed):
+        tf.train.get_or_create_global_step()
+        half = _tower(rehearsal, rehearsal.few, 0)
+        tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
+        whole = _tower(rehearsal, 2 * rehearsal.few, 1)
+        one, other = tf.get_collection(TRACED)[-2:]
+        _refuse_other_constants('constant', one.operations(), other.operations(), other.graph)
+        if _changed(one.initial_operations(), other.initial_operations()):  # they may follow the seed, but no more
+            other, _ = built(rehearsal, 2 * rehearsal.few, training=True)
+            _refuse_other_constants('initial value', one.initial_operations(), other.initial_operations(), other.graph)
+        if not half.drawn.issuperset(drawn):
+            return []
+        # Draws by the position are those of one tower, unless what they have drawn is fed.
+        is_comparable = half.drawn.issuperset(stateless) if half.normalises else True
+        with cpu_session(tf.get_default_graph()) as session:
+            return _compared(rehearsal, session, half, whole, is_comparable)
+
+
+def _changed(before, after):
+    """Returns the names of the arrays among operations that another call of the function has made otherwise.
+
+    What a call computes from the number of images is one number, or the same many times.
+    """
+    values = {node.name: node.attr['value'].tensor for node in before if node.op == 'Const'}
+    changed = []
+    for node in after:
+        if node.op == 'Const' and node.name in values and tf.as_dtype(node.attr['value'].tensor.dtype).is_floating:
+            was, value = tf.make_ndarray(values[node.name]), tf.make_ndarray(node.attr['value'].tensor)
+            if was.shape == value.shape and was.tobytes() != value.tobytes() and (
+                    len(np.unique(value)) > 2 or not _are_counts(was, value)):
+                changed.append(node.name)
+    return changed
+
+
+def _are_counts(*values):
+    """Returns whether numbers are whole, or one divided by a whole number, as those that count images are."""
+    numbers = np.unique(np.concatenate([np.ravel(value) for value in values]))
+    with np.errstate(divide='ignore', invalid='ignore'):
+        return any(np.isclose(each, np.rint(each)).all() for each in (numbers, 1 / numbers))
+
+
+def _refuse_other_constants(kind, before, after, graph):
+    """Raises a BrokenRule if another call of the function makes other arrays."""
+    for name in _changed(before, after)[:1]:
+        with graph.as_default():
+            raise BrokenRule(f'its {kind} {name}{place_of(name)} is another one each time that the file is run; give '
+                             'random numbers a fixed seed, as in np.random.default_rng(0)')
+
+
+def _compared(rehearsal, session, half, whole, is_comparable):
+    suspected = None
+    for seed in range(_TRIALS):
+        try:
+            first, again, second, together, nearby = _trial(rehearsal, session, half, whole, seed)
+        except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
+            return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
+        others = [name for name, gradient in first.gradients.items()
+                  if gradient.tobytes() != again.gradients[name].tobytes()]
+        if others:
+            return [f'its gradient of {others[0]} differs in bits when it is computed again, so a resumed run does not '
+                    'end with the same bits; use --deterministic, if you have not, or other operations']
+        lost = [name for name, gradient in together.gradients.items()
+                if _largest(nearby.gradients[name] - gradient) > _largest(gradient) / 2]
+        if lost and rehearsal.few == 1 and half.normalises:
+            return [f'its gradient of {lost[0]} is nothing but rounding with --batch_size=1, where a layer with one '
+                    'value for each channel is normalised by that value; use a larger --batch_size']
+        apart = _apart(rehearsal, first, second, together, nearby)
+        suspected = {name: warning for name, warning in apart.items() if seed == 0 or name in suspected}
+        if not (suspected and is_comparable):
+            return []
+    return list(suspected.values())[:1]
+
+
+class _Computed(NamedTuple):
+    """What a tower has computed, each by the names of the variables: its gradients, and its `Tower.moved`."""
+    gradients: dict
+    moved: dict
+
+
+def _trial(rehearsal, session, half, whole, seed):
+    """Computes the first tower, twice, the second, and one tower that has the images of both, for random images.
+
+    The last two are of that tower, and of the same where the images change a little.
+    """
+    random = np.random.default_rng(seed)
+    side, count = rehearsal.sizes[0], rehearsal.few
+    halves = random.standard_normal([2, count, side, side, 3], np.float32)
+    # The means of noise are alike. A loss that chooses some images of its batch chooses others where one half is dark.
+    halves += np.sort(random.standard_normal(2 * count, np.float32)).reshape([2, count, 1, 1, 1])
+    if half.normalises:
+        halves[1] = halves[0]
+    initialise(session, random, _NOISE)
+    of_towers = [_computed(session, half, halves[k], k * count) for k in (0, 0, 1)]
+    images = np.concatenate(halves)
+    signs = random.choice(np.float32([-1, 1]), images.shape)
+    together, nearby = (_computed(session, whole, fed, 0) for fed in (images, images * (1 + _NEARBY * signs)))
+    return *of_towers, together, nearby
+
+
+def _apart(rehearsal, first, second, together, nearby):
+    """Returns warnings about what two towers and one that has the images of both compute differently, by its name."""
+    tolerance = _TOLERANCE if rehearsal.dtype == tf.float32 else _ROUGH_TOLERANCE
+    warnings = {}
+    for name, whole in together.gradients.items():
+        mean = (first.gradients[name] + second.gradients[name]) / 2
+        if not _are_close(mean, whole, nearby.gradients[name], tolerance * _largest(whole)):
+            warnings[name] = (
+                f'its gradient of {name} depends on how images are divided into batches, so another number of towers '
+                'trains another network; make losses means over the images, not sums, and treat each image alone')
+    for name, moved_to in first.moved.items():
+        if not _are_close(moved_to, together.moved[name], nearby.moved[name], _TOLERANCE_OF_MOVED * _largest(moved_to)):
+            warnings[name] = (
+                f'what it assigns to {name} depends on how images are divided into batches, and the mean over the '
+                'towers is assigned, so another number of towers trains another network; assign means over the '
+                'images, not sums, counts or the images themselves')
+    return warnings
+
+
+def initialise(session: tf.Session, random: np.random.Generator, noise: float) -> None:
+    """Gives variables their initial values, with noise on those that are trained.
+
+    `noise` is its standard deviation.
+    """
+    session.run(tf.global_variables_initializer())
+    values = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    for variable in tf.global_variables():
+        if variable.dtype.is_floating and not np.isfinite(values[variable.op.name]).all():
+            raise BrokenRule(f'the variable {variable.op.name} begins with infinity or NaN, of which no checkpoint is '
+                             'written; use a large number, such as -1e9')
+    for variable in tf.trainable_variables():
+        values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
+    _set(session, values)
+
+
+def _set(session, values):
+    """Sets all variables in one go, because a session plans each new set of operations anew."""
+    initialisers = [(variable.initializer, values[variable.op.name]) for variable in tf.global_variables()]
+    session.run([operation for operation, _ in initialisers], {
+        operation.inputs[1]: value for operation, value in initialisers})
+
+
+def _computed(session, tower, images, first):
+    """Computes a tower's gradients and its `moved`, both by the names of the variables."""
+    # Those of an example are the same in any tower; but where both have the same images, these are other examples.
+    draws = {tensor: drawn for tensor, drawn in tower.draws.items()
+             if tower.normalises or not tensor.op.type.startswith('Stateless')}
+    moved()
+    return _Computed(*session.run((tower.gradients, tower.moved), {tower.images: images, tower.first: first, **draws}))
+
+
+def _are_close(mean, whole, nearby, tolerance):
+    return not np.isfinite(mean).all() or (
+        _largest(mean - whole) <= max(tolerance, _ROUNDING * _largest(nearby - whole)))
+
+
+def _largest(values):
+    return np.abs(values).max(initial=0)

@@ -1,0 +1,471 @@
+"""A user's function as a value: it is called once, in a graph of its own, and all that it computes is taken from there.
+
+There everything is as its author saw it: names, collections, scopes and variables are those of one device. A `Traced`
+has the operations that its results need, with the gradients of its variables, as pieces that `copied` adds to a tower.
+It changes no variable: an assignment is a value, which the update of the towers assigns.
+"""
+import contextlib
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, place_of, seeded_graph, with_inputs
+from cifar10.model import network_draws, parts
+from cifar10.model.layers import create_frozen, mended_gradients
+from cifar10.own import mixed
+from cifar10.own.code import BrokenRule
+from cifar10.own.pieces import Cut, Cutter, Piece, operation_of, value_of
+from cifar10.own.writes import REMEDY, WAYS, Writes, functions_of, within
+
+POSITION = 'position'  # the input that `uniform_like` draws by, int64: the position of the first example
+STEP = 'global_step'  # the handle of the global step
+# Types of operations that wait for others, or for initialisers, which no tower runs.
+_SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
+_PLACEHOLDERS = 'Placeholder', 'PlaceholderWithDefault'
+_BY_CALL = 'seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token'  # attributes that count calls
+_TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
+_SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
+_FEED = ('where the function returns its logits, let it also return what the placeholder is fed: return logits, '
+         '{placeholder: value}')
+_COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_with_default
+
+
+class Variable(NamedTuple):
+    """A variable of a traced function.
+
+    Attributes:
+      name: with which a tower gets it from `tf.get_variable`.
+      shape, dtype, constraint: as `tf.get_variable` takes them.
+      trained: whether it is among the trainable variables once the function has returned.
+      handle, initial: the names of its handle and of its initial value in the traced graph.
+    """
+    name: str
+    shape: tf.TensorShape
+    dtype: tf.DType
+    constraint: Callable | None
+    trained: bool
+    handle: str
+    initial: str
+
+
+class Assignment(NamedTuple):
+    """What an update assigns: `keep` is that of `layers.MovingStatistic`, the value a tensor of the traced graph."""
+    variable: str
+    value: str
+    keep: float | None
+
+
+class Traced(NamedTuple):
+    """What a function computes. All names are those of tensors in its graph.
+
+    Attributes:
+      graph: in which the function was called; its operations know the lines that have made them.
+      inputs: what a copy is given, by the names of the inputs.
+      variables: what the function has made, in this order.
+      outputs: what it returns, and then its losses; gradients flow through them.
+      names: of the losses.
+      assignments: what it assigns, in this order; none outside of training.
+      activations: floats that it has collected as activations.
+      forward, cuts: the pieces that compute all of these, in order, and where they are cut.
+      seeds: the gradients of the outputs, which a copy is given.
+      gradients: those of the variables and of the inputs that have any, by their names.
+      backward, back_cuts: the pieces that compute the gradients, in order, and where they are cut.
+      initial: for each variable the piece that computes its initial value.
+      in_vain: the names of operations that assign, and that nothing needs.
+    """
+    graph: tf.Graph
+    inputs: Mapping[str, str]
+    variables: tuple[Variable, ...]
+    outputs: tuple[str, ...]
+    names: tuple[str, ...]
+    assignments: tuple[Assignment, ...]
+    activations: tuple[str, ...]
+    forward: tuple[Piece, ...]
+    cuts: tuple[Cut, ...]
+    seeds: tuple[str, ...]
+    gradients: Mapping[str, str]
+    backward: tuple[Piece, ...]
+    back_cuts: tuple[Cut, ...]
+    initial: Mapping[str, Piece]
+    in_vain: tuple[str, ...]
+
+    def type_of(self, name: str) -> tf.DType:
+        """Returns the type of an input."""
+        return self.graph.get_tensor_by_name(self.inputs[name]).dtype
+
+    def operations(self) -> Iterator[tf.NodeDef]:
+        """Yields the operations that a step needs, and those of their functions."""
+        for piece in (*self.forward, *self.backward):
+            yield from piece.definition.node
+        for function in self.forward[0].definition.library.function:
+            yield from function.node_def
+
+    def initial_operations(self) -> Iterator[tf.NodeDef]:
+        """Yields the operations that compute initial values."""
+        for piece in self.initial.values():
+            yield from piece.definition.node
+
+    def described(self) -> list[tuple[str, str]]:
+        """Returns (name, what it is) of each operation that the outputs need, in the order in which they were made."""
+        functions = {each.signature.name: each for each in self.forward[0].definition.library.function}
+        return [(node.name, _described(node, functions)) for piece in self.forward for node in piece.definition.node]
+
+
+def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
+          differentiable: Sequence[str] = (), check: Callable = lambda tensor: None,
+          narrow_to: tf.DType | None = None) -> Traced:
+    """Calls a function in a graph of its own; returns what it computes.
+
+    Args:
+      function: of the inputs, tensors; returns a floating-point tensor, or (such a tensor, {placeholder: value}).
+      inputs: (type, shape) of each input, by its name.
+      training: whether assignments count and gradients are computed.
+      seed: of the graph.
+      differentiable: the inputs that have gradients.
+      check: is called with the tensor that the function returned, in its graph; raises a BrokenRule if it is another.
+      narrow_to: the type that convolutions and matrix products compute in where the function computes in float32; None:
+        they stay as they are.
+
+    Raises:
+      BrokenRule: several towers cannot compute what the function computes.
+    """
+    found = _Call(inputs, training, seed)
+    result, fed = found.run(function)
+    if fed:  # what is known then counts in the conditions and shapes of another call
+        found = _Call(inputs, training, seed, found.known(fed))
+        result, fed = found.run(function)
+    with found.graph.as_default():
+        check(result)
+        tensor = tf.cast(result, tf.float32)
+        return _traced(found, tensor, fed, training, differentiable, narrow_to)
+
+
+class _Input(NamedTuple):
+    """An input, by its name, that a placeholder is fed."""
+    name: str
+
+
+class _Call:
+    """A call of a function in a graph of its own.
+
+    Attributes:
+      graph: the graph.
+      inputs: the tensors that the function is given, by their names.
+      step: the global step.
+      variables: those that the function has made, by the names of their handles.
+      placeholders: those that it has made.
+      cuts, back_cuts: where it has cut itself, and its gradients.
+      begins: the number of operations before each cut.
+      not_taken: the operations of branches that are not taken.
+    """
+
+    def __init__(self, inputs, training, seed, known=()):
+        self.variables = {}
+        self.placeholders = []
+        self.not_taken = set()
+        self.cuts, self.back_cuts, self.begins = [], [], []
+        self._known = known
+        self._training = training
+        with seeded_graph(seed) as self.graph:
+            self.step = tf.train.get_or_create_global_step()
+            self.inputs = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in inputs.items()}
+            self.position = tf.placeholder(tf.int64, [], POSITION)
+
+    def run(self, function):
+        """Calls the function; returns (what it returns, what it says that its placeholders are fed)."""
+        with self.graph.as_default(), self._drawing(), parts.cutting(self), _standing_in(self), mended_gradients(), \
+                tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
+                tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
+            result = function(*self.inputs.values())
+        return with_fed(result)
+
+    def _drawing(self):
+        """Returns the context in which the draws of the function are those of the copy's position."""
+        seed = network_draws.current_seed() if self._training else None
+        return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
+
+    def known(self, fed):
+        """Returns for each placeholder the value that it is fed if it is known without the graph, else None.
+
+        The value is one of Python's, or the name of an input.
+        """
+        names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
+        values = [next((value for key, value in fed.items() if key is each), None) for each in self.placeholders]
+        return [names.get(id(value)) if tf.is_tensor(value) else value for value in values]
+
+    def _get(self, getter, name, *args, regularizer=None, **options):
+        """Returns what `tf.get_variable` does, whole, and with its penalty outside of a loop that makes it."""
+        shape = options.get('shape')
+        if isinstance(shape, (list, tuple)):  # where TensorFlow 1 took 3.0 for 3, the result of a division
+            options['shape'] = [int(size) if isinstance(size, float) and size.is_integer() else size for size in shape]
+        count = len(self.variables)
+        variable = getter(name, *args, **{**options, 'partitioner': None, 'use_resource': True})
+        if regularizer and len(self.variables) > count:
+            with self.graph.as_default(), tf.name_scope(f'{name}/Regularizer/'):
+                penalty = regularizer(variable)
+            if penalty is not None:
+                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
+        return variable
+
+    def _create(self, next_creator, **arguments):
+        """Makes a resource variable, also where another kind is asked for."""
+        variable = next_creator(**{**arguments, 'use_resource': True, 'caching_device': None})
+        variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
+        self.variables[variable.handle.op.name] = variable
+        return variable
+
+    def depends_on_inputs(self, operation):
+        """Returns whether an operation needs what a copy is fed."""
+        fed = {each.op for each in (*self.inputs.values(), self.position)}
+        return not fed.isdisjoint(with_inputs([operation]))
+
+    def outside(self, seeds):
+        """Returns the names of operations that a copy has from elsewhere: inputs, variables, gradients of outputs."""
+        given = [*self.inputs.values(), self.position, self.step.handle]
+        values = [value_of(handle) for handle in self.variables]
+        return {*(each.op.name for each in given), *self.variables, *map(operation_of, [*values, *seeds])}
+
+    def instead(self, nodes, fed):
+        """Returns what is taken in the place of a tensor: of each read, the value; of a placeholder, what it is fed."""
+        values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
+                  if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
+        return {**values, **{key.name: value.name for key, value in fed.items()}}
+
+    # What stands in for functions of TensorFlow while the function runs.
+
+    def cond(self, pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, fn2=None):
+        """Stands in for `tf.cond`: where the condition is known, only that branch counts.
+
+        Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only
+        element of a list is returned alone.
+        """
+        chosen = tf.get_static_value(pred) if tf.is_tensor(pred) else pred
+        branches = true_fn or fn1, false_fn or fn2
+        if chosen is None or tf.get_default_graph() is not self.graph:
+            result = _COND(pred, *branches, strict, name)
+        else:
+            results = {}
+            for branch, build in zip((True, False), branches):
+                count = len(self.graph.get_operations())
+                before = {key: tf.get_collection(key) for key in (tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES)}
+                results[branch] = _as_tensors(build())
+                if branch != bool(chosen):
+                    self.not_taken.update(self.graph.get_operations()[count:])
+                    for key, entries in before.items():
+                        tf.get_collection_ref(key)[:] = entries
+            result = results[bool(chosen)]
+        is_alone = not strict and isinstance(result, (list, tuple)) and len(result) == 1
+        return result[0] if is_alone else result
+
+    def placeholder(self, make, *args, **options):
+        """Stands in for `tf.placeholder`: what is fed from Python is a constant once it is known."""
+        number = len(self.placeholders)
+        made = make(*args, **options)
+        value = self._known[number] if number < len(self._known) else None
+        if isinstance(value, _Input):
+            made = tf.cast(self.inputs[value.name], made.dtype)
+        elif value is not None:
+            made = tf.constant(value, made.dtype)
+        self.placeholders.append(made)
+        return made
+
+    def cut(self, x):
+        """Stands in for `parts.Division.cut`: marks where the value is cut, and on the way back its gradient."""
+        @tf.custom_gradient
+        def marked(x):
+            def gradient(dy):
+                dx = tf.identity(dy, 'cut')
+                self.back_cuts.append(Cut(dy.name, dx.name))
+                return dx
+            return tf.identity(x, 'cut'), gradient
+        y = marked(x)
+        self.cuts.append(Cut(x.name, y.name))
+        self.begins.append(len(self.graph.get_operations()))
+        return y
+
+
+@contextlib.contextmanager
+def _standing_in(call):
+    """Context in which functions of TensorFlow that know nothing of towers have substitutes."""
+    def on(make):
+        return functools.partial(call.placeholder, make)
+    tf.cond, tf.placeholder, tf.placeholder_with_default = call.cond, on(_PLACEHOLDER), on(_WITH_DEFAULT)
+    try:
+        yield
+    finally:
+        tf.cond, tf.placeholder, tf.placeholder_with_default = _COND, _PLACEHOLDER, _WITH_DEFAULT
+
+
+def _as_tensors(result):
+    """Returns what a branch has built with its numbers as tensors, as `tf.cond` does."""
+    return tf.nest.map_structure(
+        lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
+
+
+def _traced(call, tensor, fed, training, differentiable, narrow_to):
+    """Returns the Traced of a call, in whose graph it is called."""
+    _check_variables(call)
+    losses = _losses() if training else []
+    updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
+    statistics = tf.get_collection(MOVING_STATISTICS) if training else []
+    fed = {key: tf.cast(value, key.dtype) for key, value in fed.items()}
+    for key, value in fed.items():  # through which no gradient would flow
+        handles = {operation.name for operation in with_inputs([value.op])} & call.variables.keys()
+        for handle in sorted(handles):
+            raise BrokenRule(f'it feeds {key.name} a value that depends on the variable {handle}'
+                             f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
+    results = [tensor, *losses, *(each.value for each in statistics), *fed.values()]
+    needed = with_inputs([*(each.op for each in results), *updates])
+    writes = Writes(call.variables, needed, training, call.not_taken)
+    if training:
+        _refuse_other_updates(updates, writes)
+        writes.collect()
+    writes.refuse_readers()
+    outputs = [tensor, *losses]
+    seeds, gradients = _gradients(call, outputs, differentiable) if training else ([], {})
+    nodes = {node.name: node for node in call.graph.as_graph_def().node}
+    writes.replace(nodes)
+    if narrow_to:
+        mixed.narrow(nodes, narrow_to)
+    begun = with_inputs(variable.initializer for variable in call.variables.values())
+    _check_operations(call, needed | begun, fed)
+    statistics = tf.get_collection(MOVING_STATISTICS) if training else []
+    for each in statistics:
+        if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
+            raise BrokenRule(f'the integer variable {each.variable.op.name} is assigned a value that depends on the '
+                             'images, which differ between towers; make the variable float32')
+    assignments = [Assignment(each.variable.op.name, each.value.name, each.keep) for each in statistics]
+    activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
+        each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
+    cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, fed), call.cuts, call.begins,
+                    call.back_cuts)
+    targets = [*(each.name for each in outputs), *(each.value for each in assignments), *activations]
+    forward, backward = cutter.pieces(targets, list(gradients.values()))
+    variables = _variables(call)
+    inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
+    return Traced(
+        call.graph, {name: each.name for name, each in inputs.items()}, variables,
+        outputs=tuple(each.name for each in outputs), names=tuple(loss.op.name for loss in losses),
+        assignments=tuple(assignments), activations=tuple(activations), forward=forward, cuts=tuple(call.cuts),
+        seeds=tuple(seeds), gradients=gradients, backward=backward, back_cuts=tuple(call.back_cuts),
+        initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain))
+
+
+def _variables(call):
+    """Returns the Variables of a call."""
+    trained = {id(variable) for variable in tf.trainable_variables()}
+    return tuple(
+        Variable(each.op.name, each.shape, each.dtype.base_dtype, each.constraint, id(each) in trained,
+                 each.handle.name, each.initial_value.name)
+        for each in tf.global_variables() if each is not call.step)
+
+
+def _gradients(call, outputs, differentiable):
+    """Adds the gradients; returns (the names of those of the outputs, {variable or input: its gradient})."""
+    seeds = [tf.placeholder(each.dtype, each.shape, 'gradient') for each in outputs]
+    variables = [variable for variable in tf.trainable_variables() if variable is not call.step]
+    inputs = [call.inputs[name] for name in differentiable]
+    # This raises a LookupError if an operation has no gradient.
+    found = tf.gradients(outputs, [*variables, *inputs], seeds, colocate_gradients_with_ops=True)
+    # An embedding has sparse gradients.
+    values = [tf.unsorted_segment_sum(each.values, each.indices, each.dense_shape[0])
+              if isinstance(each, tf.IndexedSlices) else each for each in found]
+    names = [*(variable.op.name for variable in variables), *differentiable]
+    return [each.name for each in seeds], {name: each.name for name, each in zip(names, values) if each is not None}
+
+
+def _losses():
+    """Returns the losses of the current graph, with what counts of its penalties.
+
+    A penalty counts once, whether or not the function has added it to a loss.
+    """
+    losses = tf.get_collection(tf.GraphKeys.LOSSES)
+    for loss in losses:
+        if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
+            raise BrokenRule(f'it adds {phrase(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars')
+    # `tf.losses.get_total_loss` is the sum of the others.
+    totals = [loss.op for loss in losses if _TOTAL.search(loss.op.name) and loss.op.type in _SUMS]
+    summed = {tensor.op for total in totals for tensor in total.inputs}
+    losses = [loss for loss in losses if loss.op not in summed]
+    added = with_inputs([loss.op for loss in losses], controls=False)
+    others = [penalty for penalty in tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES) if penalty.op not in added]
+    return [*losses, tf.add_n(others, name='regularization_loss')] if others else losses
+
+
+def _refuse_other_updates(updates, writes):
+    """Raises a BrokenRule if something in the collection UPDATE_OPS assigns nothing."""
+    for update in updates:
+        needed = with_inputs([update])
+        if needed.isdisjoint(writes.all) and any(operation.type != 'NoOp' for operation in needed):
+            raise BrokenRule(f'it adds {update.name} to the collection UPDATE_OPS{place_of(update.name)}, which is not '
+                             f'{WAYS}; {REMEDY}')
+
+
+def _check_variables(call):
+    """Raises a BrokenRule if a variable is not saved, cannot be trained, or begins with what does not exist yet."""
+    saved = {variable.handle.op.name for variable in tf.global_variables()}
+    averages = {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
+    for handle, variable in call.variables.items():
+        name, dtype = variable.op.name, variable.dtype.base_dtype
+        if handle not in saved:
+            raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
+                             'neither initialised nor saved; leave out collections=')
+        if call.depends_on_inputs(variable.initializer):
+            raise BrokenRule(f'the initial value of the variable {name} depends on the images, which do not exist yet; '
+                             'use a constant')
+        if name in averages:
+            raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
+                             'training, under the same name; leave it out and use --moving_averages=true, or give '
+                             'tf.train.ExponentialMovingAverage another name=')
+        if dtype == tf.string:
+            raise BrokenRule(f'the variable {name} holds text, for which a checkpoint has no checksum; keep text in '
+                             'variables of Python')
+        if variable.trainable and dtype != tf.float32:
+            raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be; make it float32 '
+                             'and cast its value, or make it with trainable=False')
+
+
+def _check_operations(call, needed, fed):
+    """Raises a BrokenRule if an operation waits for what no tower feeds or starts."""
+    given = {each.op for each in (*call.inputs.values(), call.position)} | {each.op for each in fed}
+    library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
+    for operation in sorted(needed, key=lambda each: each.name):
+        if operation.type in _PLACEHOLDERS and operation not in given:
+            raise BrokenRule(f'it makes the placeholder {operation.name}, which nothing feeds'
+                             f'{place_of(operation.name)}; {_FEED}')
+        for kind in [operation.type, *(inner.op for inner in within(operation.node_def, library))]:
+            if _SOURCES.fullmatch(kind):
+                raise BrokenRule(f'its operation {operation.name} is a {kind}, which nothing starts or fills'
+                                 f'{place_of(operation.name)}; use the images that the function is given, and instead '
+                                 'of a table tf.gather from a constant')
+
+
+def with_fed(result: Any) -> tuple[Any, dict]:
+    """Returns (what a function returned, what it says that its placeholders are fed)."""
+    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+    return result if is_pair else (result, {})
+
+
+def phrase(value: Any) -> str:
+    """Returns a phrase for what a function returned or collected, such as 'a tensor float32 (8, 10)'."""
+    return f'a tensor {value.dtype.name} {value.shape}' if isinstance(value, tf.Tensor) else type(value).__name__
+
+
+def _op(update):
+    return update if isinstance(update, tf.Operation) else update.op
+
+
+def _described(node, library):
+    """Returns what an operation is, without the numbers that count calls in a process, and with its functions."""
+    parts = [node.op if node.op not in library else '']
+    for name, value in sorted(node.attr.items()):
+        if not (name.startswith('_') or name in _BY_CALL or value.WhichOneof('value') in ('func', 'list') and (
+                value.func.name or value.list.func)):
+            parts.append(f'{name}={value.SerializeToString().hex()}')
+    parts += [_described(inner, library) for name in functions_of(node) if name in library
+              for inner in library[name].node_def]
+    return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
