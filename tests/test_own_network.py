@@ -558,3 +558,78 @@ def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_th
                r'\(line 5 ')
     with pytest.raises(UsageError, match=refused):
         train(settings(**given, train_dir=settings().run.train_dir + '3', num_towers=3))
+
+
+COUNTED = '''
+import os
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    with open(__file__ + '.calls', 'a') as stream:
+        stream.write(f'{training}\\n')
+    x = tf.reduce_mean(images, [1, 2]) * SCALE
+    return x @ tf.get_variable('w', [3, num_classes])
+SCALE = 1.5
+'''
+
+
+def test_a_network_is_called_four_times_in_a_start_and_twice_in_a_resume_however_many_towers_there_are(
+        own, settings, tmp_path):
+    network = own(COUNTED)
+    calls = tmp_path / 'mine.py.calls'
+    for steps, expected in ((2, 4), (4, 2)):
+        train(settings(network=network, max_steps=steps, num_towers=4, batch_size=64, variable_update='replicated'))
+        assert len(calls.read_text().split()) == expected
+        calls.unlink()
+        code.execute_again(network.rpartition(':')[0])  # as another process would
+
+
+@pytest.mark.parametrize('change', ['SCALE = 2.5', 'SCALE = [1.5, 2.5, 3.5]'])
+def test_another_network_is_refused_at_a_resume_and_in_an_evaluation(change, own, call, tmp_path):
+    network = own(COUNTED)
+    assert call('multi_gpu_train.py', f'--network={network}', '--tower_device=cpu')[0] == 0
+    use = 'cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu'
+    assert call(*use)[0] == 0
+    own(COUNTED.replace('SCALE = 1.5', change))
+    status, error = call('multi_gpu_train.py', f'--network={network}', '--tower_device=cpu', '--max_steps=3')
+    assert status == 2 and 'holds a run of another network: in evaluation, the operation ' in error
+    status, error = call(*use)
+    assert status == 2 and 'is another one than in the network that was trained; use the file as it was' in error
+    assert call(*use, f'--network={network}')[0] == 0
+
+
+FED = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x, is_training = tf.placeholder(tf.float32, [None, 24, 24, 3]), tf.placeholder(tf.bool)
+    keep = tf.placeholder('float')
+    noise = tf.placeholder_with_default(tf.zeros([3]), [3])
+    mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
+    y = tf.reduce_mean(x, [1, 2])
+    def assigned():
+        with tf.control_dependencies([tf.assign(mean, 0.5 * mean + 0.5 * tf.reduce_mean(y, 0))]):
+            return tf.identity(y)
+    y = tf.cond(is_training, assigned, lambda: y - mean) * keep + noise
+    return y @ tf.get_variable('w', [3, num_classes]), {
+        x: images, is_training: training, keep: 0.5 if training else 1.0, noise: tf.reduce_mean(images, [0, 1, 2])}
+'''
+
+
+def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
+    network = own_network.network(own(FED))
+    images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
+    logits = network.inference(images, training=True)
+    gradients = tf.gradients(logits, tf.trainable_variables())
+    (variable, value, keep), = tf.get_collection(graphs.MOVING_STATISTICS)
+    tf.get_variable_scope().reuse_variables()
+    evaluated = network.inference(images)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        weights = session.run(tf.trainable_variables()[0])
+        pixels = session.run(images).mean((1, 2))
+        fed = pixels * 0.5 + pixels.mean(0)
+        np.testing.assert_allclose(session.run(logits), fed @ weights, rtol=1e-5, atol=1e-6)
+        of_weights = np.repeat(fed.sum(0)[:, None], 10, 1)
+        np.testing.assert_allclose(session.run(gradients[0]), of_weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(session.run(evaluated), (pixels + pixels.mean(0)) @ weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(session.run(value), 0.5 * pixels.mean(0), rtol=1e-5, atol=1e-6)
+    assert variable.op.name == 'mean' and keep == 0

@@ -105,8 +105,8 @@ def check_size(network: str) -> None:
         largest = max(sizes, key=sizes.get)
         raise UsageError(
             f'--network={network}: the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot '
-            f'write more than 2 GB; the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make it a variable, which '
-            'the towers share, tf.get_variable(name, initializer=array, trainable=False)')
+            f'write more than 2 GB; the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make '
+            'it a variable, which the towers share, tf.get_variable(name, initializer=array, trainable=False)')
 
 
 class Loader:

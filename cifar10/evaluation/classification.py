@@ -59,7 +59,7 @@ class Classifier:
                 logits = run.recipe.inference(images)
             probabilities = tf.nn.softmax(logits)
             self.probabilities = tf.identity(probabilities[:count], name='probabilities')
-        self.restorer = model.Restorer(run.use_ema)
+        self.restorer = model.Restorer(run)
 
 
 def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:

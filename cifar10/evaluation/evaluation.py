@@ -39,7 +39,7 @@ def evaluate(settings: EvalSettings,
     with failures.plain_errors(), seeded_graph():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, model.batch_size(settings, run),
                               settings.num_examples, run.averaging)
-        restorer = model.Restorer(run.use_ema)
+        restorer = model.Restorer(run)
         reports = _Reports(settings, run)
         with trained_session(devices) as session:
             session.run(evaluator.read)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say_all
+from cifar10.base import startup
+from cifar10.base.console import Line, say_all
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader
@@ -43,6 +44,7 @@ class Trained:
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
       preparation: how a picture is cropped and resized before it is classified.
+      takes_other_code: whether the user has named the file of the network, so that it may have changed.
     """
     record: RunRecord
     classes: tuple[str, ...]
@@ -50,6 +52,7 @@ class Trained:
     use_ema: bool
     averaging: bool
     preparation: Preparation
+    takes_other_code: bool = False
 
 
 def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = None,
@@ -78,7 +81,7 @@ def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = 
         averaging = recipe.augmentation.test_time_averaging
     data_size = stored_size(record.settings.data.dataset, recipe.image_size)
     preparation = Preparation(recipe.image_size, recipe.augmentation, data_size)
-    return Trained(record, classes, recipe, use_ema, averaging, preparation)
+    return Trained(record, classes, recipe, use_ema, averaging, preparation, settings.network is not None)
 
 
 def batch_size(settings: EvalSettings, run: Trained) -> int:
@@ -136,14 +139,15 @@ def _check_checkpoint_dir(folder, required):
 
 
 class Restorer:
-    """Restores the variables of the current graph from checkpoints.
+    """Restores the variables of the current graph, which has the network of a run, from checkpoints.
 
-    Args:
-      use_ema: whether to restore them from their moving averages.
+    Raises:
+      UsageError: the run has trained another network than the user's file has now.
     """
 
-    def __init__(self, use_ema: bool):
-        self._variables = saved_names(use_ema)
+    def __init__(self, run: Trained):
+        _refuse_another_network(run)
+        self._variables = saved_names(run.use_ema)
         with tf.device('/cpu:0'):
             self._loader = Loader(self._variables)
 
@@ -172,6 +176,16 @@ class Restorer:
         else:
             remedy = 'it belongs to another network, so use another checkpoint'
         raise UsageError(f'{prefix} {incompatibility}; {remedy}')
+
+
+def _refuse_another_network(run):
+    found = (run.recipe.operations() or {}).get('evaluation')
+    if found and (name := run.record.other_operation('evaluation', found, startup.versions(on_gpus=False))):
+        network = run.record.settings.recipe.network
+        problem = f'--network={network}: its operation {name} is another one than in the network that was trained'
+        if not run.takes_other_code:
+            raise UsageError(f'{problem}; use the file as it was, or give this flag to use it as it is now')
+        say_all([Line('warning', problem)])
 
 
 def no_checkpoint(folder: Folder) -> RunError | UsageError:

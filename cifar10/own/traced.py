@@ -110,7 +110,7 @@ class Traced(NamedTuple):
             yield from piece.definition.node
 
     def described(self) -> list[tuple[str, str]]:
-        """Returns (name, what it is) of each operation that the outputs need, in the order in which they were made."""
+        """Returns (name, what it is) of each operation of the forward pass, whatever the number of images is."""
         functions = {each.signature.name: each for each in self.forward[0].definition.library.function}
         return [(node.name, _described(node, functions)) for piece in self.forward for node in piece.definition.node]
 
@@ -463,8 +463,10 @@ def _described(node, library):
     """Returns what an operation is, without the numbers that count calls in a process, and with its functions."""
     parts = [node.op if node.op not in library else '']
     for name, value in sorted(node.attr.items()):
-        if not (name.startswith('_') or name in _BY_CALL or value.WhichOneof('value') in ('func', 'list') and (
-                value.func.name or value.list.func)):
+        is_of_call = name.startswith('_') or name in _BY_CALL or value.func.name or value.list.func
+        # Integers and shapes may follow the number of images.
+        if not is_of_call and not value.HasField('shape') and (
+                not value.HasField('tensor') or tf.as_dtype(value.tensor.dtype).is_floating):
             parts.append(f'{name}={value.SerializeToString().hex()}')
     parts += [_described(inner, library) for name in functions_of(node) if name in library
               for inner in library[name].node_def]

@@ -6,7 +6,7 @@ kind `start` for each start that took some of the run's steps.
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cifar10.base import own_files
@@ -17,6 +17,7 @@ from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
+_DIGITS = 4  # of an operation
 _MEND = 'correct it, use the version that wrote it, or use another directory'
 
 
@@ -36,6 +37,8 @@ class RunRecord(NamedTuple):
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
+      network_operations: of the user's own network, for 'training' and 'evaluation', four hexadecimal digits for each
+        operation, by which another network is found out; None for built-in networks.
       numerics: what else the bits of the results depend on, as `startup.numerics` returns it; None if unknown.
       versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
@@ -53,6 +56,7 @@ class RunRecord(NamedTuple):
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
+    network_operations: Mapping[str, str] | None = None
     numerics: Mapping[str, str] | None = None
     versions: Mapping[str, str] | None = None
 
@@ -69,7 +73,7 @@ class RunRecord(NamedTuple):
         if not isinstance(settings, dict):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
         settings.setdefault('loss', 'cross_entropy')  # versions before 2.0 knew no other
-        added = 'run_id', 'loss_sha256', 'numerics'  # which earlier versions do not have
+        added = 'run_id', 'loss_sha256', 'network_operations', 'numerics'  # which earlier versions do not have
         missing = [name for name in cls._fields if name not in values and name not in added] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
@@ -127,6 +131,22 @@ class RunRecord(NamedTuple):
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
+    def other_operation(self, kind: str, operations: Sequence[tuple[str, str]], versions: Mapping[str, str]) -> str:
+        """Returns the name of the first operation of a network that is another one than recorded, or ''.
+
+        Another version of TensorFlow makes others of the same code; then nothing is compared.
+
+        Args:
+          kind: 'training' or 'evaluation'.
+          operations: as `model.Network.operations` returns them.
+        """
+        before = (self.network_operations or {}).get(kind)
+        if before is None or (self.versions or {}).get('TensorFlow') != versions['TensorFlow']:
+            return ''
+        names = [name for number, (name, what) in enumerate(operations)
+                 if before[_DIGITS * number:_DIGITS * (number + 1)] != what[:_DIGITS]]
+        return next(iter(names), '' if len(before) == _DIGITS * len(operations) else 'that follows the last')
+
     def refuse_moved_images(self, where: str) -> None:
         """Raises a UsageError if a user's own images are no longer where the run had them; `where` is its directory."""
         dataset = self.settings.data.dataset
@@ -146,6 +166,11 @@ class RunRecord(NamedTuple):
                 lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
                                              f"{', '.join(other)}"))
         return lines
+
+
+def digits(operations: Mapping[str, Sequence[tuple[str, str]]] | None) -> dict[str, str] | None:
+    """Returns what a record has of a network's operations; None for built-in networks."""
+    return operations and {kind: ''.join(what[:_DIGITS] for _, what in each) for kind, each in operations.items()}
 
 
 def text(name: str, value: Any) -> str:

@@ -14,7 +14,7 @@ from cifar10.base.registry import AUTO, CODE, OPTIMIZERS, OWN, PRECISIONS, UPDAT
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import decisions, saved
-from cifar10.run.record import RunRecord, own_sha256
+from cifar10.run.record import RunRecord, digits, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import TrainSettings
@@ -31,6 +31,8 @@ def decide(start: Start) -> list[str]:
     place = (found.prefix, found.step) if found else (None, 0)
     plan = plan_of(settings, start.data, start.devices, *place)
     _refuse_impossible(plan, in_numbers=start.compares or not found)
+    if record:
+        _refuse_another_network(plan, record, start.folder.given)
     start.plan = _with_length(plan, found)
     return []
 
@@ -57,6 +59,21 @@ def _refuse_impossible(plan, in_numbers):
     towers = plan.settings.towers
     plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
     plan.recipe.check_parts(towers.gpus_per_tower)
+
+
+def _refuse_another_network(plan, record, where):
+    """Raises a UsageError if a network of the user's own has other operations than when the run was last started."""
+    towers, before = plan.settings.towers, record.settings.towers
+    kinds = ['evaluation']
+    if (towers.precision, towers.batch_size) == (before.precision, before.batch_size):
+        kinds.append('training')
+    found = plan.recipe.operations() or {}
+    for kind in kinds if found else ():
+        if name := record.other_operation(kind, found[kind], startup.versions(plan.devices.on_gpus)):
+            network = plan.settings.recipe.network
+            raise UsageError(f'{where} holds a run of another network: in {kind}, the operation {name} of '
+                             f'--network={network} was another one; use the file as it was, or another --train_dir, '
+                             'to which --warm_start brings the variables')
 
 
 def _with_length(plan, restored):
@@ -157,4 +174,5 @@ def record_of(start: Start) -> RunRecord:
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))
+        network_operations=digits(plan.recipe.operations()), numerics=startup.numerics(),
+        versions=startup.versions(devices.on_gpus))
