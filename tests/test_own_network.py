@@ -295,7 +295,7 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
     assert call('multi_gpu_train.py', network, '--tower_device=cpu')[0] == 0
     for edited, use in [(None, use) for use in uses[:2]] + [('late_helper', use) for use in uses]:
         if edited:
-            (folder / 'late_helper.py').write_text('SCALE = 2.0')
+            (folder / 'late_helper.py').write_text('SCALE = 1.0  # edited')
         result = run_forked([sys.executable, str(ROOT / use[0]), *use[1:], '--tower_device=cpu'])
         assert result.returncode == 0, result.stderr
         said = result.stdout + result.stderr
@@ -320,7 +320,7 @@ def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call,
     assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0
     target = tmp_path / 'model'
     status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f'--export_dir={target}')
-    assert status == 2 and 'tower_0/PyFunc of the network calls a Python function (line ' in error
+    assert status == 2 and 'tower_0/network/PyFunc of the network calls a Python function (line ' in error
     assert not target.exists()
 
 

@@ -18,7 +18,6 @@ LOSS_SCALE = ('current_loss_scale', 'good_steps')  # those that a precision with
 AVERAGE = '/ExponentialMovingAverage'  # follows the name of a variable in that of its moving average
 # The graph collection of (variable, value, keep) triples: what a network learns without gradients.
 MOVING_STATISTICS = 'moving_statistics'
-TRACED = 'traced'  # the graph collection of the `own.traced.Traced` that were copied
 # The last parts of the names of the state of the averages in `local`.
 START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
 

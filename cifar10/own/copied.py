@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import TRACED, note_copy
+from cifar10.base.graphs import note_copy
 from cifar10.model.parts import next_part
 from cifar10.own.pieces import Piece, operation_of, tensor_of, value_of
 from cifar10.own.traced import STEP, Traced
 
 _SCOPE = 'network'  # the name scope of the operations
 _GRADIENT = 'cifar10.Copy'  # the name under which TensorFlow has `_gradient`
-_copies = weakref.WeakKeyDictionary()  # graph -> {name of an operation: the function that adds its gradient}
+# The graph collection of (name of an operation, the function that adds its gradient).
+_GRADIENTS = 'gradients_of_copies'
+_traced = weakref.WeakKeyDictionary()  # graph -> what was copied into it, a list
 
 
 class Copied(NamedTuple):
@@ -42,10 +44,15 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
     with tf.name_scope(_SCOPE) as scope:
         building = _Copy(traced, scope, inputs, variables)
         outputs = building.forward()
-    tf.add_to_collection(TRACED, traced)
+    _traced.setdefault(tf.get_default_graph(), []).append(traced)
     return Copied(
         outputs, [(variables[each.variable], building.tensors[each.value], each.keep) for each in traced.assignments],
         [building.tensors[name] for name in traced.activations])
+
+
+def copied_here() -> list[Traced]:
+    """Returns what was copied into the current graph, in this order."""
+    return _traced[tf.get_default_graph()]
 
 
 def uses(traced: Traced, name: str) -> bool:
@@ -106,10 +113,9 @@ class _Copy:
         if not self._traced.gradients:
             return outputs
         values = [self._value(name) for name in self._traced.gradients]
-        graph = tf.get_default_graph()
-        with graph.gradient_override_map({'IdentityN': _GRADIENT}):
+        with tf.get_default_graph().gradient_override_map({'IdentityN': _GRADIENT}):
             outputs = tf.raw_ops.IdentityN(input=[*outputs, *values], name='outputs')[:len(outputs)]
-        _copies.setdefault(graph, {})[outputs[0].op.name] = self.backward
+        tf.add_to_collection(_GRADIENTS, (outputs[0].op.name, self.backward))
         return outputs
 
     def _value(self, name):
@@ -141,7 +147,7 @@ class _Copy:
 
 @tf.RegisterGradient(_GRADIENT)
 def _gradient(operation, *gradients):
-    return _copies[operation.graph][operation.name](operation, *gradients)
+    return dict(operation.graph.get_collection(_GRADIENTS))[operation.name](operation, *gradients)
 
 
 def _begin():

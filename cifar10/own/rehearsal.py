@@ -12,9 +12,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
 from cifar10.base.errors import reason
-from cifar10.base.graphs import MOVING_STATISTICS, TRACED, cpu_session, place_of, seeded_graph, with_inputs
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, place_of, seeded_graph, with_inputs
 from cifar10.model.network_draws import at_position
 from cifar10.own.code import BrokenRule
+from cifar10.own.copied import copied_here
 from cifar10.own.traced import Traced
 
 # Types of operations whose random numbers are fed.
@@ -85,7 +86,7 @@ def built(rehearsal: Rehearsal, batch_size: int, training: bool,
         images = tf.placeholder(rehearsal.dtype if training else tf.float32, [batch_size, side, side, 3])
         with at_position(rehearsal.seed, tf.placeholder(tf.int64, [])) if training else contextlib.nullcontext():
             logits = rehearsal.inference(images, training)
-        traced = tf.get_collection(TRACED)[-1]
+        traced, = copied_here()
         return traced, then(traced, images, logits)
 
 
@@ -140,7 +141,7 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         half = _tower(rehearsal, rehearsal.few, 0)
         tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
         whole = _tower(rehearsal, 2 * rehearsal.few, 1)
-        one, other = tf.get_collection(TRACED)[-2:]
+        one, other = copied_here()
         _refuse_other_constants('constant', one.operations(), other.operations(), other.graph)
         if _changed(one.initial_operations(), other.initial_operations()):  # they may follow the seed, but no more
             other, _ = built(rehearsal, 2 * rehearsal.few, training=True)

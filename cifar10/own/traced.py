@@ -313,11 +313,7 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
     fed = {key: tf.cast(value, key.dtype) for key, value in fed.items()}
-    for key, value in fed.items():  # through which no gradient would flow
-        handles = {operation.name for operation in with_inputs([value.op])} & call.variables.keys()
-        for handle in sorted(handles):
-            raise BrokenRule(f'it feeds {key.name} a value that depends on the variable {handle}'
-                             f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
+    _refuse_fed_variables(call, fed)
     results = [tensor, *losses, *(each.value for each in statistics), *fed.values()]
     needed = with_inputs([*(each.op for each in results), *updates])
     writes = Writes(call.variables, needed, training, call.not_taken)
@@ -333,12 +329,7 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
         mixed.narrow(nodes, narrow_to)
     begun = with_inputs(variable.initializer for variable in call.variables.values())
     _check_operations(call, needed | begun, fed)
-    statistics = tf.get_collection(MOVING_STATISTICS) if training else []
-    for each in statistics:
-        if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
-            raise BrokenRule(f'the integer variable {each.variable.op.name} is assigned a value that depends on the '
-                             'images, which differ between towers; make the variable float32')
-    assignments = [Assignment(each.variable.op.name, each.value.name, each.keep) for each in statistics]
+    assignments = _assignments(call) if training else []
     activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
     cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, fed), call.cuts, call.begins,
@@ -353,6 +344,24 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
         assignments=tuple(assignments), activations=tuple(activations), forward=forward, cuts=tuple(call.cuts),
         seeds=tuple(seeds), gradients=gradients, backward=backward, back_cuts=tuple(call.back_cuts),
         initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain))
+
+
+def _refuse_fed_variables(call, fed):
+    """Raises a BrokenRule if a placeholder is fed what depends on a variable: no gradient would flow through it."""
+    for key, value in fed.items():
+        for handle in sorted({operation.name for operation in with_inputs([value.op])} & call.variables.keys()):
+            raise BrokenRule(f'it feeds {key.name} a value that depends on the variable {handle}'
+                             f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
+
+
+def _assignments(call):
+    """Returns the Assignments of a call."""
+    statistics = tf.get_collection(MOVING_STATISTICS)
+    for each in statistics:
+        if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
+            raise BrokenRule(f'the integer variable {each.variable.op.name} is assigned a value that depends on the '
+                             'images, which differ between towers; make the variable float32')
+    return [Assignment(each.variable.op.name, each.value.name, each.keep) for each in statistics]
 
 
 def _variables(call):
