@@ -142,10 +142,10 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
         whole = _tower(rehearsal, 2 * rehearsal.few, 1)
         one, other = copied_here()
-        _refuse_other_constants('constant', one.operations(), other.operations(), other.graph)
-        if _changed(one.initial_operations(), other.initial_operations()):  # they may follow the seed, but no more
-            other, _ = built(rehearsal, 2 * rehearsal.few, training=True)
-            _refuse_other_constants('initial value', one.initial_operations(), other.initial_operations(), other.graph)
+        if _changed(one.operations(), other.operations()) or _changed(one.begun(), other.begun()):
+            again, _ = built(rehearsal, 2 * rehearsal.few, training=True)
+            _refuse_other_constants('constant', other.operations(), again.operations(), again.graph)
+            _refuse_other_constants('initial value', one.begun(), again.begun(), again.graph)  # it may follow the seed
         if not half.drawn.issuperset(drawn):
             return []
         # Draws by the position are those of one tower, unless what they have drawn is fed.
@@ -155,30 +155,15 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
 
 
 def _changed(before, after):
-    """Returns the names of the arrays among operations that another call of the function has made otherwise.
-
-    What a call computes from the number of images is one number, or the same many times.
-    """
+    """Returns the names of the constants, floating-point numbers, that have other values in another call."""
     values = {node.name: node.attr['value'].tensor for node in before if node.op == 'Const'}
-    changed = []
-    for node in after:
-        if node.op == 'Const' and node.name in values and tf.as_dtype(node.attr['value'].tensor.dtype).is_floating:
-            was, value = tf.make_ndarray(values[node.name]), tf.make_ndarray(node.attr['value'].tensor)
-            if was.shape == value.shape and was.tobytes() != value.tobytes() and (
-                    len(np.unique(value)) > 2 or not _are_counts(was, value)):
-                changed.append(node.name)
-    return changed
-
-
-def _are_counts(*values):
-    """Returns whether numbers are whole, or one divided by a whole number, as those that count images are."""
-    numbers = np.unique(np.concatenate([np.ravel(value) for value in values]))
-    with np.errstate(divide='ignore', invalid='ignore'):
-        return any(np.isclose(each, np.rint(each)).all() for each in (numbers, 1 / numbers))
+    return [node.name for node in after if node.op == 'Const' and node.name in values
+            and tf.as_dtype(node.attr['value'].tensor.dtype).is_floating
+            and node.attr['value'].tensor != values[node.name]]
 
 
 def _refuse_other_constants(kind, before, after, graph):
-    """Raises a BrokenRule if another call of the function makes other arrays."""
+    """Raises a BrokenRule if another call of the function has other constants."""
     for name in _changed(before, after)[:1]:
         with graph.as_default():
             raise BrokenRule(f'its {kind} {name}{place_of(name)} is another one each time that the file is run; give '

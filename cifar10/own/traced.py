@@ -104,7 +104,7 @@ class Traced(NamedTuple):
         for function in self.forward[0].definition.library.function:
             yield from function.node_def
 
-    def initial_operations(self) -> Iterator[tf.NodeDef]:
+    def begun(self) -> Iterator[tf.NodeDef]:
         """Yields the operations that compute initial values."""
         for piece in self.initial.values():
             yield from piece.definition.node
