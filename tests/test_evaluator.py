@@ -11,6 +11,7 @@ from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.model import Trained
 from cifar10.model.recipe import Recipe
+from cifar10.run.record import RunRecord
 from cifar10.settings.training import completed
 from tests.helpers import mostly_stress, write_records
 
@@ -94,7 +95,7 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
 def test_probabilities_are_of_averaged_logits(averaging, known):
     names = tuple(f'class {i}' for i in range(10))
     preparation = Preparation(known.recipe.image_size, known.recipe.augmentation, 32)
-    classifier = Classifier(Trained({}, names, known.recipe, False, averaging, preparation), '/cpu:0')
+    classifier = Classifier(Trained(RunRecord(None), names, known.recipe, False, averaging, preparation), '/cpu:0')
     with tf.Session() as session:
         tf.trainable_variables()[0].load(known.weights, session)
         by_count = {n: session.run(classifier.probabilities, {classifier.images: known.images[:n]}) for n in (5, 1, 0)}

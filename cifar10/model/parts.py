@@ -59,6 +59,7 @@ class Division:
         self._devices = devices
         self._of_parts = of_parts
         self._gate = gate
+        self._cuts = []  # for each cut the numbers of the devices before and after it
         self.graph = tf.get_default_graph()
         self._counts = [self._count()]  # at the beginning and at each cut
 
@@ -72,9 +73,15 @@ class Division:
         self.parts += 1
         self._counts.append(self._count())
         target = self._place()
+        self._cuts.append((source, target))
         if self._gate is None:
             return x
         return _gated(x, lambda y: self._gate(y, source, target), lambda dy: self._gate(dy, target, source))
+
+    def handed_back(self, number: int, dy: tf.Tensor) -> tf.Tensor:
+        """Returns the gradient dy of the cut of a number for the part before it, once that may go on."""
+        source, target = self._cuts[number]
+        return dy if self._gate is None else _after(self._gate(dy, target, source), dy)
 
     def sizes(self, images: tf.Tensor, logits: tf.Tensor) -> list[tuple[int, int]]:
         """Returns (bytes of variables, bytes of activations) of each part, once the network has been built.
@@ -120,6 +127,11 @@ def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | 
         _division.reset(token)
 
 
+def current() -> Any:
+    """Returns the Division of the network that is being built, or None."""
+    return _division.get()
+
+
 @contextlib.contextmanager
 def cutting(division: Any) -> Iterator[None]:
     """Context in which `next_part` calls the method `cut` of another object than a Division, in its `graph`."""
@@ -132,14 +144,15 @@ def cutting(division: Any) -> Iterator[None]:
 
 def _gated(x, forward, backward):
     """Returns x once the operation forward(x) has run; its gradient dy travels back once backward(dy) has."""
-    def after(gate, value):
-        with tf.control_dependencies([gate(value)]):
-            return tf.identity(value)
-
     @tf.custom_gradient
     def cut(x):
-        return after(forward, x), lambda dy: after(backward, dy)
+        return _after(forward(x), x), lambda dy: _after(backward(dy), dy)
     return cut(x)
+
+
+def _after(operation, value):
+    with tf.control_dependencies([operation]):
+        return tf.identity(value)
 
 
 def _between(images, logits):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import note_copy
-from cifar10.model.parts import next_part
+from cifar10.model import parts
 from cifar10.own.pieces import Piece, operation_of, tensor_of, value_of
 from cifar10.own.traced import STEP, Traced
 
@@ -98,6 +98,7 @@ class _Copy:
             if value_of(operation_of(each.handle)) in needs or each.name in traced.gradients:
                 # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
                 self.tensors[value_of(operation_of(each.handle))] = tf.convert_to_tensor(variables[each.name])
+        self._division = parts.current()
         self._begin = _begin()
         self._devices = [self._begin.device]
         note_copy(scope, traced.graph)
@@ -107,7 +108,7 @@ class _Copy:
         for piece, cut in zip(self._traced.forward, (*self._traced.cuts, None)):
             _add(piece, self.tensors, self._scope, self._begin)
             if cut:
-                y = self.tensors[cut.taken] = next_part(self.tensors[cut.given])
+                y = self.tensors[cut.taken] = parts.next_part(self.tensors[cut.given])
                 self._devices.append(y.device)
         outputs = [self.tensors[name] for name in self._traced.outputs]
         if not self._traced.gradients:
@@ -140,9 +141,10 @@ class _Copy:
     def _handed_back(self, cut, tensors):
         """Returns the gradient that a part hands to the one before, once that may go on."""
         number = len(self._traced.cuts) - 1 - self._traced.back_cuts.index(cut)
-        forward = self._traced.cuts[number]
-        y, x = tensors[forward.taken], tensors[forward.given]
-        return tensors[cut.given] if y is x else tf.gradients(y, x, tensors[cut.given])[0]
+        if self._division is None:
+            return tensors[cut.given]
+        with tf.device(self._devices[number]):
+            return self._division.handed_back(number, tensors[cut.given])
 
 
 @tf.RegisterGradient(_GRADIENT)
