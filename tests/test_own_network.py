@@ -597,6 +597,30 @@ def test_another_network_is_refused_at_a_resume_and_in_an_evaluation(change, own
     assert call(*use, f'--network={network}')[0] == 0
 
 
+@pytest.mark.parametrize('seed', ['[1, 2]', '[tf.train.get_global_step(), 2]'])
+def test_draws_that_are_the_same_in_each_tower_are_no_sums_over_images(seed, linear):
+    noise = f'tf.random.stateless_normal([int(images.shape[0]), 10], {seed}) if training else 0'
+    assert rehearsed(linear(result=f'pixels @ weights + ({noise})')) == []
+
+
+FOLLOWS_THE_BATCH = '''
+import numpy as np, tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    count = int(images.shape[0])
+    x = tf.reduce_mean(images, [1, 2]) + np.zeros([count, 3], np.float32)
+    if training:
+        tf.add_to_collection(tf.GraphKeys.LOSSES, 0.3 / count * tf.reduce_sum(tf.square(x)))
+    return x @ tf.get_variable('w', [3, num_classes])
+'''
+
+
+def test_a_network_whose_constants_follow_the_number_of_images_is_no_other_network(own, call, tmp_path):
+    network = f'--network={own(FOLLOWS_THE_BATCH)}'
+    for steps in (2, 4):
+        assert call('multi_gpu_train.py', network, '--tower_device=cpu', f'--max_steps={steps}')[0] == 0
+    assert call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu') == (0, '')
+
+
 FED = '''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):

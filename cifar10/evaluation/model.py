@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import startup
 from cifar10.base.console import Line, say_all
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
@@ -179,8 +178,8 @@ class Restorer:
 
 
 def _refuse_another_network(run):
-    found = (run.recipe.operations() or {}).get('evaluation')
-    if found and (name := run.record.other_operation('evaluation', found, startup.versions(on_gpus=False))):
+    found = run.recipe.operations().get('evaluation')
+    if found and (name := run.record.other_operation('evaluation', found, tf.__version__)):
         network = run.record.settings.recipe.network
         problem = f'--network={network}: its operation {name} is another one than in the network that was trained'
         if not run.takes_other_code:

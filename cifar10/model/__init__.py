@@ -38,10 +38,10 @@ class Network(NamedTuple):
         is not known before it is built.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
-      operations: function that returns (name, what it is) of the operations that were built for 'training' and for
-        'evaluation', by which another network is found out; None for built-in networks.
+      operations: function (training, count) -> (name, what it is) of the operations that were built last with so
+        many images, by which another network is found out, or None; None for built-in networks.
     """
     inference: Callable
     image_sizes: Callable[..., range] | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
-    operations: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] | None = None
+    operations: Callable[[bool, int], Sequence[tuple[str, str]] | None] | None = None

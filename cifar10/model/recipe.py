@@ -119,9 +119,21 @@ class Recipe:
             step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
 
-    def operations(self) -> Mapping[str, Sequence[tuple[str, str]]] | None:
-        """Returns what `Network.operations` returns; None for built-in networks."""
-        return self._network.operations() if self._network.operations else None
+    def operations(self, batch_size: int | None = None) -> dict[str, Sequence[tuple[str, str]]]:
+        """Returns the `Network.operations` of a user's own network, by 'evaluation' and 'training'.
+
+        Constants may follow the number of images: there are two in evaluation.
+
+        Args:
+          batch_size: images in a tower's batch, with which `check` was called; None: only for evaluation.
+        """
+        if not self._network.operations:
+            return {}
+        if not self._network.operations(False, 2):
+            with self._built(None, tf.float32):
+                pass
+        found = dict(evaluation=self._network.operations(False, 2))
+        return found | (dict(training=self._network.operations(True, batch_size)) if batch_size else {})
 
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""

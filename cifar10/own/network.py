@@ -35,7 +35,6 @@ _STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # thes
 _BY_ARRIVAL = re.compile(r'CropAndResizeGrad\w+')
 _NO_LOGITS = ('Softmax', 'Sigmoid', 'Tanh', 'Relu', 'Relu6', 'Softplus')  # types of operations
 _ROUNDING = 1e-3  # of logits, relative to the largest
-_TRAINING, _EVALUATION = 'training', 'evaluation'  # the latest of either kind, among what was traced
 
 
 def network(name: str) -> Network:
@@ -46,9 +45,9 @@ def network(name: str) -> Network:
         with code.usage_errors(_FLAG, name, f'; {_fed(images)}: build it for this size, or change --image_size'):
             return copied(function, images, training, num_classes, code.traced(name))
 
-    def operations():
-        known = code.traced(name)
-        return {kind: known[kind].described() for kind in (_TRAINING, _EVALUATION) if kind in known}
+    def operations(training, count):
+        found = _latest(code.traced(name), training, count)
+        return found and found.described()
     return Network(inference, operations=operations)
 
 
@@ -70,10 +69,10 @@ def copied(function: Callable, images: tf.Tensor, training: bool, num_classes: i
     inputs = dict(images=images)
     traced = traced_once(call, inputs, training, check, known)
     if not training:  # which of its variables are trained is said where it is called for training
-        if _TRAINING not in known:
+        if not _latest(known, True):
             with network_draws.at_position(0, tf.zeros([], tf.int64)):
                 traced_once(functools.partial(call, training=True), inputs, True, check, known)
-        trained = {each.name for each in known[_TRAINING].variables if each.trained}
+        trained = {each.name for each in _latest(known, True).variables if each.trained}
         traced = traced._replace(variables=tuple(
             each._replace(trained=each.name in trained) for each in traced.variables))
     return built(traced, inputs)
@@ -94,12 +93,16 @@ def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: b
       known: what was traced of this function; what is traced now is added.
     """
     seed = tf.get_default_graph().seed or 0
-    key = repr((*((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), training, seed,
-                network_draws.current_seed(), frozen_pattern()))
-    if key not in known:
-        known[key] = _traced(function, inputs, training, seed, differentiable, check)
-    known[_TRAINING if training else _EVALUATION] = known[key]
+    key = training, next(iter(inputs.values())).shape[0], repr((
+        *((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), seed,
+        network_draws.current_seed(), frozen_pattern()))
+    known[key] = known.pop(key, None) or _traced(function, inputs, training, seed, differentiable, check)
     return known[key]
+
+
+def _latest(known, training, count=None):
+    """Returns what was traced last, for training or evaluation, with so many images if they are given; or None."""
+    return next((known[key] for key in reversed(known) if key[:2] == (training, count or key[1])), None)
 
 
 def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:

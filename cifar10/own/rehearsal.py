@@ -16,7 +16,7 @@ from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, place_of, seeded
 from cifar10.model.network_draws import at_position
 from cifar10.own.code import BrokenRule
 from cifar10.own.copied import copied_here
-from cifar10.own.traced import Traced
+from cifar10.own.traced import STEP, Traced
 
 # Types of operations whose random numbers are fed.
 _FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
@@ -149,9 +149,16 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         if not half.drawn.issuperset(drawn):
             return []
         # Draws by the position are those of one tower, unless what they have drawn is fed.
-        is_comparable = half.drawn.issuperset(stateless) if half.normalises else True
+        is_comparable = half.drawn.issuperset(stateless) if half.normalises else not _repeats(one, stateless)
         with cpu_session(tf.get_default_graph()) as session:
             return _compared(rehearsal, session, half, whole, is_comparable)
+
+
+def _repeats(traced, draws):
+    """Returns whether one of the draws, given by their names, is the same in each tower, whatever it is fed."""
+    inputs = {traced.graph.get_tensor_by_name(tensor).op for name, tensor in traced.inputs.items() if name != STEP}
+    known = {operation.name: operation for operation in traced.graph.get_operations()}
+    return any(inputs.isdisjoint(with_inputs([known[name]])) for name in draws if name in known)
 
 
 def _changed(before, after):

@@ -131,7 +131,7 @@ class RunRecord(NamedTuple):
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
-    def other_operation(self, kind: str, operations: Sequence[tuple[str, str]], versions: Mapping[str, str]) -> str:
+    def other_operation(self, kind: str, operations: Sequence[tuple[str, str]], tensorflow: str) -> str:
         """Returns the name of the first operation of a network that is another one than recorded, or ''.
 
         Another version of TensorFlow makes others of the same code; then nothing is compared.
@@ -139,9 +139,10 @@ class RunRecord(NamedTuple):
         Args:
           kind: 'training' or 'evaluation'.
           operations: as `model.Network.operations` returns them.
+          tensorflow: the version that they are of.
         """
         before = (self.network_operations or {}).get(kind)
-        if before is None or (self.versions or {}).get('TensorFlow') != versions['TensorFlow']:
+        if before is None or (self.versions or {}).get('TensorFlow') != tensorflow:
             return ''
         names = [name for number, (name, what) in enumerate(operations)
                  if before[_DIGITS * number:_DIGITS * (number + 1)] != what[:_DIGITS]]
@@ -168,9 +169,9 @@ class RunRecord(NamedTuple):
         return lines
 
 
-def digits(operations: Mapping[str, Sequence[tuple[str, str]]] | None) -> dict[str, str] | None:
-    """Returns what a record has of a network's operations; None for built-in networks."""
-    return operations and {kind: ''.join(what[:_DIGITS] for _, what in each) for kind, each in operations.items()}
+def digits(operations: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str] | None:
+    """Returns what a record has of a network's operations, as `Recipe.operations` returns them; None for no others."""
+    return {kind: ''.join(what[:_DIGITS] for _, what in each) for kind, each in operations.items()} or None
 
 
 def text(name: str, value: Any) -> str:

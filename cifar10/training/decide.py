@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
 from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
@@ -67,9 +69,9 @@ def _refuse_another_network(plan, record, where):
     kinds = ['evaluation']
     if (towers.precision, towers.batch_size) == (before.precision, before.batch_size):
         kinds.append('training')
-    found = plan.recipe.operations() or {}
+    found = plan.recipe.operations(towers.batch_size)
     for kind in kinds if found else ():
-        if name := record.other_operation(kind, found[kind], startup.versions(plan.devices.on_gpus)):
+        if name := record.other_operation(kind, found[kind], tf.__version__):
             network = plan.settings.recipe.network
             raise UsageError(f'{where} holds a run of another network: in {kind}, the operation {name} of '
                              f'--network={network} was another one; use the file as it was, or another --train_dir, '
@@ -174,5 +176,5 @@ def record_of(start: Start) -> RunRecord:
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        network_operations=digits(plan.recipe.operations()), numerics=startup.numerics(),
+        network_operations=digits(plan.recipe.operations(settings.towers.batch_size)), numerics=startup.numerics(),
         versions=startup.versions(devices.on_gpus))
