@@ -5,6 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
 from cifar10.base.errors import UsageError
+from cifar10.base.registry import NETWORKS
 from cifar10.model import classic
 from cifar10.model.parts import divided, next_part
 from cifar10.model.recipe import Recipe
@@ -167,6 +168,13 @@ def test_a_cut_that_cannot_be_made_is_reported_in_one_line(call, cut, line, part
     status, error = call('multi_gpu_train.py', f'--network={cut(line)}', '--tower_device=cpu', '--num_gpus=2',
                          '--gpus_per_tower=2')
     assert status == 2 and part in error and len(error.strip().splitlines()) == 1
+
+
+def test_the_variables_of_a_network_of_ones_own_are_where_their_parts_are(cut):
+    inference = NETWORKS.load(cut('x = next_part(x)')).inference
+    with tf.Graph().as_default(), divided(['/device:CPU:0', '/device:CPU:1'], 2):
+        inference(tf.zeros([4, 24, 24, 3]), training=True)
+        assert [each.device for each in tf.trainable_variables()] == ['/device:CPU:0', '/device:CPU:1']
 
 
 # ------------------------------------------------------------------------------------------------------------ --check

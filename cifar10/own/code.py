@@ -1,7 +1,7 @@
 """Code of the user's own, in Python files: 'FILE.py:FUNCTION' is imported, and its errors become one line.
 
-A file is executed once, with its folder on the search path, and so are the modules that it imports from there. It may
-begin as scripts of TensorFlow 1 do.
+A file is executed with its folder on the search path, and so are the modules that it imports from there. It may begin
+as scripts of TensorFlow 1 do. Before each further call of a network or a loss it is executed again.
 """
 import contextlib
 import copy
@@ -320,24 +320,17 @@ _REMEDIES = (
      'cifar10 is the name of this program: give your file another name'),
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
-    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own, and custom_getter= to a '
-     'tf.variable_scope instead of tf.get_variable'),
+    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
     (r'elements of [\[(].*\bNone\b|partially known TensorShape|unknown TensorShape|NoneType|Found None',
      'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze'),
-    (r'refers to a \w+ which does not exist|refers to an \w+ not in the graph',
-     "in a tower, the names of operations begin with the tower's scope: keep the tensor in a variable of Python"),
     ('Registering two gradient', 'use tf.custom_gradient instead of tf.RegisterGradient'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
     (r'has DataType int\d+ not in list of allowed values: .*float32',
      'it is an integer, as the global step in tf.global_variables() is: cast it, or use tf.trainable_variables()'),
-    (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',
-     'cast variables to the type of the images, or use --precision=fp32'),
     ("'(int|NoneType)' object has no attribute 'value'",
      'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
-    ('does not exist, or was not created with',
-     'variables need the same names at each call: keep no counter and no tf.make_template between calls, give each '
-     'layer of Keras a name=, and leave out reuse: the towers share variables without it'))
+    ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'))
 
 
 def _remedy(text):

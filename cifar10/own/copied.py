@@ -11,10 +11,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import note_copy
 from cifar10.model import parts
+from cifar10.own.call import STEP
 from cifar10.own.pieces import Piece, operation_of, tensor_of, value_of
-from cifar10.own.traced import STEP, Traced
+from cifar10.own.traced import Traced
 
-_SCOPE = 'network'  # the name scope of the operations
+SCOPE = 'network'  # the name scope of the operations
 _GRADIENT = 'cifar10.Copy'  # the name under which TensorFlow has `_gradient`
 # The graph collection of (name of an operation, the function that adds its gradient).
 _GRADIENTS = 'gradients_of_copies'
@@ -40,14 +41,14 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
     Args:
       inputs: by their names, those of the traced function, with `POSITION` if it draws.
     """
-    variables = {each.name: _variable(traced, each) for each in traced.variables}
-    with tf.name_scope(_SCOPE) as scope:
-        building = _Copy(traced, scope, inputs, variables)
+    with tf.name_scope(SCOPE) as scope:
+        building = _Copy(traced, scope, inputs)
         outputs = building.forward()
     _traced.setdefault(tf.get_default_graph(), []).append(traced)
+    variables, tensors = building.variables, building.tensors
     return Copied(
-        outputs, [(variables[each.variable], building.tensors[each.value], each.keep) for each in traced.assignments],
-        [building.tensors[name] for name in traced.activations])
+        outputs, [(variables[each.variable], tensors[each.value], each.keep) for each in traced.assignments],
+        [tensors[name] for name in traced.activations])
 
 
 def copied_here() -> list[Traced]:
@@ -81,23 +82,18 @@ class _Copy:
     """A copy that is being built.
 
     Attributes:
+      variables: those that exist so far, by their names.
       tensors: those that exist so far, by the names that they have in the traced graph.
     """
 
-    def __init__(self, traced, scope, inputs, variables):
-        needs = frozenset().union(*(piece.needs for piece in (*traced.forward, *traced.backward)))
+    def __init__(self, traced, scope, inputs):
         self._traced = traced
         self._scope = scope
-        self._variables = variables
+        self._needs = frozenset().union(*(piece.needs for piece in (*traced.forward, *traced.backward)))
+        self.variables = {}
         self.tensors = {traced.inputs[name]: tensor for name, tensor in inputs.items()}
-        if traced.inputs[STEP] in needs:
+        if traced.inputs[STEP] in self._needs:
             self.tensors[traced.inputs[STEP]] = tf.train.get_global_step().handle
-        for each in traced.variables:
-            if each.handle in needs:
-                self.tensors[each.handle] = variables[each.name].handle
-            if value_of(operation_of(each.handle)) in needs or each.name in traced.gradients:
-                # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
-                self.tensors[value_of(operation_of(each.handle))] = tf.convert_to_tensor(variables[each.name])
         self._division = parts.current()
         self._begin = _begin()
         self._devices = [self._begin.device]
@@ -105,11 +101,12 @@ class _Copy:
 
     def forward(self):
         """Adds the operations of the forward pass; returns the outputs."""
-        for piece, cut in zip(self._traced.forward, (*self._traced.cuts, None)):
+        for part, (piece, cut) in enumerate(zip(self._traced.forward, (*self._traced.cuts, None))):
+            self._add_variables(part)
             _add(piece, self.tensors, self._scope, self._begin)
             if cut:
-                y = self.tensors[cut.taken] = parts.next_part(self.tensors[cut.given])
-                self._devices.append(y.device)
+                self.tensors[cut.taken] = parts.next_part(self.tensors[cut.given])
+                self._devices.append(_begin().device)
         outputs = [self.tensors[name] for name in self._traced.outputs]
         if not self._traced.gradients:
             return outputs
@@ -118,6 +115,18 @@ class _Copy:
             outputs = tf.raw_ops.IdentityN(input=[*outputs, *values], name='outputs')[:len(outputs)]
         tf.add_to_collection(_GRADIENTS, (outputs[0].op.name, self.backward))
         return outputs
+
+    def _add_variables(self, part):
+        """Gets or makes the variables of a part, where it is."""
+        for each in self._traced.variables:
+            if each.part == part:
+                variable = self.variables[each.name] = _variable(self._traced, each)
+                value = value_of(operation_of(each.handle))
+                if each.handle in self._needs:
+                    self.tensors[each.handle] = variable.handle
+                if value in self._needs or each.name in self._traced.gradients:
+                    # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
+                    self.tensors[value] = tf.convert_to_tensor(variable)
 
     def _value(self, name):
         """Returns what a gradient is of: the value of a variable, or an input."""
@@ -128,7 +137,7 @@ class _Copy:
         """Adds the operations of the gradients; returns those of the inputs of an operation, `outputs`."""
         tensors = {**self.tensors, **dict(zip(self._traced.seeds, gradients))}
         # Within a gradient function there is no device but that of the operation.
-        with tf.device(operation.device), tf.name_scope(_SCOPE) as scope:
+        with tf.device(operation.device), tf.name_scope(SCOPE) as scope:
             note_copy(scope, self._traced.graph)
             begin = _begin()
             for piece, cut in zip(self._traced.backward, (*self._traced.back_cuts, None)):
@@ -162,7 +171,7 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
 
     Args:
       begin: all operations run after it; None if they wait for nothing.
-      devices: those of the parts; none if all are on the present one.
+      devices: those of the parts, where there are several.
     """
     definition = piece.definition
     waits = begin is not None and bool(begin.op.control_inputs)
@@ -177,11 +186,6 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
                 spec = tf.DeviceSpec.from_string(node.device)
                 own = spec.replace(task=None) if spec.device_type else tf.DeviceSpec()
                 node.device = tf.DeviceSpec.from_string(devices[spec.task or 0]).make_merged_spec(own).to_string()
-    elif any(node.device.startswith('/task') for node in definition.node):
-        definition = tf.GraphDef()
-        definition.CopyFrom(piece.definition)
-        for node in definition.node:
-            node.device = '/device:CPU:0' if 'CPU' in node.device else ''
     if not definition.node:
         return
     waiting = any('^begin' in node.input for node in definition.node)

@@ -84,7 +84,7 @@ class Cutter:
         groups = [[] for _ in range(count)]
         for name in forward:
             if name not in self._outside:
-                groups[self._part(name)].append(name)
+                groups[self.part(name)].append(name)
         stages, parts = {}, {}
         for name in backward:
             before = [each for each in self._before(name) if each in stages]
@@ -129,7 +129,8 @@ class Cutter:
             name = name.rpartition('/')[0]
         return self._numbers[name]
 
-    def _part(self, name):
+    def part(self, name: str) -> int:
+        """Returns the number of the part of the forward pass that an operation belongs to."""
         return 0 if name in self._early else bisect.bisect_right(self._begins, self._number(name))
 
     def _part_of_gradient(self, name, parts):
@@ -138,8 +139,8 @@ class Cutter:
         for group in groups:
             beside = group.decode().removeprefix('loc:@')
             if beside != name and beside in self._numbers:
-                return parts.get(beside, self._part(beside))
-        return max((parts.get(each, self._part(each)) for each in self._before(name)), default=0)
+                return parts.get(beside, self.part(beside))
+        return max((parts.get(each, self.part(each)) for each in self._before(name)), default=0)
 
     def _pieces(self, groups, taken, parts):
         made = [set(group) for group in groups]

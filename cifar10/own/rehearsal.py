@@ -14,9 +14,10 @@ from cifar10.base.activity import moved
 from cifar10.base.errors import reason
 from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, place_of, seeded_graph, with_inputs
 from cifar10.model.network_draws import at_position
+from cifar10.own.call import STEP
 from cifar10.own.code import BrokenRule
-from cifar10.own.copied import copied_here
-from cifar10.own.traced import STEP, Traced
+from cifar10.own.copied import SCOPE, copied_here
+from cifar10.own.traced import Traced
 
 # Types of operations whose random numbers are fed.
 _FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
@@ -111,10 +112,9 @@ def _tower(rehearsal, batch_size, k):
     statistics = tf.get_collection(MOVING_STATISTICS, scope)
     draws = [tensor for operation in with_inputs([loss.op, *(statistic.value.op for statistic in statistics)])
              if _FED_DRAWS.fullmatch(operation.type) for tensor in operation.outputs if tensor.shape.is_fully_defined()]
-    scope += 'network/'
     return _Tower(images, first, gradients, _moved(statistics),
                   {tensor: np.full(tensor.shape, _DRAWN, tensor.dtype.as_numpy_dtype) for tensor in draws},
-                  frozenset(tensor.op.name.removeprefix(scope) for tensor in draws))
+                  frozenset(tensor.op.name.removeprefix(f'{scope}{SCOPE}/') for tensor in draws))
 
 
 def _moved(statistics):

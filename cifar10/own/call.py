@@ -1,0 +1,192 @@
+"""A call of a user's function in a graph of its own, where everything is as on one device.
+
+What stands in for a function of TensorFlow while it runs is here.
+"""
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import seeded_graph, with_inputs
+from cifar10.model import network_draws, parts
+from cifar10.model.layers import create_frozen, mended_gradients
+from cifar10.own.pieces import Cut, operation_of, value_of
+
+POSITION = 'position'  # the input that `uniform_like` draws by, int64: the position of the first example
+STEP = 'global_step'  # the input that is the handle of the global step
+_COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_with_default
+
+
+class _Input(NamedTuple):
+    """An input, by its name, that a placeholder is fed."""
+    name: str
+
+
+class Call:
+    """A call of a function in a graph of its own.
+
+    Args:
+      inputs, training, seed: as for `traced.trace`.
+      known: of an earlier call, for each placeholder in the order in which they are made.
+
+    Attributes:
+      graph: the graph.
+      inputs: the tensors that the function is given, by their names.
+      step: the global step.
+      variables: those that the function has made, by the names of their handles.
+      placeholders: those that it has made.
+      cuts, back_cuts: where it has cut itself, and its gradients.
+      begins: the number of operations before each cut.
+      not_taken: the operations of branches that are not taken.
+    """
+
+    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int, known: Sequence[Any] = ()):
+        self.variables = {}
+        self.placeholders = []
+        self.not_taken = set()
+        self.cuts, self.back_cuts, self.begins = [], [], []
+        self._known = known
+        self._training = training
+        with seeded_graph(seed) as self.graph:
+            self.step = tf.train.get_or_create_global_step()
+            self.inputs = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in inputs.items()}
+            self.position = tf.placeholder(tf.int64, [], POSITION)
+
+    def run(self, function: Callable) -> tuple[Any, dict]:
+        """Calls the function; returns (what it returns, what it says that its placeholders are fed)."""
+        with self.graph.as_default(), self._drawing(), parts.cutting(self), _standing_in(self), mended_gradients(), \
+                tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
+                tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
+            result = function(*self.inputs.values())
+        return with_fed(result)
+
+    def _drawing(self):
+        """Returns the context in which the draws of the function are those of the copy's position."""
+        seed = network_draws.current_seed() if self._training else None
+        return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
+
+    def known(self, fed: Mapping[tf.Tensor, Any]) -> list[Any]:
+        """Returns for each placeholder the value that it is fed if it is known without the graph, else None.
+
+        The value is one of Python's, or the name of an input.
+        """
+        names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
+        values = [next((value for key, value in fed.items() if key is each), None) for each in self.placeholders]
+        return [names.get(id(value)) if tf.is_tensor(value) else value for value in values]
+
+    def _get(self, getter, name, *args, regularizer=None, **options):
+        """Returns what `tf.get_variable` does, whole, and with its penalty outside of a loop that makes it."""
+        shape = options.get('shape')
+        if isinstance(shape, (list, tuple)):  # where TensorFlow 1 took 3.0 for 3, the result of a division
+            options['shape'] = [int(size) if isinstance(size, float) and size.is_integer() else size for size in shape]
+        count = len(self.variables)
+        variable = getter(name, *args, **{**options, 'partitioner': None, 'use_resource': True})
+        if regularizer and len(self.variables) > count:
+            with self.graph.as_default(), tf.name_scope(f'{name}/Regularizer/'):
+                penalty = regularizer(variable)
+            if penalty is not None:
+                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
+        return variable
+
+    def _create(self, next_creator, **arguments):
+        """Makes a resource variable, also where another kind is asked for."""
+        variable = next_creator(**{**arguments, 'use_resource': True, 'caching_device': None})
+        variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
+        self.variables[variable.handle.op.name] = variable
+        return variable
+
+    def depends_on_inputs(self, operation: tf.Operation) -> bool:
+        """Returns whether an operation needs what a copy is fed."""
+        fed = {each.op for each in (*self.inputs.values(), self.position)}
+        return not fed.isdisjoint(with_inputs([operation]))
+
+    def outside(self, seeds: Sequence[str]) -> set[str]:
+        """Returns the names of operations that a copy has from elsewhere: inputs, variables, gradients of outputs."""
+        given = [*self.inputs.values(), self.position, self.step.handle]
+        values = [value_of(handle) for handle in self.variables]
+        return {*(each.op.name for each in given), *self.variables, *map(operation_of, [*values, *seeds])}
+
+    def instead(self, nodes: Mapping[str, tf.NodeDef], fed: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
+        """Returns what is taken in the place of a tensor: of each read, the value; of a placeholder, what it is fed."""
+        values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
+                  if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
+        return {**values, **{key.name: value.name for key, value in fed.items()}}
+
+    # What stands in for functions of TensorFlow while the function runs.
+
+    def cond(self, pred: Any, true_fn: Callable | None = None, false_fn: Callable | None = None, strict: bool = False,
+             name: str | None = None, fn1: Callable | None = None, fn2: Callable | None = None) -> Any:
+        """Stands in for `tf.cond`: where the condition is known, only that branch counts.
+
+        Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only
+        element of a list is returned alone.
+        """
+        chosen = tf.get_static_value(pred) if tf.is_tensor(pred) else pred
+        branches = true_fn or fn1, false_fn or fn2
+        if chosen is None or tf.get_default_graph() is not self.graph:
+            result = _COND(pred, *branches, strict, name)
+        else:
+            results = {}
+            for branch, build in zip((True, False), branches):
+                count = len(self.graph.get_operations())
+                before = {key: tf.get_collection(key) for key in (tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES)}
+                results[branch] = _as_tensors(build())
+                if branch != bool(chosen):
+                    self.not_taken.update(self.graph.get_operations()[count:])
+                    for key, entries in before.items():
+                        tf.get_collection_ref(key)[:] = entries
+            result = results[bool(chosen)]
+        is_alone = not strict and isinstance(result, (list, tuple)) and len(result) == 1
+        return result[0] if is_alone else result
+
+    def placeholder(self, make: Callable, *args: Any, **options: Any) -> tf.Tensor:
+        """Stands in for `tf.placeholder`: what is fed from Python is a constant once it is known."""
+        number = len(self.placeholders)
+        made = make(*args, **options)
+        value = self._known[number] if number < len(self._known) else None
+        if isinstance(value, _Input):
+            made = tf.cast(self.inputs[value.name], made.dtype)
+        elif value is not None:
+            made = tf.constant(value, made.dtype)
+        self.placeholders.append(made)
+        return made
+
+    def cut(self, x: tf.Tensor) -> tf.Tensor:
+        """Stands in for `parts.Division.cut`: marks where the value is cut, and on the way back its gradient."""
+        @tf.custom_gradient
+        def marked(x):
+            def gradient(dy):
+                dx = tf.identity(dy, 'cut')
+                self.back_cuts.append(Cut(dy.name, dx.name))
+                return dx
+            return tf.identity(x, 'cut'), gradient
+        y = marked(x)
+        self.cuts.append(Cut(x.name, y.name))
+        self.begins.append(len(self.graph.get_operations()))
+        return y
+
+
+@contextlib.contextmanager
+def _standing_in(call):
+    """Context in which functions of TensorFlow that know nothing of towers have substitutes."""
+    def on(make):
+        return functools.partial(call.placeholder, make)
+    tf.cond, tf.placeholder, tf.placeholder_with_default = call.cond, on(_PLACEHOLDER), on(_WITH_DEFAULT)
+    try:
+        yield
+    finally:
+        tf.cond, tf.placeholder, tf.placeholder_with_default = _COND, _PLACEHOLDER, _WITH_DEFAULT
+
+
+def _as_tensors(result):
+    """Returns what a branch has built with its numbers as tensors, as `tf.cond` does."""
+    return tf.nest.map_structure(
+        lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
+
+
+def with_fed(result: Any) -> tuple[Any, dict]:
+    """Returns (what a function returned, what it says that its placeholders are fed)."""
+    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+    return result if is_pair else (result, {})
