@@ -8,6 +8,7 @@ equally fast towers and with the last tower slowed down. Compares the runs after
 after equal times (the duration of the faster mode's run). Prints a Markdown table of means with the lowest and
 highest over the seeds. Each run is a process of its own.
 """
+import functools
 import json
 import os
 import statistics
@@ -28,10 +29,9 @@ from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.evaluation.evaluator import Validation  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
-from cifar10.parallel.asynchronous import AsyncWorkers  # noqa: E402
+from cifar10.parallel.asynchronous import Stepper  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
-from cifar10.run.reporter import due  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
 from cifar10.training.decide import decided  # noqa: E402
 from cifar10.training.plan import plan_of  # noqa: E402
@@ -87,30 +87,29 @@ def run(options, planned):
     taken = Run(planned)
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
     validation = Validation(planned.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
-    workers = AsyncWorkers(taken.graph.async_train_ops)
     curve, trained, begin = [], 0.0, None
     with taken.opened():
         def add_point(images):
-            """Evaluates with the clock and the workers stopped."""
+            """Evaluates with the clock and the towers stopped."""
             nonlocal trained, begin
             trained += time.perf_counter() - begin
             curve.append((images, trained, validation.evaluate(taken.variables(validation.names)).precision))
             begin = time.perf_counter()
 
-        with workers.stepping(taken.session):
-            while taken.step < planned.last_step:
-                workers.raise_error()
-                before = taken.step * planned.examples_per_step
-                try:
-                    taken.take()
-                except tf.errors.OutOfRangeError:
-                    break  # the thread of another tower took the last batch
+        def step_of(tower, step):
+            return functools.partial(taken.run_step, step, thread=tower) if step <= planned.last_step else None
+
+        def is_shown(step):
+            images = step * planned.examples_per_step
+            return images % options.every < planned.examples_per_step and step < planned.last_step
+
+        with Stepper(len(taken.graph.fetches)) as stepper:
+            for _ in stepper.results(taken.step, step_of, is_shown):
+                taken.step += 1
                 if begin is None:
                     begin = time.perf_counter()  # the first step is a warm-up
-                images = taken.step * planned.examples_per_step
-                if due(options.every, before, images) and taken.step < planned.last_step:
-                    with workers.paused():
-                        add_point(images)
+                if is_shown(taken.step):
+                    add_point(taken.step * planned.examples_per_step)
         add_point(options.images)
     return curve
 

@@ -8,9 +8,9 @@
 A network of 1-5-1 units fits 50 points in [-2, 2] by gradient descent. `alone` is such a script for one device.
 `network` and `build` are the same fit in parallel, with the same losses, and say what had to change. The towers run
 on CPU devices, or in a cluster of processes, where the first process takes the mean. After 0 updates and after every
-50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean. (In
-`async`, after the first update at or past each 50th that tower 0 makes.)
+50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean.
 """
+import functools
 import os
 import sys
 import zlib
@@ -31,12 +31,11 @@ from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
-from cifar10.parallel.asynchronous import AsyncWorkers  # noqa: E402
+from cifar10.parallel.asynchronous import Stepper  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.run.failures import plain_errors  # noqa: E402
-from cifar10.run.reporter import due  # noqa: E402
 
 POINTS = 50
 HIDDEN = 5
@@ -93,7 +92,7 @@ def network(x):
     return hidden @ weights('w2', [HIDDEN, 1]) + weights('b2', [1])
 
 
-def build(update, count, steps):
+def build(update, count):
     """Builds the towers and their updates in the current graph.
 
     `tower_fn` is called once for each tower, with the loss of its share of the points. An update mode averages the
@@ -102,30 +101,25 @@ def build(update, count, steps):
     Args:
       update: the update mode.
       count: how many towers share the points, evenly or not.
-      steps: total number of updates.
 
     Returns:
-      (the `Step` of the update mode, each tower's gradient of b2, float32 [1], what starts the towers' turns).
+      (the `Step` of the update mode, each tower's gradient of b2, float32 [1]).
     """
     x, y = points()
-    # Asynchronous towers take turns until none is left, as the trainer's towers take batches. Together they make
-    # exactly `steps` updates.
-    turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
     gradients = []
 
     def tower_fn(k, scope):
         part = slice(k * POINTS // count, (k + 1) * POINTS // count)
-        with tf.control_dependencies([turns.get_next()]):
-            # The sum over a tower's points, times K/N: then the mean over the K towers is the mean over all N points,
-            # even if the towers have different numbers of points.
-            error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
-            total_loss = error * (count / POINTS)
-            with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-                gradients.extend(tf.gradients(total_loss, tf.get_variable('b2', [1])))  # the bias of the output
-            return dict(total_loss=total_loss)
+        # The sum over a tower's points, times K/N: then the mean over the K towers is the mean over all N points,
+        # even if the towers have different numbers of points.
+        error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
+        total_loss = error * (count / POINTS)
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            gradients.extend(tf.gradients(total_loss, tf.get_variable('b2', [1])))  # the bias of the output
+        return dict(total_loss=total_loss)
 
     step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), tf.train.create_global_step())
-    return step, gradients, turns.initializer
+    return step, gradients
 
 
 def fit(devices, steps, mode, before_session=None):
@@ -143,10 +137,8 @@ def fit(devices, steps, mode, before_session=None):
                          'fewer towers')
     with plain_errors(), tf.Graph().as_default(), tf.device(devices.home):
         update = UPDATE_MODES.load(mode)(devices)
-        step, gradients, start_turns = build(update, devices.num_towers, steps)
+        step, gradients = build(update, devices.num_towers)
         global_step = tf.train.get_global_step()
-        with tf.control_dependencies([step.train_ops[0]]):
-            train_step = global_step.read_value()
         x, y = points()
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             fitted = network(tf.constant(x))
@@ -154,47 +146,43 @@ def fit(devices, steps, mode, before_session=None):
         initialise = tf.global_variables_initializer()
         # Runs after `initialise`: in `replicated`, the other devices' copies are local variables, which start
         # from the first device's values.
-        start = tf.group(tf.local_variables_initializer(), start_turns)
+        start = tf.local_variables_initializer()
         if before_session:
             before_session()
         with tf.Session(devices.target, config=session_config(devices)) as session:
             session.run(initialise)
             session.run(start)
-            # In `async`, each further tower steps in a thread of its own. In the other modes there are no threads.
-            workers = AsyncWorkers(step.train_ops[1:])
             # Asynchronous gradients have no mean: each is applied by itself.
             shown = gradients if update.synchronous else []
-            take_steps(session, workers, steps, [train_step, shown], [global_step, loss])
+            take_steps(session, steps, [[train_op, shown] for train_op in step.train_ops], [global_step, loss])
             return session.run(fitted)
 
 
-def take_steps(session, workers, steps, fetches, state):
+def take_steps(session, steps, fetches, state):
     """Takes all updates and prints the reports.
 
     Args:
       session: in which the variables have their initial values.
-      workers: the threads of further towers.
       steps: total number of updates.
-      fetches: what takes an update and returns the number of updates, and the towers' gradients to show.
+      fetches: for each train operation what takes an update, and the towers' gradients to show.
       state: the number of updates and the loss.
     """
-    step, line = 0, describe(*session.run(state))  # before any thread starts
-    with workers.stepping(session):
-        while step < steps:
-            workers.raise_error()
-            before = step
-            try:
-                step, gradients = session.run(fetches)
-            except tf.errors.OutOfRangeError:
-                step, gradients = steps, []  # another tower's thread took the last turn
+    def update(k, step):
+        return functools.partial(session.run, fetches[k]) if step <= steps else None
+
+    line = describe(*session.run(state))
+    # In `async`, each tower steps in a thread of its own, but none while the loss is computed.
+    with Stepper(len(fetches)) as stepper:
+        for step, (_, gradients) in enumerate(stepper.results(0, update, is_described), 1):
             if line:
                 print(line + describe_gradients(gradients))
-            line = ''
-            if due(EVERY, before, step) and step < steps:
-                with workers.paused():  # the number and the loss are of one moment
-                    updates, loss = session.run(state)
-                line = describe(updates, loss) if updates < steps else ''
+            line = describe(*session.run(state)) if is_described(step) and step < steps else ''
     print(describe(*session.run(state)))
+
+
+def is_described(step):
+    """Returns whether the loss is printed after a number of updates."""
+    return step % EVERY == 0
 
 
 def describe(updates, loss):

@@ -1,4 +1,6 @@
 """Asynchronous towers, each in a thread: stale statistics, no update lost, saves between two steps, short runs."""
+import concurrent.futures
+import functools
 import os
 import threading
 import time
@@ -9,24 +11,20 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.model import batch_normalisation
 from cifar10.model.optimizers import Muon
-from cifar10.parallel.asynchronous import AsyncWorkers
+from cifar10.parallel.asynchronous import Stepper
 from cifar10.run import checkpoint, metrics
 from cifar10.run.folder import step_of
 from cifar10.run.metrics import Metrics
 from cifar10.run.train_dir import TrainDir
-from cifar10.training.reports import _NowAndThen
 from tests.helpers import checkpoints, initialise, mostly_stress, patient, stepping, train, values_by_name, variables
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
 
 
 def run_at_once(session, steps, opening):
-    """Runs each step in a thread of its own, and an operation that lets all of them go on."""
+    """Runs each step in a thread of its own, and an operation that lets all of them go on; returns their results."""
     options = tf.RunOptions(timeout_in_ms=int(1000 * patient(30)))
-    threads = [threading.Thread(target=session.run, args=(step, None, options)) for step in [*steps, opening]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(len(steps) + 1) as pool:
+        return list(pool.map(lambda step: session.run(step, None, options), [*steps, opening]))[:-1]
 
 
 def test_statistics_settle_however_stale_their_towers_are():
@@ -46,10 +44,9 @@ def test_statistics_settle_however_stale_their_towers_are():
     with stepping('async', [f'/cpu:{k}' for k in range(count)], tower_fn,
                   lambda: tf.train.GradientDescentOptimizer(0.0)) as (session, step):
         values = values_by_name()
-        last_staleness = [values[f'last_of_tower_{k}'][1] for k in range(count)]  # beside the total loss
+        staleness = [scalars['staleness'] for scalars in step.scalars]
         for _ in range(rounds):
-            run_at_once(session, step.train_ops, opening)
-            assert sorted(session.run(last_staleness)) == list(range(count))
+            assert sorted(run_at_once(session, staleness, opening)) == list(range(count))
         mean, variance = session.run([values[name] for name in ('moving_mean', 'moving_variance')])
     left = keep ** (count * rounds)  # of the initial values
     np.testing.assert_allclose(mean, (1 - left) * images.mean((0, 1, 2)), rtol=1e-5)
@@ -98,66 +95,73 @@ def slow_update(k, counters, begun):
     return tf.group(*[variable.assign_add(one) for variable in others])
 
 
-def test_no_thread_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
+def test_no_tower_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
     global_step, begun = tf.train.create_global_step(), []
     pair = [tf.get_variable(name, [], tf.int64, tf.zeros_initializer()) for name in ('weights', 'examples_seen')]
     updates = [slow_update(k, [*pair, global_step], begun) for k in range(3)]
-    with tf.control_dependencies([updates[0]]):
-        train_step = global_step.read_value()
     saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, max_to_keep=0, log=Metrics(str(tmp_path)))
-    workers, step = AsyncWorkers(updates[1:]), 0
     with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
         session.run(tf.global_variables_initializer())
-        with workers.stepping(session):
-            while step < LAST_STEP:
-                workers.raise_error()
-                step = session.run(train_step)
-                with workers.paused():
-                    weights, examples_seen = session.run(pair)
-                    assert weights == examples_seen
+
+        def update(k, step):
+            return functools.partial(session.run, updates[k]) if step <= LAST_STEP else None
+        with Stepper(3) as stepper:
+            for step, _ in enumerate(stepper.results(0, update, lambda step: step % 5 == 0), 1):
+                if step % 5 == 0:
+                    assert session.run([*pair, global_step]) == [step] * 3
                     saved.save(session)
-        saved.save(session)
-        assert len(begun) == session.run(global_step)  # all have ended
-    assert set(begun) == {0, 1, 2} and len(begun) >= LAST_STEP
+    assert set(begun) == {0, 1, 2} and len(begun) == LAST_STEP
+    assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == list(range(5, LAST_STEP + 1, 5))
     for prefix in checkpoints(tmp_path):
         assert set(variables(prefix).values()) == {step_of(prefix)}
-    assert step_of(checkpoints(tmp_path)[-1]) == len(begun)  # no step ends after the last save
 
 
-def test_the_loss_of_a_device_in_a_thread_goes_before_what_the_main_thread_raises(monkeypatch):
-    workers = AsyncWorkers([tf.no_op()])
-    with tf.Session() as session, pytest.raises(tf.errors.UnavailableError):
-        with workers.stepping(session):
-            workers._error = tf.errors.UnavailableError(None, None, 'lost')  # as a thread's own
+def test_results_come_as_steps_end_and_a_towers_next_step_follows_its_last():
+    gates = [threading.Event() for _ in range(4)]
+    order = [1, 0, 2, 3]  # in which the steps end
+
+    def step_of_tower(k, step):
+        def take():
+            assert gates[step - 1].wait(patient(30))
+            return k, step
+        return take if step <= 4 else None
+    taken = []
+    with Stepper(2) as stepper:
+        gates[order[0]].set()
+        for result in stepper.results(0, step_of_tower):
+            taken.append(result)
+            if len(taken) < 4:
+                gates[order[len(taken)]].set()
+    assert [step - 1 for _, step in taken] == order
+    assert sorted(k for k, step in taken if step <= 2) == [0, 1]
+
+
+def test_the_loss_of_a_device_goes_before_what_it_makes_other_towers_raise():
+    came = threading.Event()
+
+    def fail(k, step):
+        def take():
+            if k:
+                assert came.wait(patient(30))
+                raise tf.errors.UnavailableError(None, None, 'lost')
             raise tf.errors.CancelledError(None, None, 'because of it')
+        return take
+    with pytest.raises(tf.errors.UnavailableError):
+        with Stepper(2) as stepper:
+            try:
+                list(stepper.results(0, fail))
+            finally:
+                came.set()
 
 
 @pytest.mark.parametrize('last, every', mostly_stress([(13, 12), (48, 12), (2, 1)], (13, 12)))
-def test_the_last_step_has_a_line_and_is_evaluated_once(settings, last, every, capsys):
-    given = settings(max_steps=last, num_gpus=4, batch_size=4, log_frequency=every, eval_steps=every,
-                     variable_update='async', profile_steps='2:2')
+def test_reports_are_of_the_steps_for_which_they_are_due(settings, last, every, capsys):
+    given = settings(max_steps=last, num_gpus=4, batch_size=4, log_frequency=every, eval_steps=every, save_steps=every,
+                     max_to_keep=0, variable_update='async', profile_steps='2:2')
     train(given)
     folder, output = given.run.train_dir, capsys.readouterr().out
-    evaluated, logged = ([record['step'] for record in metrics.read(folder, kind)]
-                         for kind in (metrics.EVAL, metrics.TRAIN))
-    end = step_of(checkpoints(folder)[-1])
-    assert end >= last and f': step {logged[-1]}, loss = ' in output
-    for steps in (evaluated, logged):
-        assert steps == sorted(set(steps)) and steps[-1] == end
-    assert any(name.startswith('trace-') for name in os.listdir(folder)) or 'untraced   --profile_steps=2:2' in output
-
-
-def test_what_is_done_now_and_then_is_not_done_twice_at_one_step(settings):
-    class Plan:
-        last_step = 25
-    # The loop sees steps 1, 11 and 23. Others take some before it acts, and the last ones.
-    acted, steps_of_act = [], iter([12, 25, 25])
-
-    def act():
-        acted.append(next(steps_of_act))
-        return acted[-1]
-    reporter = _NowAndThen(act, 10, Plan, 0)
-    for step in (1, 11, 23):
-        reporter.after_step(step, {})
-    reporter.at_end(25)
-    assert acted == [12, 25]
+    expected = sorted({*range(every, last, every), last})
+    for kind in (metrics.EVAL, metrics.TRAIN, metrics.CHECKPOINT):
+        assert [record['step'] for record in metrics.read(folder, kind)] == expected
+    assert [step_of(prefix) for prefix in checkpoints(folder)] == expected
+    assert f': step {last}, loss = ' in output and 'trace-2-2.json' in os.listdir(folder)

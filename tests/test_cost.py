@@ -33,7 +33,7 @@ def clock(monkeypatch):
 # GPUs wait for the one that waits longest, CPU devices until one of them has its batch.
 @pytest.mark.parametrize('on_gpus, waited, stepped', [(False, 4, 66), (True, 30, 40)])
 def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
-    costs = cost.Cost(0.0, 100, 16, 2, on_gpus)
+    costs = cost.Cost(0.0, 100, 16, 2, on_gpus, [])
     with costs.of(cost.STARTING):
         for step, now in ((101, 40.0), (102, 75.0), (103, 110.0)):
             clock.append(now)
@@ -45,8 +45,7 @@ def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
     # A session after the loss of a device begins with a step that belongs to its start.
     with costs.of(cost.STARTING):
         clock.append(140.1)
-        costs.after_step(103, dict(seconds=np.empty([0, 2])))
-    costs.at_end(103)
+        costs.after_step(103, {})
     said = costs.summary()
     for part in (f'{stepped} s steps', f'{waited} s waiting for input', '50 s starting', '20 s evaluation'):
         assert f' {part}' in said

@@ -11,9 +11,9 @@ from cifar10.base.errors import RunError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.parallel import devices
-from cifar10.parallel.asynchronous import AsyncWorkers
+from cifar10.parallel.asynchronous import Stepper
 from cifar10.programs import flags
-from cifar10.run import failures, metrics
+from cifar10.run import metrics
 from cifar10.run.folder import step_of
 from cifar10.settings.training import TowerSettings
 from tests.features import EACH_TOWER_ITS_OWN, FEATURES, PARTS, SYNCHRONOUS, all_with, flags_of
@@ -23,7 +23,6 @@ from tests.helpers import (
     checkpoints,
     evaluated,
     go_back,
-    initialise,
     last_variables,
     mostly_stress,
     patient,
@@ -42,8 +41,8 @@ pytestmark = pytest.mark.classic
     ('summaries and evaluations', 'replicated')]))
 def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path, capsys):
     """In each mode with each feature: a new one is a line of features.py."""
-    steps = 20 if mode == 'async' else 4  # where it saves when the tower that reports takes its turn
-    train_with('run', feature, mode, steps=steps, eval_steps=steps if mode == 'async' else 0, keep_best=False)
+    steps = 4
+    train_with('run', feature, mode, steps=steps, eval_steps=0, keep_best=False)
     before = go_back(tmp_path / 'run', 'resumed')
     after = train_with('resumed', feature, mode, steps=steps, eval_steps=steps, keep_best=True)
     assert 'warning: --network' not in capsys.readouterr().out
@@ -55,10 +54,8 @@ def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path,
         assert np.isfinite(value).all(), name
         if 'moving_' in name and mode != 'async':
             assert not np.array_equal(value, before[name]), name
-    # An asynchronous run may have ended with its first checkpoint; its best: test_best.py.
-    trained = tmp_path / 'resumed' / ('best' if mode != 'async' else '')
     within = metrics.read(str(tmp_path / 'resumed'), metrics.EVAL)[-1]
-    beside = evaluated(trained, tmp_path / 'eval', test_time_averaging=False)
+    beside = evaluated(tmp_path / 'resumed' / 'best', tmp_path / 'eval', test_time_averaging=False)
     assert (within['step'], within['correct']) == (beside['step'], beside['correct']) == (step, within['correct'])
     assert within['cross_entropy'] == pytest.approx(beside['cross_entropy'], rel=1e-4)
 
@@ -187,7 +184,7 @@ def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(sett
         assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * step_of(prefix)
     staleness = [value for _, value in scalars(config.run.train_dir, 'train/staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
-    assert len(scalars(config.run.train_dir, 'train_towers/tower_2')) == len(staleness)
+    assert len(staleness) - len(scalars(config.run.train_dir, 'train_towers/tower_2')) in (0, 1)  # at first, none
     output = capsys.readouterr().out
     assert 'batch      8 a step' in output
     shown = [float(value) for value in re.findall(r'sec/batch\), staleness = (\d+\.\d)$', output, re.M)]
@@ -213,27 +210,19 @@ def test_a_failing_tower_ends_an_asynchronous_run_with_its_error():
     with pytest.raises(tf.errors.InvalidArgumentError, match='tower 2 is broken'):
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
-            workers = AsyncWorkers([step.op, broken])
-            with workers.stepping(session):
-                while True:
-                    workers.raise_error()
-                    session.run(step)
+            with Stepper(3) as stepper:
+                for _ in stepper.results(0, lambda k, _: lambda: session.run([step, step, broken][k])):
+                    pass
 
 
-def test_a_diverging_tower_of_an_asynchronous_run_is_named():
-    # Tower 1's loss is infinite; the thread that reports is tower 0's.
-    update = update_mode('async', ['/cpu:0', '/cpu:0'])
-
-    def tower_fn(k, scope):
-        a = tf.get_variable('a', [], initializer=tf.constant_initializer(1.0))
-        return dict(total_loss=a * 0.0 + (np.inf if k else 1.0))
-    built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.create_global_step())
-    with tf.control_dependencies([built.train_ops[0]]):
-        step = tf.train.get_global_step().read_value()
-    losses = tf.stack([scalars['total_loss'] for scalars in built.scalars])
-    with pytest.raises(RunError, match='the loss of tower 1 is inf'):
-        with tf.Session() as session:
-            initialise(session)
-            with AsyncWorkers(built.train_ops[1:]).stepping(session):
-                for _ in range(100000):
-                    failures.refuse_divergence(*session.run([step, losses]), '/nowhere')
+def test_a_diverging_tower_of_an_asynchronous_run_is_named(settings, own):
+    network = own('''
+import numpy as np
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    weights = tf.get_variable('weights', [24 * 24 * 3, num_classes], initializer=tf.zeros_initializer())
+    is_second = tf.get_default_graph().get_name_scope().startswith('tower_1')
+    return tf.reshape(images, [-1, 24 * 24 * 3]) @ weights * (np.inf if is_second else 1.0)
+''')
+    with pytest.raises(RunError, match='the loss of tower 1 is nan'):
+        train(settings(network=network, variable_update='async', num_gpus=2, batch_size=4, max_steps=100000))

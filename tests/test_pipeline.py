@@ -100,7 +100,7 @@ def test_the_time_of_a_tower_leaves_out_where_it_waits_for_another():
     sleepers = Sleepers(devices.choose(2, 'cpu', 2).with_towers(3), [fast, slow])
     with sleepers.session() as session:
         for _ in range(5):  # a busy machine may hold up one step, but not each
-            _, seconds = session.run([sleepers.step.train_ops, sleepers.step.seconds])
+            _, seconds = session.run([sleepers.step.train_ops, sleepers.seconds])
             visits = sleepers.visits
             own = [sum(end - begin for (_, tower, _), (begin, end) in visits.items() if tower == k) for k in range(3)]
             waited = visits[BACKWARD, 1, 0][1] - visits[FORWARD, 1, 0][0] - own[1]

@@ -107,7 +107,7 @@ def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(n
     for k in range(2):
         assert types[f'tower_{k}/conv1/Conv2D'] == types[f'tower_{k}/local3/matmul'] == operation
         assert types[f'tower_{k}/softmax_linear/matmul'] == tf.float32
-    assert built.losses.dtype == tf.float32
+    assert built.fetches[0]['losses'].dtype == tf.float32
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     assert all(labels.dtype == tf.int32 for _, labels, _ in built.batches)
 

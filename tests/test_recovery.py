@@ -133,14 +133,13 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(
                 sessions.append(self)
 
         def run(self, *arguments, **options):
-            if self in sessions and threading.current_thread() is not threading.main_thread():
-                if len(sessions) == 1:
-                    hanging.append(threading.current_thread())
-                # The thread of the new session too, or it could take all steps that are left.
+            is_step = self in sessions and threading.current_thread() is not threading.main_thread()
+            if is_step and len(sessions) == 1:
+                if hanging:
+                    raise tf.errors.UnavailableError(None, None, 'lost')
+                hanging.append(threading.current_thread())
                 released.wait(patient(60))
-            elif hanging and len(sessions) == 1:
-                raise tf.errors.UnavailableError(None, None, 'lost')
-            elif sessions[1:] == [self] and isinstance(arguments[0], dict):
+            elif is_step:
                 later_steps.append(arguments)
                 if len(later_steps) == 2:
                     released.set()  # the session of that thread is closed by now

@@ -10,13 +10,14 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
 from cifar10.data import records
-from cifar10.parallel import devices
+from cifar10.parallel import devices, turns
 from cifar10.parallel.session_config import session_config
 from cifar10.run import stragglers
-from cifar10.run.metrics import TRAIN, read
+from cifar10.run.metrics import TOWERS, read
 from cifar10.run.stragglers import Stragglers, medians_of_others
-from cifar10.training import run, trainer
-from tests.helpers import ROOT, build_training, initialise, mostly_stress, slow_input, update_mode
+from cifar10.training import graph, run, trainer
+from cifar10.training.reports import tower_seconds
+from tests.helpers import ROOT, initialise, mostly_stress, plan_of, slow_input, update_mode
 
 RECORDED = np.load(ROOT / 'tests' / 'tower_seconds.npz')  # {a run: float16 [steps, towers]}
 
@@ -37,7 +38,10 @@ def slowly(images):
     return images
 '''
 
-
+def planned(settings, data_dir, mode):
+    """Returns (the Plan of a run in an update mode, its graph, built in the default graph)."""
+    plan = plan_of(settings(), records.prepare('shapes', data_dir), mode.devices, mode)
+    return plan, graph.build(plan, graph.learnt(plan))
 
 
 def with_threads(*arguments, **options):
@@ -55,7 +59,7 @@ def test_a_slow_tower_is_in_the_records_and_named(settings, own, capsys, monkeyp
     config = settings(network=own(SLEEPY), num_gpus=2, batch_size=1, max_steps=100, log_frequency=10, summary_steps=0,
                       save_steps=1000)
     trainer.train(config)
-    kept = np.array([record['tower_seconds'] for record in read(config.run.train_dir, TRAIN)])
+    kept = np.array([record['tower_seconds'] for record in read(config.run.train_dir, TOWERS)])
     assert kept.shape == (10, 2) and (kept > 0.003).all() and (kept == kept.round(6)).all()
     usual = np.median(kept, 0)
     assert usual[1] > 0.015 and usual[1] > 1.5 * usual[0]
@@ -87,7 +91,7 @@ def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
     config = settings(num_gpus=2, batch_size=1, max_steps=10, log_frequency=10, summary_steps=0)
     trainer.train(config)
     assert time.perf_counter() - begin > 10 * 0.05
-    record, = read(config.run.train_dir, TRAIN)
+    record, = read(config.run.train_dir, TOWERS)
     assert max(record['tower_seconds']) < 0.04
 
 
@@ -108,19 +112,17 @@ def test_a_towers_time_begins_with_its_turn_and_input_and_ends_before_the_reduct
     def tower(k, scope):
         weight = tf.get_variable('weight', [], initializer=tf.ones_initializer())
         inputs[k] = asleep('input', 0.2 * (k == 0), tf.placeholder_with_default(1.0, []))
-        updating.time(k, [inputs[k]])
         return dict(total_loss=weight * asleep(k, 0.1 * k, inputs[k]))
     places = devices.choose(cpus, 'cpu').with_towers(3)
     updating = update_mode(mode, places)
     step = updating.build(
         tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step())
+    seconds = turns.tower_seconds(step.turns, places, [[inputs[k]] for k in range(3)])
     with tf.Session(config=with_threads(places)) as session:
         initialise(session)
         for _ in range(5):  # a busy machine may hold up one step, but not each
-            if mode == 'async':  # the thread that reports runs tower 0 itself
-                session.run(step.train_ops[1:])
-            found, _ = session.run([step.seconds, step.train_ops[0]])
-            assert all(seconds.dtype == np.float32 for seconds in found)
+            found, _ = session.run([seconds, step.train_ops])
+            assert all(each.dtype == np.float32 for each in found)
             # A thread may begin to sleep a little before another takes the time.
             expected = [(0.2 * (k == 0), slept[k]) for k in range(3)]
             if (np.abs(np.subtract(found, expected) - 0.025) < 0.075).all():
@@ -131,8 +133,9 @@ def test_a_towers_time_begins_with_its_turn_and_input_and_ends_before_the_reduct
 @pytest.mark.parametrize('mode', ['parameter_server', 'async'])
 def test_nothing_waits_for_a_timestamp_and_none_for_a_computation(mode, settings, data_dir):
     cpus = devices.choose(2, 'cpu')
-    built = build_training(settings(), records.prepare('shapes', data_dir), cpus, update_mode(mode, cpus))
-    assert built.tower_seconds.shape == [2, 2]
+    plan, built = planned(settings, data_dir, update_mode(mode, cpus))
+    shapes = [each.shape for each in tower_seconds(plan, built)]
+    assert shapes == ([[1, 2]] * 2 if mode == 'async' else [[2, 2]])
     operations = tf.get_default_graph().get_operations()
     timestamps = [op for op in operations if op.type == 'Timestamp']
     assert len(timestamps) == 8
@@ -143,15 +146,14 @@ def test_nothing_waits_for_a_timestamp_and_none_for_a_computation(mode, settings
         if made & ({tensor.op for tensor in op.inputs} | set(op.control_inputs)):
             assert not op.name.startswith(('tower_0', 'tower_1')), op.name
             made.add(op)
-    assert mode == 'async' or not made & {built.train_step.op}
+    assert not made & {each['update'] for each in built.fetches}
 
 
 def test_where_operations_must_be_deterministic_nothing_is_measured(settings, data_dir, monkeypatch):
     # TensorFlow reads the variable too, but not from here: it would apply to the whole process.
     monkeypatch.setattr(os, 'environ', dict(os.environ, TF_DETERMINISTIC_OPS='1'))
     cpus = devices.choose(2, 'cpu')
-    built = build_training(settings(), records.prepare('shapes', data_dir), cpus, update_mode('parameter_server', cpus))
-    assert built.tower_seconds.shape == [0, 2]
+    assert tower_seconds(*planned(settings, data_dir, update_mode('parameter_server', cpus))) == []
     assert not any(op.type == 'Timestamp' for op in tf.get_default_graph().get_operations())
 
 
@@ -167,9 +169,10 @@ def test_a_place_names_the_devices_and_in_a_cluster_the_worker():
 def lines(series, places='abcdefgh'):
     """Returns what is said about a series of towers' seconds, and in which steps."""
     said = []
-    watch = Stragglers(places[:len(series[0])], lambda *line: said.append((step, Line(*line))))
+    watch = Stragglers(places[:len(series[0])], [], 0, None, lambda *line: said.append((step, Line(*line))))
     for step, seconds in enumerate(series, 1):  # noqa: B007 (the lambda reads it)
-        watch.after_step(step, dict(seconds=np.array([[0, each] for each in seconds], np.float32).reshape(-1, 2)))
+        watch.after_step(step, dict(
+            thread=0, seconds=np.array([[0, each] for each in seconds], np.float32).reshape(-1, 2)))
     return said
 
 

@@ -270,7 +270,7 @@ def needed(settings, data_dir, freeze, mode='parameter_server'):
     with tf.Graph().as_default():
         built = build_training(settings(num_gpus=2, freeze=freeze), records.prepare('shapes', data_dir), cpus,
                                update_mode(mode, cpus))
-        found = set().union(*(ancestors(step.op) for step in (built.train_step, *built.async_train_ops)))
+        found = set().union(*(ancestors(each['update']) for each in built.fetches))
         return sorted(op.type for op in found if op.type.startswith('Conv2DBackprop')), tf.trainable_variables()
 
 

@@ -1,16 +1,19 @@
 """Asynchronous updates: one copy of the variables; each tower applies its gradients as soon as it has them.
 
-Each tower runs in a thread of its own (`AsyncWorkers`) and waits for no other. Its gradients may
-therefore be stale: computed from variables that other towers have changed since.
+Each tower runs in a thread of its own (`Stepper`) and waits for no other. Its gradients may therefore be
+stale: computed from variables that other towers have changed since.
 """
 import contextlib
+import math
+import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import OF_FIRST_STEP, doing
+from cifar10.base.activity import doing
 from cifar10.base.graphs import LOST
 from cifar10.parallel.parameter_server import ParameterServer
 from cifar10.parallel.update import Update
@@ -27,18 +30,7 @@ class Asynchronous(ParameterServer):
         with tf.device('/cpu:0'), tf.name_scope('report'):
             self._steps_at_read = [global_step.read_value() for _ in self.devices.tower_devices]
             self._updating = tf.CriticalSection(name='updating')
-        step = super().build(tower_fn, make_optimizer, global_step, **options)
-        with tf.device('/cpu:0'), tf.name_scope('report'):
-            towers = [dict(scalars) for scalars in step.scalars]
-            for scalars, seconds in zip(towers, step.seconds):
-                scalars['waited'], scalars['seconds'] = tf.unstack(seconds)
-            records = [_record(k, scalars, fallback=towers[0]) for k, scalars in enumerate(towers)]
-            record_ops, last_scalars = zip(*records)
-            towers[1:] = last_scalars[1:]  # the thread that reports runs tower 0 itself
-            seconds = [tf.stack([scalars.pop('waited'), scalars.pop('seconds')]) for scalars in towers if step.seconds]
-        return step._replace(
-            scalars=towers, seconds=seconds,
-            train_ops=[tf.group(*operations) for operations in zip(step.train_ops, record_ops)])
+        return super().build(tower_fn, make_optimizer, global_step, **options)
 
     @contextlib.contextmanager
     def tower_variables(self, k):
@@ -68,91 +60,83 @@ class Asynchronous(ParameterServer):
         return tower.scalars['staleness'].op
 
 
-def _record(k, scalars, fallback):
-    """Records a tower's scalars in a variable, for the thread that reports: it must not run the tower itself.
+class Stepper:
+    """Takes steps and hands out their results in the order in which they come: the one door to threads of steps.
 
-    Returns:
-      (the operation that records the scalars, dict of those recorded last, or of the `fallback`'s before any was).
-    """
-    # All scalars are in one variable, so that a read never mixes two steps. Its last element becomes 1 with
-    # the first record.
-    record = tf.get_variable(f'last_of_tower_{k}', [len(scalars) + 1], tf.float32, tf.zeros_initializer(),
-                             trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
-    record_op = record.assign(tf.stack([*scalars.values(), 1.0]), read_value=False)
-    *values, recorded = tf.unstack(record.read_value())
-    last = {name: tf.where(recorded > 0, value, fallback[name]) for name, value in zip(scalars, values)}
-    return record_op, last
+    Where each step is of all towers, they are taken one after the other, in the thread that asks for the results. Where
+    each is of one tower, every tower has a thread, and its next step begins once its last result was taken.
 
+    A context, for one session: a thread that hangs on a lost device may end long after the next session was made.
 
-class AsyncWorkers:
-    """Runs train operations over and over, each in a thread of its own. Without operations it does nothing.
-
-    It is for one session: a thread that hangs on a lost device may end long after the next session was made, and must
-    not end that one.
+    Args:
+      kinds: how many kinds of steps there are; the steps of each kind follow one another.
     """
 
-    def __init__(self, train_ops: Sequence[tf.Operation]):
-        self._train_ops = train_ops
-        self._locks = [threading.Lock() for _ in train_ops]  # each is held while its thread is within a step
-        self._may_step = threading.Event()
-        self._may_step.set()
-        self._ended = False
-        self._error = None
+    def __init__(self, kinds: int):
+        self._idle = list(range(kinds))
+        self._begun, self._ended = queue.SimpleQueue(), queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(kinds if kinds > 1 else 0)]
 
-    @contextlib.contextmanager
-    def stepping(self, session: tf.Session) -> Iterator[None]:
-        """Context in which the threads take steps. At its end each thread ends the step that it is in.
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        for _ in self._threads:
+            self._begun.put(None)
+        if not isinstance(error, Exception):
+            return
+        limit = time.monotonic() + _GRACE_SECS
+        for thread in self._threads:
+            thread.join(max(limit - time.monotonic(), 0))
+        # From the loss of a device the loop recovers, but it may make other threads raise anything.
+        while not isinstance(error, LOST) and not self._ended.empty():
+            if isinstance(other := self._ended.get()[2], LOST):
+                raise other from error
+
+    def results(self, step: int, begin: Callable[[int, int], Callable[[], Any] | None],
+                awaits: Callable[[int], bool] = lambda step: False) -> Iterator[Any]:
+        """Yields the results of the steps that follow `step`, until no more begin.
+
+        Args:
+          begin: function (kind, number of a step) -> the function that takes this step and returns its results; None if
+            no step is to begin now. Where several steps are under way, their results may come in another order.
+          awaits: function (number of a step) -> whether no later step may begin before the caller is done with its
+            results.
 
         Raises:
-          Exception: what has ended a thread.
+          Exception: what a step has raised.
         """
-        threads = [threading.Thread(target=self._step, args=(session, *each), daemon=True)
-                   for each in zip(range(1, len(self._train_ops) + 1), self._train_ops, self._locks)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        except Exception as error:
-            self._end(threads, _GRACE_SECS)
-            # From the loss of a device the loop recovers, but it may make other threads raise anything.
-            if isinstance(self._error, LOST) and not isinstance(error, LOST):
-                raise self._error from error
-            raise
-        self._end(threads)
-        self.raise_error()
+        begun = step
+        while True:
+            while self._idle and not (begun > step and awaits(begun)) and (take := begin(self._idle[0], begun + 1)):
+                self._begun.put((self._idle.pop(0), take))
+                begun += 1
+            if begun == step:
+                return
+            kind, results = self._next()
+            yield results
+            step += 1
+            self._idle.append(kind)
 
-    def _end(self, threads, seconds=None):
-        self._ended = True
-        begin = time.monotonic()
-        for thread in threads:
-            thread.join(None if seconds is None else max(begin + seconds - time.monotonic(), 0))
+    def _next(self):
+        """Returns (the kind of the step that has ended, its results)."""
+        if not self._threads:
+            kind, take = self._begun.get()
+            return kind, take()
+        with doing('between two steps', math.inf):  # the threads say what they are doing
+            kind, results, error = self._ended.get()
+        if error:
+            raise error
+        return kind, results
 
-    def _step(self, session, tower, train_op, lock):
-        patience = OF_FIRST_STEP
-        try:
-            while not self._ended and self._error is None:
-                self._may_step.wait()
-                with lock, doing(f'in a step of tower {tower}', patience):
-                    session.run(train_op)
-                patience = 1
-        except tf.errors.OutOfRangeError:
-            pass  # the last batch was taken
-        except Exception as error:  # of any type: the main thread raises it
-            self._error = error
-
-    def raise_error(self) -> None:
-        """Raises what has ended a thread, if anything but the end of the batches has."""
-        if self._error is not None:
-            raise self._error
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Context in which no thread is within a step, so that all variables read or saved in it agree."""
-        self._may_step.clear()
-        try:
-            with contextlib.ExitStack() as held:
-                for lock in self._locks:
-                    held.enter_context(lock)
-                yield
-        finally:
-            self._may_step.set()
+    def _work(self):
+        while begun := self._begun.get():
+            kind, take = begun
+            results = error = None
+            try:
+                results = take()
+            except Exception as raised:  # of any type: the caller raises it
+                error = raised
+            self._ended.put((kind, results, error))

@@ -1,4 +1,6 @@
 """Turns: towers that share a device compute one after the other, so it holds one tower's activations at a time."""
+from collections.abc import Sequence
+
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -16,14 +18,12 @@ class Turns:
       ended: for each tower built so far, the operation that ends its turn.
       computed: for each tower built so far, the gradients and statistics that its turn ends with.
       moments: for each tower built so far, lists of operations that begin and, in turn, end its work on one device.
-      inputs: for each tower that is timed, by its number, the tensors that it waits for before it computes.
       counters: for each group of devices an int64 variable on the CPU beside it, in which a turn counts as two.
     """
 
     def __init__(self, devices: Devices):
         self.computed = []
         self.ended = []
-        self.inputs = {}
         self.moments = []
         self._devices = devices
         self.counters = []
@@ -70,24 +70,27 @@ class Turns:
             return self.counters[self._devices.group_of(k)].assign_add(turns, read_value=False)
 
 
-def tower_seconds(turns: Turns, devices: Devices) -> list[tf.Tensor]:
-    """Builds the times that the towers wait and compute, if their `inputs` are known; call it once all are built.
+def tower_seconds(turns: Turns, devices: Devices, inputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+    """Builds the times that the towers wait and compute; call it once all are built.
 
     A tower's time begins when its turn has begun and its inputs have come, so a tower that waits for them is not
     slow; it ends with its turn. If it has several devices, it is the sum of its turns on them, without the time
     in which it waits at gates. It waits for its inputs from the begin of its turn on. Nothing waits for the timestamps,
     and they wait for no operation that no gate waits for: the towers stay as they are, to the bit.
 
+    Args:
+      inputs: for each tower the tensors that it waits for before it computes.
+
     Returns:
       For each tower float32 [2] on the CPU of its machine: the seconds that it waited for its inputs, and those that it
       took; 0 if a clock was read too late.
     """
     seconds = []
-    for k, inputs in turns.inputs.items():
+    for k, arrived in enumerate(inputs):
         begin, *others = turns.moments[k]
         with tf.device(devices.hosts[k]), tf.name_scope('turns/'):
             times = []
-            for operations in (begin, inputs, [*begin, *inputs], *others):
+            for operations in (begin, arrived, [*begin, *arrived], *others):
                 with tf.control_dependencies(operations):
                     times.append(tf.timestamp())
             # Where all threads are busy, a timestamp may be taken late, and the one at the begin after the other.

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import build_towers, dense, shared_variables
-from cifar10.parallel.turns import Pipeline, Turns, tower_seconds
+from cifar10.parallel.turns import Pipeline, Turns
 
 
 class Step(NamedTuple):
@@ -25,8 +25,6 @@ class Step(NamedTuple):
       gradients: the (gradient, variable) pairs that are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
-      seconds: for each tower the time that it waited for its inputs, and the time that it took, float32 [2] on a CPU;
-        empty where they are not measured.
       turns: the `Turns` of the towers; None where the mode has none.
       average: the `local.Average`; None where all towers have the same variables after each step.
     """
@@ -34,7 +32,6 @@ class Step(NamedTuple):
     gradients: list
     values: dict
     train_ops: list
-    seconds: Sequence = ()
     turns: Turns | None = None
     average: Any = None
 
@@ -127,7 +124,6 @@ class UpdateMode:
         def tower(k, scope):
             return self._tower(k, scope, tower_fn, optimizers[k], gate_gradients)
         built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
-        seconds = tower_seconds(turns, self.devices)
         with tf.name_scope('update'):
             with tf.device('/cpu:0'):
                 towers = [tower._replace(scalars=dict(zip(tower.scalars, tf.unstack(vector))))
@@ -136,7 +132,7 @@ class UpdateMode:
             values = _values_before(updates[0])
             applied = self._applied(updates, values, global_step)
             train_ops = [tf.group(applied)] if self.synchronous else applied
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds, turns)
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, turns)
 
     def _tower(self, k, scope, tower_fn, optimizer, gate_gradients):
         """Builds tower k in its turn; returns (the Tower, its scalars as one vector)."""
@@ -168,11 +164,6 @@ class UpdateMode:
     def gate(self, k: int) -> Callable[[tf.Tensor, int, int], tf.Operation] | None:
         """Returns `Turns.gate` for tower k, for `tower_fn` to build the tower's parts with; None: they do not wait."""
         return functools.partial(self._turns.gate, k) if self._turns else None
-
-    def time(self, k: int, inputs: Sequence[tf.Tensor]) -> None:
-        """Measures the time of tower k from when its `inputs` have come; for `tower_fn` to call."""
-        if self._turns:
-            self._turns.inputs[k] = inputs
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""

@@ -1,7 +1,9 @@
 """How the time of a start of a run was spent."""
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import tensorflow.compat.v1 as tf
 
 from cifar10.run.reporter import Reporter
 
@@ -16,13 +18,16 @@ class Cost(Reporter):
       step: the step that it continues from.
       groups: how many groups of devices the towers have.
       on_gpus: whether the devices are GPUs.
+      seconds: as for `Stragglers`.
     """
 
-    def __init__(self, began: float, step: int, examples_per_step: int, groups: int, on_gpus: bool):
+    def __init__(self, began: float, step: int, examples_per_step: int, groups: int, on_gpus: bool,
+                 seconds: Sequence[tf.Tensor]):
         self._step = self._last = step
         self._examples_per_step = examples_per_step
         self._groups = groups
         self._on_gpus = on_gpus
+        self._tower_seconds = seconds
         self._seconds = dict.fromkeys((STEPS, INPUT, EVALUATION, SAVING, STARTING), 0.0)
         self._part, self._mark = STARTING, began
 
@@ -41,17 +46,21 @@ class Cost(Reporter):
         self._seconds[self._part] += now - self._mark
         self._part, self._mark = part, now
 
+    def also(self, step, thread):
+        return dict(seconds=self._tower_seconds[thread]) if self._tower_seconds else {}
+
     def after_step(self, step, results):
-        is_first, seconds = self._part == STARTING, results['seconds'][:, 0]  # of each tower, or none
+        is_first = self._part == STARTING
         self._enter(STEPS)
-        if len(seconds) and not is_first:
+        self._last = step
+        if 'seconds' in results and not is_first:
+            seconds = results['seconds'][:, 0]
             # All GPUs wait for the one that waits longest. CPU devices share processors, which wait if all of them do.
-            waited = (max if self._on_gpus else min)(float(seconds[k::self._groups].sum()) for k in range(self._groups))
+            groups = min(self._groups, len(seconds))  # in `async` one, while the others go on
+            waited = (max if self._on_gpus else min)(float(seconds[k::groups].sum()) for k in range(groups))
+            waited *= groups / self._groups
             self._seconds[STEPS] -= waited
             self._seconds[INPUT] += waited
-
-    def at_end(self, step):
-        self._last = step  # other threads may have taken it
 
     def summary(self) -> str:
         """Returns the seconds of each part so far, and the examples a second."""

@@ -33,12 +33,15 @@ def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError
     return RunError('; '.join(parts))
 
 
-def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts: bool = False) -> None:
+def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts: bool = False,
+                      first: int = 0) -> None:
     """Raises a RunError, as `diverged` returns it, if any tower's loss in a step is not finite.
 
-    If the mode `drifts`, the towers may also have drifted too far apart between two averages.
+    Args:
+      losses: of the towers from number `first` on.
+      drifts: whether the towers may have drifted too far apart between two averages.
     """
-    for k, loss in enumerate(losses):
+    for k, loss in enumerate(losses, first):
         if not math.isfinite(loss):
             remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
             raise diverged(train_dir, step, f'the loss of tower {k} is {loss}', remedy)

@@ -3,8 +3,6 @@ import datetime
 import time
 from typing import Any
 
-import numpy as np
-
 from cifar10.base import console
 from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.reporter import Rate, Reporter, due
@@ -32,15 +30,12 @@ class Progress(Reporter):
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
                  constants: dict[str, Any]):
         self.output_closed = False
-        self._step = step
-        self._figures = None  # of the newest step
         self._last_step = last_step
         self._every = every
         self._metrics = metrics
         self._constants = constants
         self._next_line = 0.0
         self._unsaid = None  # the newest line, if it came too soon after another
-        self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps of its own
         self._rate = Rate(examples_per_step)
         self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
         self._bar = console.progress_bar(
@@ -54,33 +49,21 @@ class Progress(Reporter):
             self._bar.close()
 
     def after_step(self, step, results):
-        # The time of a tower is 0 if it was not measured, and there is none if no tower's was.
-        figures, tower_seconds = results['figures'], results['seconds'][:, 1]
-        before = self._step
-        self._step, self._figures = step, figures
-        self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)
-        self._timed_steps = self._timed_steps + (np.asarray(tower_seconds) > 0)
+        figures = results['figures']
         self._move_bar(step, figures['loss'])
-        if due(self._every, before, step) or before < self._last_step <= step:
+        if due(self._every, step) or step == self._last_step:
             if self._begin is not None:
-                self._rate.start(before, self._begin)  # warm-up and all, it is the only figure there is
-            self._report(step)
+                self._rate.start(step - 1, self._begin)  # warm-up and all, it is the only figure there is
+            self._report(step, figures)
         if self._begin is not None:
             self._rate.start(step)
-            self._tower_seconds, self._timed_steps = 0.0, 0
             self._begin = None
 
-    def _report(self, step):
+    def _report(self, step, figures):
         examples_per_sec, sec_per_step = self._rate.measure(step)
-        self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in self._figures.items()},
-                          images_per_sec=examples_per_sec, **self._constants, **self._mean_seconds())
-        self._print(step, self._figures, examples_per_sec, sec_per_step)
-
-    def _mean_seconds(self):
-        """Returns the figure of each tower's mean seconds since the last call, to the microsecond, if any."""
-        means = np.round(self._tower_seconds / np.maximum(self._timed_steps, 1), 6).tolist()
-        self._tower_seconds, self._timed_steps = 0.0, 0
-        return dict(tower_seconds=means) if means else {}  # 0.0 if it saw no step since
+        self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in figures.items()},
+                          images_per_sec=examples_per_sec, **self._constants)
+        self._print(step, figures, examples_per_sec, sec_per_step)
 
     def say(self, word: str, text: str) -> None:
         """Prints a line, unless standard output was closed."""
@@ -107,8 +90,6 @@ class Progress(Reporter):
             self._say_newest()
 
     def at_end(self, step):
-        if self._figures and self._step < self._last_step <= step:  # another tower's thread took the last step
-            self._report(step)
         self._say_newest()
 
     def _say_newest(self):

@@ -7,36 +7,41 @@ from typing import Any
 class Reporter:
     """Acts after the steps for which it is due, such as every 1,000th; each reporter decides when that is."""
 
-    def also(self, step: int) -> dict[str, Any]:
-        """Returns tensors by names; they are fetched with the next step."""
-        del step
-        return {}
-
-    def tracing(self, step: int) -> dict[str, Any]:
-        """Returns options of `tf.Session.run` for the next step, or what it is fed (`feed`)."""
-        del step
-        return {}
-
-    def after_step(self, step: int, results: Mapping[str, Any]) -> None:
-        """Called after each step.
+    def also(self, step: int, thread: int) -> dict[str, Any]:
+        """Returns tensors by names; they are fetched with the step that begins.
 
         Args:
-          step: its number; in asynchronous training, steps of other threads may lie between two calls.
-          results: the figures of the step, as `training.run.Run.take` returns them.
+          step: its number; in asynchronous training, the number of steps that have begun.
+          thread: the tower that takes it in asynchronous training; else 0.
+        """
+        del step, thread
+        return {}
+
+    def traces(self, step: int) -> bool:
+        """Returns whether the step that begins is traced."""
+        del step
+        return False
+
+    def awaits(self, step: int) -> bool:
+        """Returns whether no later step may begin before `after_step` was called for this one."""
+        del step
+        return False
+
+    def after_step(self, step: int, results: Mapping[str, Any]) -> None:
+        """Called after each step, in the order of their numbers.
+
+        Args:
+          step: its number.
+          results: the figures of the step, as `training.run.Run.run_step` returns them.
         """
 
     def at_end(self, step: int) -> None:
         """Called once after the last step, which a signal may have made the last."""
 
 
-def due(every: int, before: int, step: int) -> bool:
-    """Returns whether a multiple of `every` is above `before` and at most `step`; never, if `every` is 0."""
-    return every > 0 and step // every > before // every
-
-
-def summary_due(every: int, before: int, step: int) -> bool:
-    """Returns whether a step has a summary: the first one has, and the next after each multiple of `every`."""
-    return due(every, before, step) or (every > 0 and step == 1)
+def due(every: int, step: int) -> bool:
+    """Returns whether a step is a multiple of `every`; never, if `every` is 0."""
+    return every > 0 and step % every == 0
 
 
 class Rate:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cifar10.base.errors import RunError, describe_os_error, reason
 from cifar10.run.folder import EVENTS_SUFFIX, glance
-from cifar10.run.reporter import Rate, Reporter, summary_due
+from cifar10.run.reporter import Rate, Reporter, due
 
 # The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
 # first.
@@ -106,34 +106,39 @@ def _errors():
 
 
 class Curves(Reporter):
-    """Writes a summary in the first step of all and in every `every`-th one.
+    """Writes a summary in the first step of all and in every `every`-th one; in `async`, the first tower's next one.
 
     Args:
       events: TensorBoard's file.
       every: steps between two summaries; 0: none.
-      step: the step that the first one follows.
       summary: string scalar, a serialised `tf.Summary` of a step; None if there is none.
     """
 
-    def __init__(self, events: Events, every: int, examples_per_step: int, step: int,
-                 summary: tf.Tensor | None):
+    def __init__(self, events: Events, every: int, examples_per_step: int, summary: tf.Tensor | None):
         self._summary = summary
         self._events = events
         self._every = every
         self._rate = Rate(examples_per_step)
-        self._written = step
+        self._is_due = False
+        self._losses = {}  # the newest total loss of each tower
 
-    def also(self, step):
-        return dict(summary=self._summary) if summary_due(self._every, self._written, step) else {}
+    def also(self, step, thread):
+        self._is_due |= due(self._every, step) or (self._every > 0 and step == 1)
+        if thread or not self._is_due:  # it is one of the first tower
+            return {}
+        self._is_due = False
+        return dict(summary=self._summary)
 
     def after_step(self, step, results):
         if self._rate.so_far(step) is None:  # the first step is no measure of speed
             self._rate.start(step)
+        self._losses.update(enumerate(results['losses'], results['thread']))
         if 'summary' not in results:
             return
-        self._written = step
         speed = self._rate.measure(step)
         # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
         self._events.add(results['summary'], step)
+        scalars = {f'{TOWERS}tower_{k}': loss for k, loss in self._losses.items()}
         if speed:
-            self._events.add_scalars({TRAIN + 'examples_per_sec': speed[0]}, step)
+            scalars[TRAIN + 'examples_per_sec'] = speed[0]
+        self._events.add_scalars(scalars, step)

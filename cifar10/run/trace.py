@@ -5,8 +5,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.base import files
 from cifar10.run.folder import glance
 from cifar10.run.reporter import Reporter
@@ -25,12 +23,10 @@ class Trace(Reporter):
 
     def __init__(self, first: int, last: int, folder: str, say: Callable[[str, str], Any]):
         self._say = say
-        self._metadata = None  # of the step that is being traced
         self._first = first
         self._last = last
         self._folder = folder
         self._stats = {}  # number of a step -> its StepStats; one that is repeated after a loss replaces the first
-        self._is_awaited = False  # whether steps before the first were seen, and none was traced since
 
     def drop_after(self, step: int) -> None:
         """Removes the traces with steps after `step`, which are repeated."""
@@ -38,27 +34,17 @@ class Trace(Reporter):
             if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
                 os.remove(os.path.join(self._folder, name))
 
-    def tracing(self, step):
-        self._metadata = None
-        was_passed_over = self._is_awaited and step > self._last  # by other threads: this one is traced instead
-        self._is_awaited |= step < self._first
-        if not (self._first <= step <= self._last or was_passed_over):
-            return {}
-        self._metadata = tf.RunMetadata()
-        return dict(options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=self._metadata)
+    def traces(self, step):
+        return self._first <= step <= self._last
+
+    def awaits(self, step):
+        return step in (self._first - 1, self._last)
 
     def after_step(self, step, results):
-        if self._metadata:
-            self._stats[step] = self._metadata.step_stats
-            self._metadata = None
-            self._is_awaited = False
+        if 'metadata' in results:
+            self._stats[step] = results['metadata'].step_stats
         if step >= self._last:
             self.write()
-
-    def at_end(self, step):
-        if self._is_awaited and step >= self._first:
-            self._say('untraced', f'--profile_steps={self._first}:{self._last}: other towers took these steps, and all '
-                                  'after them')
 
     def write(self) -> None:
         """Writes what was traced since the last call, if anything."""

@@ -126,10 +126,7 @@ class _Training:
         if kind in self._shorter:
             run.session.run(self._shorter[kind])
             return
-        if kind == SAME_BATCH:  # without the towers' seconds, which wait for batches even where these are fed
-            losses = run.take(dict(seconds=run.graph.losses), self._fixed)['losses']
-        else:
-            losses = run.take()['losses']
+        losses = run.take(feed=self._fixed if kind == SAME_BATCH else None)['losses']
         failures.refuse_divergence(run.step, losses, self._plan.settings.run.train_dir)
         if run.averages_after(run.step):
             run.average()
@@ -143,7 +140,7 @@ def _shorter_steps(plan: Plan, graph: TrainingGraph) -> dict[str, list[tf.Operat
     else:
         averaged = [gradient.op for gradient, _ in graph.step.gradients if gradient is not None]
         # `averaged` is the result of one member of an all-reduce, which would wait for the others forever.
-        members = [each for each in graph.train_step.graph.get_operations() if each.type == 'CollectiveReduce']
+        members = [each for each in graph.global_step.graph.get_operations() if each.type == 'CollectiveReduce']
         steps = {NO_UPDATE: averaged + members, NO_AVERAGE: sum(towers, [])}
     groups = plan.devices.groups
     if len(groups) > 1:

@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session, is_deterministic
+from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import pipeline
 from cifar10.data.resize import resized_planes
 from cifar10.model import averages, classifier
 from cifar10.model.network_draws import at_position
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
-from cifar10.settings.training import TowerSettings
 from cifar10.training import summaries
 from cifar10.training.plan import Plan
 
@@ -24,12 +23,10 @@ class TrainingGraph(NamedTuple):
     """The operations and tensors of a training step.
 
     Attributes:
-      train_step: int64 scalar, global_step after the update; fetching it takes a step.
-      async_train_ops: the same for further threads, where the update mode has any.
-      losses: float32 [towers], each tower's total loss.
-      tower_seconds: float32 [towers, 2], the seconds that each tower waited for its inputs and then took, or [0, 2].
-      figures: float32 scalars of the step, by their names.
-      summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
+      fetches: for each thread that takes steps, what each of its steps fetches: `update`, the operation that takes the
+        step; `losses`, float32 [n], the total losses of the n towers that take part; and `figures`, float32 scalars by
+        their names. In `async` each tower has a thread, else there is one for all towers.
+      summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
       batches: (images, labels, their distance from `examples_seen`) of each tower; each may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
@@ -39,11 +36,7 @@ class TrainingGraph(NamedTuple):
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
         whatever gives variables other values.
     """
-    train_step: tf.Tensor
-    async_train_ops: Sequence[tf.Tensor]
-    losses: tf.Tensor
-    tower_seconds: tf.Tensor
-    figures: dict[str, tf.Tensor]
+    fetches: Sequence[dict[str, Any]]
     summary: tf.Tensor | None
     batches: list
     step: Step
@@ -52,11 +45,6 @@ class TrainingGraph(NamedTuple):
     examples_seen: tf.Variable
     initialise: Sequence[tf.Operation]
     start_inputs: tf.Operation
-
-    @property
-    def fetches(self) -> dict[str, Any]:
-        """The tensors that every step fetches: its number, the losses, the figures, and the towers' seconds."""
-        return dict(step=self.train_step, losses=self.losses, figures=self.figures, seconds=self.tower_seconds)
 
 
 def learnt(plan: Plan) -> Mapping[str, Any]:
@@ -83,7 +71,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
     step, batches = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
-    shown, losses_moved = _shown(plan, step, rates[0], batches)
+    shown, summary, losses_moved = _shown(plan, step, rates[0], batches)
     train_ops, average = _counted(plan, step, losses_moved, global_step, examples_seen)
     with tf.name_scope('initialise'), plan.mode.scope():
         # What a tower computes waits for its turn, and in `async` for the step. So does an initial value that the
@@ -92,8 +80,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise = [tf.variables_initializer(before), tf.global_variables_initializer()]
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
-        train_ops[0], train_ops[1:], **shown, batches=batches, step=step, average=average, global_step=global_step,
-        examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
+        [dict(update=train_op, **each) for train_op, each in zip(train_ops, shown)], summary, batches, step, average,
+        global_step, examples_seen, initialise, start_inputs)
 
 
 def _input(plan, global_step, examples_seen):
@@ -118,8 +106,6 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     def tower(k, scope):
         batches.append((*next_batch(k), tf.placeholder_with_default(np.int64(k * towers.batch_size), [])))
         images, labels, offset = batches[k]
-        if _can_time(towers):
-            mode.time(k, [images, labels])
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
@@ -137,8 +123,7 @@ def _counted(plan, step, losses_moved, global_step, examples_seen):
     """Builds what follows an update: moving averages and the count of examples.
 
     Returns:
-      (for each thread the step's number, once all of it is done; the mode's `local.Average` with moving averages, or
-      None).
+      (for each thread the operation that takes its step; the mode's `local.Average` with moving averages, or None).
     """
     average = step.average
     moving = averages.moving_averages(global_step, average.steps if average else None)
@@ -149,8 +134,7 @@ def _counted(plan, step, losses_moved, global_step, examples_seen):
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
             moved = [averages.move(moving, averaged)] if averaged and not average else []
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
-            with tf.control_dependencies([*moved, counted]):
-                return tf.identity(global_step)
+            return tf.group(*moved, counted)
 
     def after_average(operation):
         with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
@@ -165,25 +149,22 @@ def _counted(plan, step, losses_moved, global_step, examples_seen):
 
 
 def _shown(plan, step, rate, batches):
-    """Returns (attributes of TrainingGraph on figures and summaries, the operation that moves averages of losses)."""
-    with tf.device('/cpu:0'):
-        losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
-        with tf.name_scope('turns/'):
-            tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0, 2])
+    """Returns (for each thread what its steps fetch, the summary, the operation that moves averages of losses)."""
+    threads = [step.scalars] if plan.mode.synchronous else [[scalars] for scalars in step.scalars]
+    means = [summaries.means(scalars) for scalars in threads]
+    shown = []
+    for scalars, mean in zip(threads, means):
+        with tf.device('/cpu:0'):
+            losses = tf.stack([each['total_loss'] for each in scalars], name='losses')
+        figures = dict(loss=mean['total_loss'], learning_rate=rate, accuracy=mean['accuracy'])
+        if 'staleness' in mean:  # where towers update on their own
+            figures['staleness'] = mean['staleness']
+        shown.append(dict(losses=losses, figures=figures))
     # A network may also have added integers, scalars, and what is no tensor and so has no name.
     activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
                    if each.dtype.is_floating and each.shape.rank != 0]
-    means = summaries.means(step)
-    averaged_losses, losses_moved = summaries.averaged_losses(means)
+    averaged_losses, losses_moved = summaries.averaged_losses(means[0])
     summary = None
     if plan.settings.reports.summary_steps:
-        summary = summaries.build(step, {**means, **averaged_losses}, rate, batches[0][0], activations)
-    figures = dict(loss=means['total_loss'], learning_rate=rate, accuracy=means['accuracy'])
-    if 'staleness' in means:  # where towers update on their own
-        figures['staleness'] = means['staleness']
-    return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary), losses_moved
-
-
-def _can_time(towers: TowerSettings) -> bool:
-    """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
-    return not (towers.deterministic or is_deterministic())
+        summary = summaries.build(step, {**means[0], **averaged_losses}, rate, batches[0][0], activations)
+    return shown, summary, losses_moved

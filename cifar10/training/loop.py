@@ -1,15 +1,13 @@
 """The loop: takes the steps of a run one after the other; between them reporters print, evaluate and save."""
-import contextlib
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import reason
 from cifar10.base.graphs import LOST
 from cifar10.base.signals import Termination
-from cifar10.parallel.asynchronous import AsyncWorkers
+from cifar10.parallel.asynchronous import Stepper
 from cifar10.training.run import Run
 
 if TYPE_CHECKING:
@@ -53,34 +51,30 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
 
 def _loop(run, reports, termination):
     """Takes steps up to the last one, or until a signal comes or standard output is closed."""
-    workers = AsyncWorkers(run.graph.async_train_ops)
-    with reports.begun(workers) as (progress, reporters):
-        with contextlib.ExitStack() as others:
-            is_first = True
-            while run.step < run.plan.last_step and not progress.output_closed and not (
-                    termination and termination.requested):
-                workers.raise_error()
-                also, tracing = {}, {}
-                for reporter in reporters:
-                    also.update(reporter.also(run.step + 1))
-                    tracing.update(reporter.tracing(run.step + 1))
-                try:
-                    results = run.take(also, **tracing)
-                except tf.errors.OutOfRangeError:
-                    break  # another tower's thread took the last batch
+    with reports.begun() as (progress, reporters):
+        def begin(thread, step):
+            if step > run.plan.last_step or progress.output_closed or (termination and termination.requested):
+                return None
+            also = {}
+            for reporter in reporters:
+                also.update(reporter.also(step, thread))
+            traced = any(reporter.traces(step) for reporter in reporters)
+            return functools.partial(run.run_step, step, also, thread=thread, traced=traced)
+
+        def awaits(step):
+            return any(reporter.awaits(step) for reporter in reporters)
+
+        with Stepper(len(run.graph.fetches)) as stepper:
+            for results in stepper.results(run.step, begin, awaits):
+                run.step += 1
                 # Before the reporters: nothing of a diverged step is written, and nothing into another folder.
-                reports.refuse(run.step, results['losses'])
-                if is_first:  # other towers follow it, so that even in a short run there is a step to report
-                    others.enter_context(workers.stepping(run.session))
-                is_first = False
+                reports.refuse(run.step, results['losses'], results['thread'])
                 if run.averages_after(run.step):
                     run.average()
                 for reporter in reporters:
                     reporter.after_step(run.step, results)
-        # From here on no other thread takes steps.
-        step = run.last_step_taken()
-        if not run.averages_after(step):
+        if not run.averages_after(run.step):
             run.average(scheduled=False)
-        reports.refuse(step)
+        reports.refuse(run.step)
         for reporter in reporters:
-            reporter.at_end(step)
+            reporter.at_end(run.step)

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
+from cifar10.base.graphs import is_deterministic
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
-from cifar10.parallel.asynchronous import AsyncWorkers
+from cifar10.parallel import turns
 from cifar10.run import checkpoint, decisions, failures, metrics
 from cifar10.run.best import Best
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
@@ -19,6 +20,8 @@ from cifar10.run.stragglers import Stragglers
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, remove
+from cifar10.training.graph import TrainingGraph
+from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
 from cifar10.training.start import Start
@@ -48,7 +51,6 @@ class Reports:
         self._patience = OF_FIRST_STEP  # with an evaluation
         self._data_files = *start.data.files, *start.test.files
         plan, settings = run.plan, run.plan.settings
-        self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus)
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
@@ -57,7 +59,10 @@ class Reports:
             remove(decisions.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
+            self._tower_seconds = tower_seconds(plan, run.graph)
             self._events.add_graph(tf.get_default_graph())
+        self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus,
+                          self._tower_seconds)
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
         self._best = None
@@ -73,7 +78,7 @@ class Reports:
             self._validation.close()
 
     @contextlib.contextmanager
-    def begun(self, workers: AsyncWorkers) -> Iterator[tuple[Progress, list[Reporter]]]:
+    def begun(self) -> Iterator[tuple[Progress, list[Reporter]]]:
         """Context with the progress and all reporters of the run from its present step on, in their order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         # The records of later steps are dropped: these steps are repeated.
@@ -88,45 +93,45 @@ class Reports:
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
                 constants) as progress:
             self._progress = progress
-            yield progress, self._reporters(workers)
+            yield progress, self._reporters()
             progress.say('cost', self._cost.summary())
 
-    def _reporters(self, workers):
+    def _reporters(self):
         run, plan, reports, say = self._run, self._run.plan, self._run.plan.settings.reports, self._progress.say
+        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
         reporters = [
-            self._progress, Stragglers([plan.devices.place(k) for k in range(plan.devices.num_towers)], say),
-            Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
+            self._progress, Stragglers(places, self._tower_seconds, reports.log_frequency, self._log, say),
+            Curves(self._events, reports.summary_steps, plan.examples_per_step, run.graph.summary),
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
-            reporters.append(_NowAndThen(lambda: self._evaluate(workers), reports.eval_steps, plan, run.step,
+            reporters.append(_NowAndThen(self._evaluate, reports.eval_steps, plan.last_step,
                                          lambda step: is_whole and step >= plan.last_step))
         # Last, once all else that the run did up to this step is on the disk: no start does it again.
-        reporters.append(_NowAndThen(lambda: self._save(workers), reports.save_steps, plan, run.step))
+        reporters.append(_NowAndThen(self._save, reports.save_steps, plan.last_step))
         return [*reporters, self._cost]
 
-    def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
+    def refuse(self, step: int, losses: Sequence[float] = (), first: int = 0) -> None:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is now another folder."""
         self._directory.refuse_another_folder()
-        failures.refuse_divergence(step, losses, self._directory.path, self._run.plan.mode.drifts)
+        failures.refuse_divergence(step, losses, self._directory.path, self._run.plan.mode.drifts, first)
 
-    def _save(self, workers):
+    def _save(self):
         self._trace.write()
-        with workers.paused(), self._cost.of(SAVING):
+        with self._cost.of(SAVING):
             self._soundness.check()
             self._directory.keep(*self._data_files)
             self.checkpoints.save(self._run.session)
 
-    def _evaluate(self, workers):
-        """Evaluates the run as it is now, keeps it with `--keep_best` if it is the best, and returns its step."""
-        run, say = self._run, self._progress.say
+    def _evaluate(self):
+        """Evaluates the run as it is now and, with `--keep_best`, keeps it if it is the best."""
+        run, step, say = self._run, self._run.step, self._progress.say
         with self._cost.of(EVALUATION):
             candidate = self._best.candidate() if self._best else None
-            with workers.paused():
-                self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
-                step, values = run.last_step_taken(), run.variables(self._validation.names)
-                if candidate:
-                    self.checkpoints.copy(run.session, candidate)
+            self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
+            values = run.variables(self._validation.names)
+            if candidate:
+                self.checkpoints.copy(run.session, candidate)
             with doing('while it evaluates', self._patience):
                 result = self._validation.evaluate(values)
             self._patience = 1
@@ -135,28 +140,37 @@ class Reports:
             say('', result.line(step))
             if candidate and self._best.keep(step, **result.figures):
                 say('best', self._best.path)
-        return step
+
+
+def tower_seconds(plan: Plan, graph: TrainingGraph) -> list[tf.Tensor]:
+    """Builds what `Stragglers` takes as `seconds`, in the default graph; [] where no clock can be read in a step.
+
+    TensorFlow refuses to where operations must be deterministic; and in `mirrored` towers have no turns.
+    """
+    if plan.settings.towers.deterministic or is_deterministic() or not graph.step.turns:
+        return []
+    seconds = turns.tower_seconds(graph.step.turns, plan.devices, [batch[:2] for batch in graph.batches])
+    with tf.device('/cpu:0'), tf.name_scope('turns/'):
+        return [tf.stack(each) for each in ([seconds] if plan.mode.synchronous else zip(seconds))]
 
 
 class _NowAndThen(Reporter):
-    """Calls `act` at or past each multiple of a number of steps, and at the end, but not twice at one step.
+    """Calls `act` at each multiple of a number of steps, and at the end, but not twice at one step."""
 
-    `act` may return the step at which it was: in `async` others take steps before it begins.
-    """
-
-    def __init__(self, act, interval, plan, step, is_due_at_end=lambda step: True):
+    def __init__(self, act, interval, last_step, is_due_at_end=lambda step: True):
         self._act = act
         self._interval = interval
-        self._last_step = plan.last_step
-        self._step = step
+        self._last_step = last_step
         self._acted = None  # the step at which `act` last was
         self._is_due_at_end = is_due_at_end
 
+    def awaits(self, step):
+        return due(self._interval, step)
+
     def after_step(self, step, results):
-        before, self._step = self._step, max(step, self._step)
-        if step < self._last_step and due(self._interval, before, self._step):
-            self._acted = self._act()
-            self._step = max(self._step, self._acted or 0)
+        if step < self._last_step and due(self._interval, step):
+            self._act()
+            self._acted = step
 
     def at_end(self, step):
         if self._is_due_at_end(step) and self._acted != step:

@@ -37,7 +37,7 @@ class Run:
         self.plan = plan
         self.session = None
         self.step = plan.step
-        self._fetched = set()  # what steps of this session have fetched besides `fetches`
+        self._fetched = set()  # what steps of this session have fetched
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = graph.learnt(plan) if is_new else {}
@@ -99,24 +99,35 @@ class Run:
         with contextlib.suppress(*LOST):  # of a device that is gone there is nothing to close
             session.close()
 
-    def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None, **traced: Any) -> dict[str, Any]:
-        """Takes a step and returns the values of `TrainingGraph.fetches`, and of `also`.
+    def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None) -> dict[str, Any]:
+        """Takes a step, or in `async` the first tower's, and returns what `run_step` does."""
+        results = self.run_step(self.step + 1, also, feed)
+        self.step += 1
+        return results
+
+    def run_step(self, step: int, also: Mapping[str, Any] | None = None, feed: Mapping | None = None,
+                 thread: int = 0, traced: bool = False) -> dict[str, Any]:
+        """Runs a step, which the caller counts: in `async` several threads are here at once.
 
         Args:
+          step: its number; in `async` the number of steps that have begun.
           also: further tensors to fetch, by names; a name of `fetches` replaces that tensor.
           feed: values of tensors in this step.
-          traced: `options` and `run_metadata` of `tf.Session.run`.
+          thread: the thread whose step it is, a position in `TrainingGraph.fetches`.
+          traced: whether to trace it.
 
-        Raises:
-          tf.errors.OutOfRangeError: another thread has taken the last step.
+        Returns:
+          The values of `TrainingGraph.fetches` and of `also`, and `thread`; if traced, also `metadata`, a
+          `tf.RunMetadata`.
         """
-        fetched = repr(also)  # with each of them, TensorFlow prepares a graph of its own
-        with doing(f'in step {self.step + 1:,}', 1 if fetched in self._fetched else OF_FIRST_STEP):
+        metadata = tf.RunMetadata() if traced else None
+        options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if traced else None
+        fetched = repr((thread, also))  # with each of them, TensorFlow prepares a graph of its own
+        with doing(f'in step {step:,}', 1 if fetched in self._fetched else OF_FIRST_STEP):
             self.go_on()
-            results = self.session.run(dict(self.graph.fetches, **also or {}), feed, **traced)
+            results = self.session.run(dict(self.graph.fetches[thread], **also or {}), feed, options, metadata)
         self._fetched.add(fetched)
-        self.step = int(results['step'])
-        return results
+        return dict(results, thread=thread, **(dict(metadata=metadata) if traced else {}))
 
     def averages_after(self, step: int) -> bool:
         """Returns whether the towers' copies of the variables are averaged on schedule after a step."""
@@ -140,7 +151,7 @@ class Run:
             self.session.run(self.graph.average.go_on)
 
     def last_step_taken(self) -> int:
-        """Returns the number of the last step, whichever thread took it."""
+        """Returns the number of the last step, as the variables have it."""
         return int(self.session.run(self._reads[tf.GraphKeys.GLOBAL_STEP]))
 
     def variables(self, names: Collection[str]) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.update import Step
-from cifar10.run.tensorboard import LAYERS, TOWERS, TRAIN
+from cifar10.run.tensorboard import LAYERS, TRAIN
 
 # A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights as
 # long. So a histogram shows the activations of 8 images, and of a large tensor every n-th value, at least
@@ -43,11 +43,11 @@ def losses(scope: str) -> dict[str, tf.Tensor]:
     return dict(by_name, weight_loss=tf.add_n(weight_losses) if weight_losses else tf.zeros([]))
 
 
-def means(step: Step) -> dict[str, tf.Tensor]:
-    """Returns the mean of each scalar over the towers, by its name in the first; float32 scalars."""
-    names = list(step.scalars[0])  # in copies, a loss may be named after a variable; the order is the same
+def means(scalars: Sequence[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+    """Returns the mean of each of the towers' scalars, by its name in the first; float32 scalars."""
+    names = list(scalars[0])  # in copies, a loss may be named after a variable; the order is the same
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        towers = tf.stack([tf.stack([*scalars.values()]) for scalars in step.scalars])
+        towers = tf.stack([tf.stack([*each.values()]) for each in scalars])
         return dict(zip(names, tf.unstack(tf.reduce_mean(towers, 0))))
 
 
@@ -78,7 +78,7 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
     """Builds the summary of a training step.
 
     Args:
-      step: the graph of the step; its scalars include 'total_loss'.
+      step: the graph of the step.
       figures: float32 scalars by their tags after 'train/'.
       rate: the learning rate, a float32 scalar.
       images: the first tower's batch, float32 [n, height, width, 3].
@@ -90,8 +90,6 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
         parts = [_scalar(TRAIN + 'learning_rate', rate)]
         parts += [_scalar(TRAIN + name, figure) for name, figure in figures.items()]
-        for k, scalars in enumerate(step.scalars):
-            parts.append(_scalar(f'{TOWERS}tower_{k}', scalars['total_loss']))
         for name, value in step.values.items():
             parts.append(_histogram(LAYERS + name, value))
         for gradient, variable in step.gradients:
