@@ -47,14 +47,14 @@ from cifar10.evaluation import evaluation  # noqa: E402
 from cifar10.own import network as own_network  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
-from cifar10.run import decisions, metrics  # noqa: E402
+from cifar10.run import metrics, takeover  # noqa: E402
 from cifar10.run.folder import glance, look  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir, remove  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
-from cifar10.training.decide import decided  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
+from cifar10.training.planning import decided  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
@@ -174,7 +174,7 @@ def planned(start):
 
 def delete_run(folder):
     """Deletes the run in a train_dir, as a start with `--restart` does."""
-    remove(decisions.deletions(look(str(folder))))
+    remove(takeover.deletions(look(str(folder))))
 
 
 def patient(seconds):

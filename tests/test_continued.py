@@ -11,7 +11,7 @@ import pytest
 import cifar10
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
-from cifar10.run import decisions
+from cifar10.run import takeover
 from cifar10.run.folder import PROGRAM, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
@@ -209,7 +209,7 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     os.makedirs(directory.path)
     open(f'{directory.checkpoint_prefix}-2.index', 'w').close()
     directory.begin(RunRecord(config, last_step=config.run.max_steps or 2))
-    refused = decisions.refusal(look(directory.path), config.replace(**now), lambda prefix: True)
+    refused = takeover.refusal(look(directory.path), config.replace(**now), lambda prefix: True)
     for part in parts:
         assert part in refused
     assert absent not in refused

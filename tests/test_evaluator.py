@@ -9,7 +9,7 @@ from cifar10.data import records
 from cifar10.data.photos.preparation import Preparation
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
-from cifar10.evaluation.model import Trained
+from cifar10.evaluation.trained import Trained
 from cifar10.model.recipe import Recipe
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import completed

@@ -13,9 +13,10 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.data.shapes import CLASSES
-from cifar10.evaluation import classification, confusion, model, tensorboard
+from cifar10.evaluation import classification, confusion, tensorboard
 from cifar10.evaluation import export as exporting
 from cifar10.evaluation.evaluator import Mistake
+from cifar10.evaluation.trained import load_run
 from cifar10.model import classic
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
@@ -276,4 +277,4 @@ def test_where_the_classes_of_a_model_are_is_said(trained, tmp_path):
     copied = shutil.copytree(trained, tmp_path / 'copied', ignore=without)
     (tmp_path / 'mine').mkdir()
     with pytest.raises(UsageError, match='no config.json in .*, so the classes are unknown; copy it from the run'):
-        model.load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), look(str(copied)))
+        load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), look(str(copied)))

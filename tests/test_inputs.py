@@ -4,6 +4,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import augment, draws, pipeline, records, shift
+from cifar10.data.images import loaded
 from cifar10.model import network_draws
 from cifar10.parallel import devices
 from cifar10.run import checkpoint
@@ -60,10 +61,10 @@ def test_the_numbers_are_uniform_and_independent_also_of_those_of_a_network():
 
 
 @pytest.fixture
-def loaded(data_dir):
+def in_memory(data_dir):
     """Returns (session, variable, NumPy rows) of the test images."""
     data = records.prepare('shapes', data_dir, records.TEST)
-    memory = data.load()
+    memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
         yield session, memory, np.fromfile(data.files[0], np.uint8).reshape(-1, 3073)
@@ -75,15 +76,15 @@ def pixels(rows):
 
 def test_records_are_read_as_they_lie_in_the_files(data_dir):
     data = records.prepare('shapes', data_dir)
-    memory = data.load()
+    memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
         rows = session.run(memory.rows.read_value())
     np.testing.assert_array_equal(rows.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
 
 
-def test_augmentation_equals_stock_operations(loaded):
-    session, memory, rows = loaded
+def test_augmentation_equals_stock_operations(in_memory):
+    session, memory, rows = in_memory
     first, n, seed = 1990, 64, 5  # across the end of the first epoch
     images, labels = session.run(pipeline.train_batch(
         memory, augment.Classic(None, None, seed), tf.constant(first, tf.int64), tf.constant(first, tf.int64), n, seed))
@@ -103,8 +104,8 @@ def test_augmentation_equals_stock_operations(loaded):
     assert len(crops) > 40 and 16 < (numbers[:, 2] < 0.5).sum() < 48
 
 
-def test_evaluation_takes_the_centre_of_each_example_once(loaded):
-    session, memory, rows = loaded
+def test_evaluation_takes_the_centre_of_each_example_once(in_memory):
+    session, memory, rows = in_memory
     iterator, start = pipeline.eval_batches(memory, augment.Classic(None, None, 0), 1000, 300)
     batch = iterator.get_next()
     session.run(start)
@@ -179,7 +180,7 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
 @pytest.fixture
 def shifted(data_dir):
     """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
-    memory = records.prepare('shapes', data_dir, records.TEST).load()
+    memory = loaded(records.prepare('shapes', data_dir, records.TEST))
 
     def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
         augmentation = shift.Shift(sizes, 10000, seed)

@@ -12,6 +12,7 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
+from cifar10.data.images import loaded
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -287,7 +288,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     data = records.prepare(dataset, str(tmp_path))
     assert (len(data.classes), data.count) == (classes, 40)
     np.testing.assert_array_equal(data.planes(2).reshape(2, -1), rows[:2, 2:])
-    memory = data.load()
+    memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
         np.testing.assert_array_equal(session.run(memory.rows), np.c_[rows[:, label], rows[:, 2:]])

@@ -13,6 +13,7 @@ from PIL import Image
 from cifar10.base.errors import UsageError
 from cifar10.data import augment, draws, pipeline, records
 from cifar10.data.draws import Positions
+from cifar10.data.images import loaded
 from cifar10.data.photos import preparation, prepared_photos, resized_crop
 from cifar10.settings.training import train_settings
 from tests.forked import Forked
@@ -245,7 +246,7 @@ def test_there_may_be_any_number_of_classes(tmp_path):
         for i in range(2):
             (tmp_path / str(label) / f'{i}.png').write_bytes(encoded(np.full([9, 9, 3], label % 256, np.uint8), 'PNG'))
     data = prepare(tmp_path)
-    images = data.load()
+    images = loaded(data)
     with tf.Session() as session:
         session.run(images.read)
         labels, planes = session.run(images.take(tf.range(300, dtype=tf.int64)))
@@ -327,7 +328,7 @@ class Boxes(augment.Augmentation):
 
 def fed(data, augmentation):
     """Returns (pixels, labels) of all photos of a part, in the order of the list."""
-    images = data.load()
+    images = loaded(data)
     with tf.Session() as session:
         session.run(images.read)
         return session.run(images.batch(augmentation, tf.range(data.count, dtype=tf.int64), None))
@@ -349,7 +350,7 @@ def test_boxes_of_photos_are_resized_with_anti_aliasing(folder):
 
 def test_evaluation_takes_the_centre_of_each_photo_once_as_it_is_prepared(folder):
     data = prepare(folder, records.TEST)
-    images = data.load()
+    images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 0, SIZE)
     iterator, start = pipeline.eval_batches(images, augmentation, data.count, 4)
     batch = iterator.get_next()
@@ -393,7 +394,7 @@ def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, fo
 
 def test_images_in_memory_are_cut_out_too(data_dir):
     data = records.prepare('shapes', data_dir, image_size=48)
-    images = data.load()
+    images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 3, 48)
     n = 64
     first = tf.constant(100, tf.int64)
@@ -417,7 +418,7 @@ def test_images_in_memory_are_cut_out_too(data_dir):
 
 def test_memory_has_a_row_for_each_photo_and_no_pixels(folder):
     photos = prepare(folder)
-    images = photos.load()
+    images = loaded(photos)
     with tf.Session() as session:
         session.run(images.read)
         columns = session.run(tf.local_variables())

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from cifar10.data import augment, records
+from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, resized_crop
 from cifar10.data.photos.preparation import Preparation
 from tests.helpers import mostly_stress, python, tf
@@ -240,7 +241,7 @@ def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path,
     data = records.prepare('shapes', data_dir, records.TEST, image_size=48)
     augmentation = resized_crop.ResizedCrop(None, None, 0, 48)
     augmentation.plain = lambda planes: tf.transpose(planes, [0, 2, 3, 1])
-    images = data.load()
+    images = loaded(data)
     with tf.Session() as session:
         session.run(images.read)
         fed, _ = session.run(images.batch(augmentation, tf.constant([0], tf.int64), None))

@@ -16,6 +16,7 @@ import pytest
 from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import download, records, shapes
+from cifar10.data.images import loaded
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
@@ -255,7 +256,7 @@ def test_shapes_cannot_be_told_apart_by_single_pixels(data_dir):
 
 def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
     data = records.prepare('cifar10', str(cifar_dir))
-    memory = data.load()
+    memory = loaded(data)
     with open(data.files[-1], 'r+b') as stream:
         stream.truncate(os.path.getsize(data.files[-1]) - RECORD_BYTES)
     with tf.Session() as session, pytest.raises(tf.errors.InvalidArgumentError, match='images have changed since'):

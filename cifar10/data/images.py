@@ -1,14 +1,12 @@
 """The images of a data set in memory, and batches of them."""
-from typing import TYPE_CHECKING
+import functools
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions
+from cifar10.data.records import Records
 from cifar10.data.resize import resized_planes, stored_parts
-
-if TYPE_CHECKING:
-    from cifar10.data.records import Records
 
 # Functions that are given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to read
 # them.
@@ -25,7 +23,7 @@ class Images:
       read: the operation that reads the files into memory; to be run once in a session.
     """
 
-    def __init__(self, records: 'Records'):
+    def __init__(self, records: Records):
         self.count = records.count
         self._size = records.size
         self._stored_size = records.stored_size
@@ -84,3 +82,9 @@ class Images:
         rows = tf.gather(self.rows, examples)
         labels = tf.cast(rows[:, 0], tf.int32)
         return labels, tf.reshape(rows[:, 1:], [-1, 3, self._stored_size, self._stored_size])
+
+
+@functools.singledispatch
+def loaded(records: Records) -> Images:
+    """Returns the images of a data set, on the device of the caller."""
+    return Images(records)

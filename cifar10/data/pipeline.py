@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
-from cifar10.data.images import Images, as_graph
+from cifar10.data.images import Images, as_graph, loaded
 from cifar10.data.records import Records
 
 _AHEAD = 2  # batches of a stream that wait on the CPU
@@ -65,7 +65,7 @@ class Source:
         for host in hosts:
             if host not in self._loaded:
                 with tf.device(host):
-                    self._loaded[host] = records.load()
+                    self._loaded[host] = loaded(records)
 
     def batches(self, start: tf.Tensor, stop: tf.Tensor, sharded: bool = True,
                 devices: Sequence[str] | None = None) -> tuple[Callable[[int], tuple], list]:

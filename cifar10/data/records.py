@@ -169,11 +169,6 @@ class Records:
         """Returns how a person can find an example: its number, or the path of its file if it has one of its own."""
         return str(example)
 
-    def load(self) -> Any:
-        """Returns the images as `data.images.Images`, on the device of the caller."""
-        from cifar10.data.images import Images  # with TensorFlow, which the files do not need
-        return Images(self)
-
     def planes(self, n: int) -> np.ndarray:
         """Returns the first images of the first file, at most n: uint8 [n, 3, stored_size, stored_size]."""
         rows = np.fromfile(self.files[0], np.uint8, n * self.record_bytes).reshape(-1, self.record_bytes)

@@ -8,13 +8,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import printable, say
 from cifar10.base.errors import RunError, UsageError
-from cifar10.base.graphs import seeded_graph
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
 from cifar10.data.resize import planes_of
 from cifar10.data.shift import average, views
-from cifar10.evaluation import model
-from cifar10.evaluation.evaluator import filled, trained_session
-from cifar10.run.failures import plain_errors
+from cifar10.evaluation import trained
+from cifar10.evaluation.evaluator import filled
 from cifar10.settings.evaluation import EvalSettings
 
 _TOP = 3  # classes that are printed for each image
@@ -31,10 +29,9 @@ class Classifier:
       images: uint8 [n, image_size, image_size, 3], with the image_size of the run: those of `files`, or what is fed.
       files: placeholder string [n], the contents of picture files.
       probabilities: float32 [n, classes].
-      restorer: restores the variables.
     """
 
-    def __init__(self, run: model.Trained, device: str, most: int | None = None):
+    def __init__(self, run: trained.Trained, device: str, most: int | None = None):
         # The same name scopes as in evaluation: a variable whose name an operation has already would get another
         # one, and would not be found in the checkpoint.
         with tf.device('/cpu:0'), tf.name_scope('input'):
@@ -59,7 +56,6 @@ class Classifier:
                 logits = run.recipe.inference(images)
             probabilities = tf.nn.softmax(logits)
             self.probabilities = tf.identity(probabilities[:count], name='probabilities')
-        self.restorer = model.Restorer(run)
 
 
 def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
@@ -70,24 +66,22 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 
     Raises a UsageError if a file is not an image, after classifying all others.
     """
-    look, devices = model.open_checkpoint_dir(settings)
-    run = model.load_run(settings, look())
+    look, devices = trained.open_checkpoint_dir(settings)
+    run = trained.load_run(settings, look())
     reader = Reader(run.preparation)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
-    batch_size = min(model.batch_size(settings, run), len(settings.image))
-    with plain_errors(), seeded_graph():
-        classifier = Classifier(run, devices.tower_devices[0], batch_size)
-        with trained_session(devices) as session:
-            found = classifier.restorer.restore_newest(session, look)
-            if not settings.json:
-                say('model', f'{found.prefix}, step {found.step}')
-            for first in range(0, len(settings.image), batch_size):
-                paths = settings.image[first:first + batch_size]
-                outcomes = _classify_batch(session, classifier, reader, paths, run.classes)
-                for path, outcome in zip(paths, outcomes):
-                    show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))
-                failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
+    batch_size = min(trained.batch_size(settings, run), len(settings.image))
+    with trained.restored(run, look, devices, lambda: Classifier(run, devices.tower_devices[0], batch_size)) as (
+            session, found, classifier):
+        if not settings.json:
+            say('model', f'{found.prefix}, step {found.step}')
+        for first in range(0, len(settings.image), batch_size):
+            paths = settings.image[first:first + batch_size]
+            outcomes = _classify_batch(session, classifier, reader, paths, run.classes)
+            for path, outcome in zip(paths, outcomes):
+                show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))
+            failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
     if failures:
         raise UsageError(
             f'{failures} of {len(settings.image)} files could not be classified; see the lines above')

@@ -13,7 +13,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
-from cifar10.evaluation import confusion, model, tensorboard
+from cifar10.evaluation import confusion, tensorboard, trained
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.folder import LIST, SETTINGS, glance
@@ -29,17 +29,17 @@ def evaluate(settings: EvalSettings,
       done: function (prefix of the checkpoint, its step, the names of the classes, the Result) that is called once an
         evaluation is reported.
     """
-    look, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
+    look, devices = trained.open_checkpoint_dir(settings, required=settings.run_once)
     _check_eval_dir(settings.eval_dir, look())
     say('device', str(devices))
     folder, found = _first_checkpoint(look, settings.run_once)
-    record = model.load_record(settings, folder)
+    record = trained.load_record(settings, folder)
     data = _prepare_data(record, settings, folder.given)
-    run = model.load_run(settings, folder, record, data)
+    run = trained.load_run(settings, folder, record, data)
     with failures.plain_errors(), seeded_graph():
-        evaluator = Evaluator(data, run.recipe, devices.tower_devices, model.batch_size(settings, run),
+        evaluator = Evaluator(data, run.recipe, devices.tower_devices, trained.batch_size(settings, run),
                               settings.num_examples, run.averaging)
-        restorer = model.Restorer(run)
+        restorer = trained.Restorer(run)
         reports = _Reports(settings, run)
         with trained_session(devices) as session:
             session.run(evaluator.read)
@@ -84,7 +84,7 @@ def _first_checkpoint(look, run_once):
             folder = look()
     found = saved.newest(look)
     if found is None and run_once:
-        raise model.no_checkpoint(folder)
+        raise trained.no_checkpoint(folder)
     return folder, found
 
 
@@ -157,15 +157,15 @@ def _prepare_data(record, settings, where):
     images = records.prepared(data, part)
     if DATASETS.is_own(data.dataset) and record.examples is not None:
         # The run may have been trained on images that are test images now.
-        trained = records.prepared(data)
-        record.refuse_another(dict(examples=trained.count), where, model.OWN_IMAGES)
-        if record.difference_to(dict(images_sha256=trained.digest)):
+        before = records.prepared(data)
+        record.refuse_another(dict(examples=before.count), where, trained.OWN_IMAGES)
+        if record.difference_to(dict(images_sha256=before.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '
                            'have been among them')
         if part == records.TEST:
             if record.difference_to(dict(test_sha256=images.digest)):
                 say('warning', 'the test images are not those that belonged to the run when it was trained')
-            records.warn_of_shared(trained, images)
+            records.warn_of_shared(before, images)
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to use all')

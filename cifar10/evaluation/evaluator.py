@@ -16,6 +16,7 @@ from cifar10.base.activity import moved
 from cifar10.base.console import say
 from cifar10.base.graphs import Loader, seeded_graph
 from cifar10.data import pipeline, records
+from cifar10.data.images import loaded
 from cifar10.data.shift import average, views
 from cifar10.model import classifier
 from cifar10.model.averages import saved_names
@@ -153,7 +154,7 @@ class Evaluator:
         batch_size = min(batch_size, self._count)
         self._name_of = data.name_of
         with tf.device('/cpu:0'), tf.name_scope('input'):
-            memory = data.load()
+            memory = loaded(data)
             self.read = memory.read
             inputs = [pipeline.eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
                       for k in range(len(devices))]

@@ -11,10 +11,8 @@ from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_folder, remove_leftovers
 from cifar10.base.graphs import place_of, seeded_graph
-from cifar10.evaluation import model
+from cifar10.evaluation import trained
 from cifar10.evaluation.classification import Classifier
-from cifar10.evaluation.evaluator import trained_session
-from cifar10.run import failures
 from cifar10.settings.evaluation import EvalSettings
 
 _MOST = 8  # images at a time, where the network needs to know their number: each request computes as many
@@ -32,30 +30,31 @@ def export(settings: EvalSettings) -> None:
     if _is_used(target):
         remove_leftovers(target)
         raise _used(settings)
-    look, devices = model.open_checkpoint_dir(settings)
-    run = model.load_run(settings, look())
+    look, devices = trained.open_checkpoint_dir(settings)
+    run = trained.load_run(settings, look())
     refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
     most = None if _takes_any_number(run) else _MOST
     if most:
         say('warning', f'the network needs to know the number of images, so the exported model takes {most} at most')
-    with failures.plain_errors(), seeded_graph():
+
+    def build():
         classifier = Classifier(run, devices.tower_devices[0], most)
         _refuse_python(settings)
-        signatures = _signatures(classifier, run.classes)
-        with trained_session(devices) as session:
-            found = classifier.restorer.restore_newest(session, look)
-            with making(target), new_folder(target) as temporary:
-                if _is_used(target):  # by another export, which was being made
-                    raise _used(settings)
-                builder = tf.saved_model.Builder(temporary)
-                builder.add_meta_graph_and_variables(
-                    session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
-                    signature_def_map=signatures)
-                builder.save()
-                left = os.path.join(temporary, 'variables', 'variables_temp')
-                if os.path.exists(left):  # TensorFlow does not say that it could not remove it
-                    shutil.rmtree(left)
+        return _signatures(classifier, run.classes)
+
+    with trained.restored(run, look, devices, build) as (session, found, signatures):
+        with making(target), new_folder(target) as temporary:
+            if _is_used(target):  # by another export, which was being made
+                raise _used(settings)
+            builder = tf.saved_model.Builder(temporary)
+            builder.add_meta_graph_and_variables(
+                session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
+                signature_def_map=signatures)
+            builder.save()
+            left = os.path.join(temporary, 'variables', 'variables_temp')
+            if os.path.exists(left):  # TensorFlow does not say that it could not remove it
+                shutil.rmtree(left)
     say('exported', f'{found.prefix}, step {found.step}, to {target}')
 
 

@@ -119,21 +119,26 @@ class Recipe:
             step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
 
-    def operations(self, batch_size: int | None = None) -> dict[str, Sequence[tuple[str, str]]]:
+    def operations(self, batch_size: int | None = None,
+                   dtype: tf.DType = tf.float32) -> dict[str, Sequence[tuple[str, str]]]:
         """Returns the `Network.operations` of a user's own network, by 'evaluation' and 'training'.
 
         Constants may follow the number of images: there are two in evaluation.
 
         Args:
-          batch_size: images in a tower's batch, with which `check` was called; None: only for evaluation.
+          batch_size, dtype: as for `check`, in training; default: only those of the evaluation.
         """
         if not self._network.operations:
             return {}
-        if not self._network.operations(False, 2):
-            with self._built(None, tf.float32):
+        found = dict(evaluation=self._operations(None, tf.float32))
+        return found | (dict(training=self._operations(batch_size, dtype)) if batch_size else {})
+
+    def _operations(self, batch_size, dtype):
+        kind = (False, 2) if batch_size is None else (True, batch_size)
+        if not self._network.operations(*kind):
+            with self._built(batch_size, dtype):
                 pass
-        found = dict(evaluation=self._network.operations(False, 2))
-        return found | (dict(training=self._network.operations(True, batch_size)) if batch_size else {})
+        return self._network.operations(*kind)
 
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""

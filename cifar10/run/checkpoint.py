@@ -10,7 +10,7 @@ from cifar10.base.activity import doing
 from cifar10.base.console import Output
 from cifar10.base.errors import RunError, listed, reason
 from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
-from cifar10.run import decisions, metrics
+from cifar10.run import metrics, takeover
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.folder import KEPT, Folder, glance, step_of
 from cifar10.run.saved import Saved, digest, digest_of, incompatibility, is_ours, newest
@@ -37,7 +37,7 @@ def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
     """
     if folder.record is None:
         return
-    remove(decisions.abandoned(folder, is_ours))
+    remove(takeover.abandoned(folder, is_ours))
     before = folder.record.settings.reports.max_to_keep
     prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]
     rotate(TrainDir(folder.path), prefixes, max(before, max_to_keep) if before and max_to_keep else 0)

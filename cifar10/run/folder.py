@@ -1,6 +1,6 @@
 """A snapshot of what is in the folder of a run.
 
-Only this file lists such a folder, reads its config.json, and knows the names of a run's files; `decisions` decides
+Only this file lists such a folder, reads its config.json, and knows the names of a run's files; `takeover` decides
 from a Folder, and `train_dir` acts. Importing this module must not import TensorFlow.
 """
 import contextlib

@@ -17,8 +17,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import EXAMPLES_SEEN
-from cifar10.run.decisions import ANOTHER_DIR, ANOTHER_RUN
 from cifar10.run.folder import CHECKPOINT, LIST, Folder, exists, glance
+from cifar10.run.takeover import ANOTHER_DIR, ANOTHER_RUN
 
 _RETRY_SECS = 0.5
 

@@ -1,6 +1,6 @@
 """A train_dir: the directory of a run, its lock, and checkpoints that appear whole.
 
-It acts, and leaves looking to `folder` and deciding to `decisions`.
+It acts, and leaves looking to `folder` and deciding to `takeover`.
 """
 import contextlib
 import json

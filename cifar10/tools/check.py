@@ -22,7 +22,7 @@ from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS
 from cifar10.base.startup import numerics, versions
 from cifar10.parallel.session_config import free_memory, memory_of
-from cifar10.run import checkpoint, decisions, failures, metrics
+from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import api, start, trainer
@@ -78,7 +78,7 @@ class _Checked(start.Start):
 
     def end(self) -> None:
         """Prints the settings and all problems; raises a UsageError if there are any."""
-        settings = self.plan.settings if self.plan else self.settings
+        settings = self.plan.settings if self.plan else self.given
         text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
         say_all(Line('settings', part) for part in textwrap.wrap(
             text, _WIDTH, break_long_words=False, break_on_hyphens=False))
@@ -88,7 +88,7 @@ class _Checked(start.Start):
             raise UsageError(f'the run cannot start; see the {lines} above')
         is_ended = self.plan and self.plan.finished
         unread = ''
-        if self.expected and DATASETS.is_own(self.settings.data.dataset):
+        if self.expected and DATASETS.is_own(self.given.data.dataset):
             unread = f', if its {sum(part.count for part in self.expected.parts.values()):,} files can be read'
         if is_ended:
             say('ended', 'without --check nothing would be done')
@@ -104,7 +104,7 @@ def _versions(checked):
 
 
 def _cluster(checked):
-    checked.cluster = api.cluster_of(checked.settings)
+    checked.cluster = api.cluster_of(checked.given)
     if checked.cluster:
         yield from checked.cluster.describe()
         checked.cluster.own_addresses(limit=0)
@@ -126,10 +126,10 @@ def _space_for_data(checked):
 
 def _directory(checked):
     yield from start.check_directory(checked)
-    if decisions.replaces(checked.folder, checked.settings):
-        is_asked = checked.settings.run.restart
+    if takeover.replaces(checked.folder, checked.given):
+        is_asked = checked.given.run.restart
         yield (Line('restart', f'the run in {checked.folder.path} would be deleted') if is_asked else
-               decisions.replaced(checked.folder))
+               takeover.replaced(checked.folder))
 
 
 def _plan(checked):

@@ -63,7 +63,7 @@ def _advise_rates(start):
 
     No advice if the user gave a rate.
     """
-    plan, given = start.plan, start.settings.recipe
+    plan, given = start.plan, start.given.recipe
     recipe = plan.settings.recipe
     if not given.learning_rate is given.auxiliary_learning_rate is None:
         return []

@@ -68,7 +68,7 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
 
     Args:
-      settings: as `decide.decided` returns them.
+      settings: as `planning.decided` returns them.
       devices: to spread the towers over.
       prefix, step: of the checkpoint that the run starts from, if any.
     """

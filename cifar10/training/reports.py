@@ -9,7 +9,7 @@ from cifar10.base.graphs import is_deterministic
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel import turns
-from cifar10.run import checkpoint, decisions, failures, metrics
+from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.best import Best
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.progress import Progress
@@ -56,7 +56,7 @@ class Reports:
             self.checkpoints = checkpoint.Checkpoints(
                 directory, start.handed_over(), settings.reports.max_to_keep, self._log)
             self._run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
-            remove(decisions.abandoned(start.folder, is_ours))
+            remove(takeover.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
             self._tower_seconds = tower_seconds(plan, run.graph)

@@ -23,7 +23,7 @@ from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import checkpoint, decisions, saved
+from cifar10.run import checkpoint, saved, takeover
 from cifar10.run.folder import Folder, exists, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
@@ -38,7 +38,7 @@ class Start:
     """A run that is about to start: the settings, and what the stages have found so far.
 
     Attributes:
-      settings: as the user gave them.
+      given: the settings as the user gave them.
       devices: the devices of the towers; given beforehand, as in a cluster, or chosen by a stage.
       folder: what is in the train_dir; a start looks early, and again once it has locked it.
       data, test: the training and the test images, which the caller provides after the stages of BEFORE_DATA.
@@ -48,7 +48,7 @@ class Start:
       plan: the result.
       compares: whether a user's own network is tried on random images again, where the run is resumed.
     """
-    settings: TrainSettings
+    given: TrainSettings
     devices: Devices | None = None
     folder: Folder | None = None
     data: Records | None = None
@@ -61,8 +61,8 @@ class Start:
 
     def look(self) -> Folder:
         """Looks at the train_dir; raises a UsageError if the run may not use it. Returns what is there."""
-        self.folder = look(self.settings.run.train_dir)
-        if problem := decisions.refusal(self.folder, self.settings, saved.is_ours):
+        self.folder = look(self.given.run.train_dir)
+        if problem := takeover.refusal(self.folder, self.given, saved.is_ours):
             raise UsageError(problem)
         return self.folder
 
@@ -74,7 +74,7 @@ class Start:
 
 def check_network(start: Start) -> list[str]:
     """Checks that the network exists; a built-in one must also take the images and have enough parts."""
-    settings = start.settings
+    settings = start.given
     network = settings.recipe.network
     NETWORKS.load(network)
     if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
@@ -85,7 +85,7 @@ def check_network(start: Start) -> list[str]:
 
 def check_optimizer(start: Start) -> list[str]:
     """Checks that the optimizer exists, and that the update mode supports it, with clipping if asked."""
-    recipe, update = start.settings.recipe, start.settings.towers.variable_update
+    recipe, update = start.given.recipe, start.given.towers.variable_update
     averages_within = UPDATE_MODES.load(update).uses_strategy
     OPTIMIZERS.load(recipe.optimizer)
     if recipe.clip_norm and averages_within:
@@ -98,12 +98,12 @@ def check_optimizer(start: Start) -> list[str]:
 
 def check_loss(start: Start) -> list[str]:
     """Checks that the loss exists."""
-    return LOSSES.check(start.settings.recipe.loss) or []
+    return LOSSES.check(start.given.recipe.loss) or []
 
 
 def choose_devices(start: Start) -> list[str]:
     """Chooses devices of this machine and claims their GPUs for this process, unless there are devices already."""
-    towers = start.settings.towers
+    towers = start.given.towers
     devices = start.devices or local_devices(towers)
     if towers.xla and not devices.on_gpus:
         raise UsageError('--xla compiles for GPUs, but the towers are on CPU devices; leave it out')
@@ -128,7 +128,7 @@ def expect_data(start: Start) -> list[str]:
 
     Before a training, the caller makes the files and sets `data` and `test`.
     """
-    settings = start.settings
+    settings = start.given
     find_images(start)
     start.expected = records.expected(settings.data)
     if start.expected is None:
@@ -145,7 +145,7 @@ def offering_shapes(start: Start) -> Iterator[None]:
     try:
         yield
     except DownloadError as error:
-        if start.settings.run.warm_start or start.folder.checkpoints:
+        if start.given.run.warm_start or start.folder.checkpoints:
             raise
         raise UsageError(f'{error}, or use --dataset=shapes --train_dir=/tmp/shapes, '
                          'which needs no network') from error
@@ -153,12 +153,12 @@ def offering_shapes(start: Start) -> Iterator[None]:
 
 def check_directory(start: Start) -> list[str]:
     """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
-    path = start.settings.run.train_dir
+    path = start.given.run.train_dir
     given = f'--train_dir={path}'
     refuse_of_others(path, given)
     check_dir(path, '--train_dir')
     TrainDir(path).refuse_another_process()
-    _refuse_among_images(path, start.settings.data.dataset)
+    _refuse_among_images(path, start.given.data.dataset)
     folder = start.look()
     if exists(path) and not folder.checkpoints:
         raise UsageError(f'{given} is a checkpoint; give the directory that contains it')
@@ -179,8 +179,8 @@ def _refuse_among_images(train_dir, dataset):
 
 def find_images(start: Start) -> list[str]:
     """Checks that a user's own images are still where a run that is resumed had them."""
-    folder = start.folder = start.folder or look(start.settings.run.train_dir)  # in a check, no stage has looked yet
-    if folder.record and folder.record.settings.data.dataset == start.settings.data.dataset:
+    folder = start.folder = start.folder or look(start.given.run.train_dir)  # in a check, no stage has looked yet
+    if folder.record and folder.record.settings.data.dataset == start.given.data.dataset:
         folder.record.refuse_moved_images(folder.path)
     return []
 
@@ -191,7 +191,7 @@ BEFORE_DATA = (check_network, check_optimizer, check_loss, choose_devices, check
 def find_checkpoint(start: Start) -> list[str]:
     """Looks again at the directory, which is now locked, and finds the checkpoint that the run continues from."""
     folder = start.look()
-    if not decisions.replaces(folder, start.settings):
+    if not takeover.replaces(folder, start.given):
         start.restored = saved.newest_of_run(folder)
     start.record = folder.record_of(start.restored.step) if start.restored else None
     return []
@@ -207,7 +207,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if record is None or not start.plan.checkpoint:
         return []
     data = start.data
-    where, remedy = folder.given, decisions.remedy(folder, saved.is_ours, warm_start=True)
+    where, remedy = folder.given, takeover.remedy(folder, saved.is_ours, warm_start=True)
     record.refuse_another(dict(classes=data.classes), where, remedy)
     if not os.path.isdir(data.folder):
         return []
@@ -223,7 +223,7 @@ def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
     """Raises a UsageError if the checkpoint that the run continues from lacks some of its variables."""
     found = start.restored and checkpoint.misfit(start.restored.shapes, variables)
     if found:
-        remedy = decisions.remedy(start.folder, saved.is_ours, warm_start=True)
+        remedy = takeover.remedy(start.folder, saved.is_ours, warm_start=True)
         raise UsageError(f'{start.restored.prefix} {found}; {remedy}')
 
 

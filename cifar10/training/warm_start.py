@@ -11,7 +11,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
-from cifar10.run import decisions, saved
+from cifar10.run import saved, takeover
 from cifar10.run.folder import exists, glance, look
 from cifar10.training.start import Start
 
@@ -33,7 +33,7 @@ def take_model(start: Start) -> list[str]:
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
     if given:
         found = find(given)
-        if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, decisions.deletions(start.folder)):
+        if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, takeover.deletions(start.folder)):
             raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this command '
                              'deletes; use another --train_dir')
         values, taken = fitting(found, variables)

@@ -20,7 +20,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.files import named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
-from cifar10.data.images import Images, as_graph
+from cifar10.data.images import Images, as_graph, loaded
 from cifar10.data.photos.picture_files import NoPicture, Reader, opened
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.records import Records
@@ -155,9 +155,6 @@ class Photos(Records):
         with named(self.files[0]), open(self.files[0], **_TEXT) as rows:
             return next(itertools.islice(rows, example + 1, None)).rstrip('\n').split('\t')[-1]
 
-    def load(self):
-        return PhotoFiles(self)
-
     def planes(self, n):
         with cpu_session() as session:
             images = PhotoFiles(self)
@@ -215,3 +212,6 @@ class PhotoFiles(Images):
 
     def _image(self, path, box):
         return cut(tf.image.decode_bmp(tf.io.read_file(path), channels=3), box, self._size)
+
+
+loaded.register(Photos, PhotoFiles)

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from cifar10.programs import flags as flags_of
-from cifar10.run import decisions, metrics
+from cifar10.run import metrics, takeover
 from cifar10.run.folder import FIGURES, LIST, PROGRAM, SETTINGS, look
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import GROUPS, train_settings
@@ -129,12 +129,12 @@ def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
         write(folder, **content)
     settings = train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **flags))
     found = look(str(folder))
-    refusal = decisions.refusal(found, settings, ours(others))
+    refusal = takeover.refusal(found, settings, ours(others))
     assert message in (refusal or '') and bool(refusal) == bool(message)
     if not refusal:
-        assert decisions.replaces(found, settings) == is_replaced
+        assert takeover.replaces(found, settings) == is_replaced
         if is_replaced:
-            line = decisions.replaced(found)
+            line = takeover.replaced(found)
             assert line.startswith('restart ' if found.checkpoints else 'replaced ')
 
 
@@ -145,7 +145,7 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
     write(folder, **content)
     settings = train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **flags))
     found = look(str(folder))
-    said = decisions.refusal(found, settings, ours(others))
+    said = takeover.refusal(found, settings, ours(others))
     recommended = [settings.replace(train_dir=str(tmp_path / 'other'))]
     if 'or --restart' in said:
         recommended.append(settings.replace(restart=True))
@@ -154,7 +154,7 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
         assert given.run.train_dir == str(folder) and (given.run.max_steps or 99) > (9 if 'further' in said else 5)
         recommended.append(given)
     for each in recommended:
-        assert decisions.refusal(look(each.run.train_dir), each, ours(others)) is None
+        assert takeover.refusal(look(each.run.train_dir), each, ours(others)) is None
 
 
 def test_what_a_restart_deletes_and_in_which_order(tmp_path):
@@ -163,7 +163,7 @@ def test_what_a_restart_deletes_and_in_which_order(tmp_path):
                    'events.out.tfevents.1.mine'], RUN, checkpoint_records(5))
     write(folder / 'best', [*saved(4), FIGURES, 'mine'], RUN)
     write(folder / 'eval', [EVENTS, 'lock'], records=[(metrics.EVAL, 5, RUN)])
-    paths = [os.path.relpath(path, folder) for path in decisions.deletions(look(str(folder)))]
+    paths = [os.path.relpath(path, folder) for path in takeover.deletions(look(str(folder)))]
     assert paths == [
         'best/checkpoint', 'best/best.json', 'best/model.ckpt-4.index', 'best/model.ckpt-4.data-00000-of-00001',
         'best/config.json', 'best', f'eval/{EVENTS}', 'eval/lock', 'eval/metrics.jsonl', 'eval',
@@ -178,7 +178,7 @@ def test_what_is_of_another_run_is_not_deleted(best, evaluations, kept, tmp_path
     write(tmp_path, saved(5), RUN)
     write(tmp_path / 'best', [*saved(4), FIGURES], **best)
     write(tmp_path / 'eval', [], records=[(metrics.EVAL, 5, run) for run in evaluations])
-    paths = [os.path.relpath(path, tmp_path) for path in decisions.deletions(look(str(tmp_path)))]
+    paths = [os.path.relpath(path, tmp_path) for path in takeover.deletions(look(str(tmp_path)))]
     assert not [path for path in paths if path.startswith(kept)]
     assert {'best', 'eval'} - {kept} <= set(paths)
 
@@ -192,7 +192,7 @@ def test_what_is_of_another_run_is_not_deleted(best, evaluations, kept, tmp_path
     ([*saved(5), '.notes.0123abcd', 'checkpoint.tmp', 'model.ckpt-5.tar'], (5,), (), [])])
 def test_what_killed_processes_left_is_abandoned(names, recorded, others, abandoned, tmp_path):
     write(tmp_path, names, RUN, checkpoint_records(*recorded))
-    paths = decisions.abandoned(look(str(tmp_path)), ours(others))
+    paths = takeover.abandoned(look(str(tmp_path)), ours(others))
     assert [os.path.relpath(path, tmp_path) for path in paths] == sorted(abandoned)
 
 

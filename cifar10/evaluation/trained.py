@@ -2,17 +2,19 @@
 
 Its settings and classes come from its train_dir, the variables from its checkpoints.
 """
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line, say_all
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
-from cifar10.base.graphs import AVERAGE, Loader
+from cifar10.base.graphs import AVERAGE, Loader, seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.records import Records, stored_size
@@ -22,6 +24,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import saved, trust
+from cifar10.run.failures import plain_errors
 from cifar10.run.folder import SETTINGS, Folder, exists, look
 from cifar10.run.record import RunRecord
 from cifar10.settings.evaluation import EvalSettings
@@ -135,6 +138,25 @@ def _check_checkpoint_dir(folder, required):
                          'alone')
     if required or folder.incomplete:
         raise no_checkpoint(folder)
+
+
+@contextlib.contextmanager
+def restored(run: Trained, look: Callable[[], Folder], devices: Devices,
+             build: Callable[[], Any]) -> Iterator[tuple[tf.Session, saved.Saved, Any]]:
+    """Context with a session in which the newest checkpoint of a run is restored.
+
+    Args:
+      look, devices: what `open_checkpoint_dir` returned.
+      build: adds the network of the run to the graph.
+
+    Yields:
+      (the session, the checkpoint, what `build` returned).
+    """
+    with plain_errors(), seeded_graph():
+        built = build()
+        restorer = Restorer(run)
+        with evaluator.trained_session(devices) as session:
+            yield session, restorer.restore_newest(session, look), built
 
 
 class Restorer:

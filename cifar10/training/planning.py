@@ -15,7 +15,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUTO, CODE, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
-from cifar10.run import decisions, saved
+from cifar10.run import saved, takeover
 from cifar10.run.record import RunRecord, digits, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rates
@@ -29,7 +29,7 @@ _INTERVALS = ('save_steps', 'eval_steps')
 def decide(start: Start) -> list[str]:
     """Makes the Plan; a stage, like those of `start`."""
     record, found = start.record, start.restored
-    settings = decided(start.settings, start.devices, record.settings.flat() if record else {})
+    settings = decided(start.given, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)
     plan = plan_of(settings, start.data, start.devices, *place)
     _refuse_impossible(plan, in_numbers=start.compares or not found)
@@ -44,14 +44,14 @@ def remark(start: Start) -> list[str]:
     if start.plan.finished:
         return []
     settings, record = start.plan.settings, start.record
-    changes = record.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if record else {}
+    changes = record.difference_to(takeover.chosen(settings, Change.REPORTED, Change.FREE)) if record else {}
     names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
     return [*_emulation_warning(settings.towers, start.devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_other_numerics(record, start.devices),
             *_unused_devices(settings.towers, start.devices),
             *(record.code_changes(**names) if record else []),
-            *_rounded_intervals(start.settings, settings), *start.plan.recipe.warnings]
+            *_rounded_intervals(start.given, settings), *start.plan.recipe.warnings]
 
 
 def _refuse_impossible(plan, in_numbers):
@@ -69,7 +69,7 @@ def _refuse_another_network(plan, record, where):
     kinds = ['evaluation']
     if (towers.precision, towers.batch_size) == (before.precision, before.batch_size):
         kinds.append('training')
-    found = plan.recipe.operations(towers.batch_size)
+    found = plan.recipe.operations(towers.batch_size, plan.precision.dtype)
     for kind in kinds if found else ():
         if name := record.other_operation(kind, found[kind], tf.__version__):
             network = plan.settings.recipe.network
@@ -176,5 +176,5 @@ def record_of(start: Start) -> RunRecord:
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        network_operations=digits(plan.recipe.operations(settings.towers.batch_size)), numerics=startup.numerics(),
-        versions=startup.versions(devices.on_gpus))
+        network_operations=digits(plan.recipe.operations(settings.towers.batch_size, plan.precision.dtype)),
+        numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))
