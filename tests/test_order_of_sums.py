@@ -1,4 +1,5 @@
 """No sum depends on the order in which its addends are ready, which differs from run to run."""
+import functools
 import re
 
 import pytest
@@ -25,15 +26,19 @@ ANY_ORDER = re.compile(r'TemporaryVariable|DestroyTemporaryVariable|Accumulat\w*
 def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode, settings, monkeypatch):
     ran = []  # the types of the operations of each step, as TensorFlow ran it
 
-    def take(*arguments, **traced):
+    def run_step(taken, *arguments, **options):
         metadata = tf.RunMetadata()
-        results = real(*arguments, options=tf.RunOptions(output_partition_graphs=True), run_metadata=metadata)
+        traced = functools.partial(taken.session.run, options=tf.RunOptions(output_partition_graphs=True),
+                                   run_metadata=metadata)
+        with monkeypatch.context() as patch:
+            patch.setattr(taken.session, 'run', lambda fetches, feed, *_: traced(fetches, feed))
+            results = real(taken, *arguments, **options)
         graphs = metadata.partition_graphs
         ran.append({node.op for graph in graphs for nodes in (
             graph.node, *(function.node_def for function in graph.library.function)) for node in nodes})
         return results
-    real = Run.take
-    monkeypatch.setattr(Run, 'take', take)
+    real = Run.run_step
+    monkeypatch.setattr(Run, 'run_step', run_step)
     trainer.train(settings(**{'max_steps': 1, 'learning_rate': 0.01, 'summary_steps': 1, 'variable_update': mode,
                               **LARGE[network]}))
     assert ran and not [op for ops in ran for op in ops if ANY_ORDER.fullmatch(op)]

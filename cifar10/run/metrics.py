@@ -3,7 +3,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cifar10.base import files
@@ -14,10 +14,15 @@ KINDS = TRAIN, TOWERS, EVAL, START, CHECKPOINT = 'train', 'towers', 'eval', 'sta
 
 
 class Metrics:
-    """The metrics file of a train_dir or an eval_dir. Steps ascend, even after kills and resumes."""
+    """The metrics file of a train_dir or an eval_dir. Steps ascend, even after kills and resumes.
 
-    def __init__(self, directory: str):
+    Args:
+      check: function that is called before each record is written, and raises an error if none may be.
+    """
+
+    def __init__(self, directory: str, check: Callable[[], None] = lambda: None):
         self._path = os.path.join(directory, NAME)
+        self._check = check
 
     def drop_after(self, step: int) -> None:
         """Drops a line that a kill cut off, and the records after `step`: these steps are repeated.
@@ -55,6 +60,7 @@ class Metrics:
             dropped.
           figures: the record's figures, by name.
         """
+        self._check()
         new = dict(figures, step=step)
         figures = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
         record = dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)

@@ -51,7 +51,7 @@ class Reports:
         self._patience = OF_FIRST_STEP  # with an evaluation
         self._data_files = *start.data.files, *start.test.files
         plan, settings = run.plan, run.plan.settings
-        self._log = metrics.Metrics(directory.path)
+        self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
                 directory, start.handed_over(), settings.reports.max_to_keep, self._log)
