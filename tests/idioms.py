@@ -719,6 +719,32 @@ def of_slim_normalised_in_place(images, n, training):
     return _linear(tf.reduce_mean(x, [1, 2]), n)
 
 
+# Placeholders, which the function says how to feed.
+
+class _Fed:
+    """A model as scripts write it, for which a script feeds the placeholders."""
+
+    def __init__(self, n):
+        self.images = tf.placeholder(tf.float32, [None, 24, 24, 3])
+        self.keep_prob = tf.placeholder_with_default(1.0, [])
+        self.is_training = tf.placeholder(tf.bool, [])
+        x = _pooled(self.images) * self.keep_prob
+        self.logits = _linear(tf.cond(self.is_training, lambda: x + 0.5, lambda: x), n)
+
+
+def fed(images, n, training):
+    model = _Fed(n)
+    return model.logits, {model.images: images, model.is_training: training, model.keep_prob: 0.5 if training else 1.0}
+
+
+def of_slim_normalised_and_fed(images, n, training):
+    is_training = tf.placeholder(tf.bool, [])
+    with slim.arg_scope([slim.batch_norm, slim.dropout], is_training=is_training):
+        x = slim.batch_norm(slim.conv2d(images, 8, 3, stride=2), decay=0.9)
+        x = slim.dropout(tf.reduce_mean(x, [1, 2]), 1.0)
+    return _linear(x, n), {is_training: training}
+
+
 # What a call remembers of another.
 
 def only_first(images, n, training):

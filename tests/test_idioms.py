@@ -12,6 +12,7 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.model.averages import saved_names
 from cifar10.own import network as own_network
+from cifar10.own.call import with_fed
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
 from cifar10.training import graph
@@ -44,12 +45,12 @@ TRAINED = [
     'over_a_scope_named_as_a_tower', 'of_a_given_length',
     'frozen_by_name', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice', 'only_second',
     'kept_tensor', 'kept_variable', 'counted_names', 'counted_constant', 'template_of_the_file', 'on_the_first_gpu',
-    'scaled_by_the_number_of_images']
+    'scaled_by_the_number_of_images', 'fed']
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
     'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned',
     'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
-    'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place']
+    'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed']
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
@@ -184,7 +185,8 @@ ONE_DEVICE = {**dict.fromkeys([
     'product_named_as_a_total_loss', 'losses_named_after_variables', 'factors_by_names_that_end',
     'over_a_scope_named_as_a_tower', 'of_slim_normalised_in_place', 'frozen_by_name', 'frozen_in_training_only',
     'read_after_it_is_assigned_in_an_update', 'read_after_it_is_assigned', 'made_twice', 'kept_tensor',
-    'kept_variable', 'frozen_by_names_that_end', 'over_names_that_end'], tf.losses.get_total_loss),
+    'kept_variable', 'frozen_by_names_that_end', 'over_names_that_end', 'fed', 'of_slim_normalised_and_fed'],
+    tf.losses.get_total_loss),
     'over_losses_of_a_scope': lambda: tf.add_n(  # it has added those of the other scope itself
         [*tf.get_collection(tf.GraphKeys.LOSSES), tf.losses.get_regularization_loss(scope='w')]),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
@@ -198,7 +200,7 @@ def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(
     images, labels = tf.placeholder(tf.float32, [GLOBAL_BATCH, 24, 24, 3]), tf.placeholder(tf.int32, [GLOBAL_BATCH])
     rate = tf.placeholder(tf.float32, [])
     with tf.variable_scope(tf.get_variable_scope(), use_resource=True):
-        logits = getattr(idioms, network)(images, 10, True)
+        logits, given = with_fed(getattr(idioms, network)(images, 10, True))
     tf.losses.sparse_softmax_cross_entropy(labels, logits)
     loss, update_ops = ONE_DEVICE[network](), tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     variables = {variable.op.name: variable for variable in tf.global_variables()}
@@ -208,6 +210,7 @@ def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(
             variable.load(before[name], session)
         for step in steps:
             feed = {images: step['images'], labels: step['labels'], rate: step['figures']['learning_rate']}
+            feed.update({key: step['images'] if value is images else value for key, value in given.items()})
             if 'normalised' in network:  # whose updates follow the weights before the step
                 session.run([train, *update_ops], feed)
             else:  # whose steps follow the averages before them; together, which comes first would be undefined

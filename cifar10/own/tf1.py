@@ -57,8 +57,9 @@ def mend() -> None:
     # `slim.batch_norm` asks TensorFlow for a module by the name that it had in tf_keras 2.15.
     sys.modules.setdefault('tf_keras.legacy_tf_layers.normalization', tf.layers)
     utils = sys.modules.get('tf_slim.layers.utils')
-    if utils and not hasattr(utils.ops, 'Tensor'):  # which TensorFlow has moved
+    if utils and not hasattr(utils.ops, 'Tensor'):  # which TensorFlow has moved, as it has `cond`
         utils.ops.Tensor = tf.Tensor
+        utils.control_flow_ops.cond = lambda *arguments: tf.cond(*arguments)  # what stands for tf.cond at the time
 
 
 @contextlib.contextmanager
