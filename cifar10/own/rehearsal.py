@@ -142,10 +142,11 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
         whole = _tower(rehearsal, 2 * rehearsal.few, 1)
         one, other = copied_here()
-        if _changed(one.operations(), other.operations()) or _changed(one.begun(), other.begun()):
+        if _changed(one.forward, other.forward) or _changed(one.initial.values(), other.initial.values()):
             again, _ = built(rehearsal, 2 * rehearsal.few, training=True)
-            _refuse_other_constants('constant', other.operations(), again.operations(), again.graph)
-            _refuse_other_constants('initial value', one.begun(), again.begun(), again.graph)  # it may follow the seed
+            _refuse_other_constants('constant', other.forward, again.forward, again.graph)
+            # It may follow the seed.
+            _refuse_other_constants('initial value', one.initial.values(), again.initial.values(), again.graph)
         if not half.drawn.issuperset(drawn):
             return []
         # Draws by the position are those of one tower, unless what they have drawn is fed.
@@ -162,11 +163,11 @@ def _repeats(traced, draws):
 
 
 def _changed(before, after):
-    """Returns the names of the constants, floating-point numbers, that have other values in another call."""
-    values = {node.name: node.attr['value'].tensor for node in before if node.op == 'Const'}
-    return [node.name for node in after if node.op == 'Const' and node.name in values
-            and tf.as_dtype(node.attr['value'].tensor.dtype).is_floating
-            and node.attr['value'].tensor != values[node.name]]
+    """Returns the names of the constants, floating-point numbers, that have other values in another call's pieces."""
+    values, others = ({node.name: node.attr['value'].tensor for piece in pieces for node in piece.definition.node
+                       if node.op == 'Const'} for pieces in (before, after))
+    return [name for name, value in others.items() if name in values and value != values[name]
+            and tf.as_dtype(value.dtype).is_floating]
 
 
 def _refuse_other_constants(kind, before, after, graph):

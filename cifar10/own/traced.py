@@ -100,11 +100,6 @@ class Traced(NamedTuple):
         for function in self.forward[0].definition.library.function:
             yield from function.node_def
 
-    def begun(self) -> Iterator[tf.NodeDef]:
-        """Yields the operations that compute initial values."""
-        for piece in self.initial.values():
-            yield from piece.definition.node
-
     def described(self) -> list[tuple[str, str]]:
         """Returns (name, what it is) of each operation of the forward pass, whatever the number of images is."""
         functions = {each.signature.name: each for each in self.forward[0].definition.library.function}
