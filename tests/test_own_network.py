@@ -1,4 +1,5 @@
 """A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
+import contextlib
 import json
 import os
 import random
@@ -100,9 +101,14 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 11 of '),
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.constant(1.0))', 'pixels @ weights',
      'it adds Const to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
-    ('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")', 'pixels @ weights * keep',
+    ('keep = 1.0 if training else tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
      'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); where the function returns its '
      'logits, let it also return what the placeholder is fed: return logits, {placeholder: value}'),
+    ('loss = tf.nn.l2_loss(tf.placeholder(tf.float32, [10], "labels")); tf.losses.add_loss(loss)', 'pixels @ weights',
+     'its loss L2Loss needs the placeholder labels, which nothing feeds (line 11 of mine.py); leave the loss out, or '
+     'out of tf.GraphKeys.LOSSES: training adds that of --loss'),
+    ('pass', '(pixels @ weights, {"layer": pixels})', "beside its logits it returns a dict with the key 'layer'; its "
+     'keys are the placeholders that are fed: return the logits alone, or logits, {placeholder: value}'),
     ('pass', '(pixels @ weights, {tf.placeholder(tf.float32): weights})',
      'a value that depends on the variable weights'),
     ('tf.contrib.crf.crf_decode(pixels)', 'pixels @ weights',
@@ -175,7 +181,7 @@ IDIOMS = [
     (INSIDE, 'tf.identity(images, "x"); images = tf.get_default_graph().get_tensor_by_name("x:0")', None),
     (INSIDE, 'images *= tf.get_variable("more", [], trainable=training)', None),
     (INSIDE, 'with tf.name_scope("x/"): tf.add_to_collection("activations", tf.identity(images))', None),
-    (INSIDE, 'tf.RegisterGradient("OfMine")(lambda op, grad: grad)', 'use tf.custom_gradient instead'),
+    (INSIDE, 'tf.RegisterGradient("OfMine")(lambda op, grad: grad)', None),
     (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
     (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', None),
@@ -603,6 +609,94 @@ def test_draws_that_are_the_same_in_each_tower_are_no_sums_over_images(seed, lin
     assert rehearsed(linear(result=f'pixels @ weights + ({noise})')) == []
 
 
+@pytest.mark.parametrize('draw, drawn', [
+    ('np.random.permutation(3)', True), ('random.sample(range(3), 3)', True),
+    ('np.random.default_rng(0).permutation(3)', False)])
+def test_integers_that_are_drawn_are_refused_as_other_constants_are(draw, drawn, own):
+    name = own(f'''
+import random
+import numpy as np, tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.gather(images, {draw}, axis=3)
+    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+''')
+    with pytest.raises(UsageError, match='line 5 of .* is another one each time that the file is run; give random') \
+            if drawn else contextlib.nullcontext():
+        assert rehearsed(name) == []
+
+
+OF_AN_OPTIMIZER = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.reduce_mean(images, [1, 2])
+    x = x - tf.get_variable('centre', [3], trainable=False, initializer=tf.zeros_initializer())
+    logits = x @ tf.get_variable('w', [3, num_classes])
+    tf.train.AdamOptimizer().minimize(tf.reduce_mean(logits))
+    return logits
+'''
+
+
+def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(own, graph):
+    name = own(OF_AN_OPTIMIZER)
+    assert rehearsed(name) == []
+    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    assert [each.op.name for each in tf.global_variables()] == ['global_step', 'centre', 'w']
+
+
+@pytest.mark.parametrize('condition', ['tf.logical_not(fed)', 'tf.equal(tf.cast(fed, tf.int32), 0)'])
+def test_a_condition_that_follows_from_what_is_fed_is_known(condition, own, graph):
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    fed = tf.placeholder(tf.bool, [])
+    x = tf.reduce_mean(images, [1, 2])
+    mean = tf.get_variable('mean', [3], trainable=False, initializer=tf.zeros_initializer())
+    def assigned():
+        with tf.control_dependencies([tf.assign(mean, 0.9 * mean + 0.1 * tf.reduce_mean(x, 0))]):
+            return tf.identity(x)
+    x = tf.cond({condition}, lambda: x - mean, assigned)
+    return x @ tf.get_variable('w', [3, num_classes]), {{fed: training}}
+''')
+    assert rehearsed(name) == []
+    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    assert len(tf.get_collection(graphs.MOVING_STATISTICS)) == 1
+
+
+def test_any_tensor_may_be_fed_as_in_a_session_also_by_its_name(own, graph):
+    for key in 'twice', '"twice:0"':
+        name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    twice = tf.multiply(tf.placeholder(tf.float32, [None, 24, 24, 3]), 2.0, "twice")
+    return tf.reduce_mean(twice, [1, 2]) @ tf.get_variable('w', [3, num_classes]), {{{key}: images}}
+''')
+        assert rehearsed(name) == []
+
+
+GRADIENT = '''
+import tensorflow.compat.v1 as tf
+@tf.RegisterGradient('Doubled')
+def doubled(operation, gradient):
+    return FACTOR * gradient
+def network(images, num_classes, training):
+    weights = tf.get_variable('w', [3, num_classes])
+    with tf.get_default_graph().gradient_override_map(dict(Identity='Doubled')):
+        weights = tf.identity(weights)
+    return tf.reduce_mean(images, [1, 2]) @ weights
+'''
+
+
+def test_a_gradient_that_a_file_registers_is_that_of_its_last_execution(own, graph):
+    for factor in 2.0, 3.0:
+        name = own(GRADIENT.replace('FACTOR', str(factor)))
+        assert rehearsed(name) == []
+        with tf.Graph().as_default():
+            logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+            gradient, = tf.gradients(logits, tf.trainable_variables())
+            with tf.Session() as session:
+                np.testing.assert_allclose(session.run(gradient), np.full([3, 10], 4 * factor))
+
+
 FOLLOWS_THE_BATCH = '''
 import numpy as np, tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -619,6 +713,33 @@ def test_a_network_whose_constants_follow_the_number_of_images_is_no_other_netwo
     for steps in (2, 4):
         assert call('multi_gpu_train.py', network, '--tower_device=cpu', f'--max_steps={steps}')[0] == 0
     assert call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu') == (0, '')
+
+
+DEFAULTS = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    keep = tf.placeholder_with_default(0.5, [], "keep")
+    x = tf.reduce_mean(images, [1, 2]) * tf.cond(keep < 1, lambda: keep, lambda: 1.0)
+    tf.placeholder_with_default(False, [])
+    return x @ tf.get_variable('w', [3, num_classes]), {keep: 1.0} if CONDITION else {}
+'''
+
+
+@pytest.mark.parametrize('condition, warns', [('training', False), ('True', False), ('not training', True)])
+def test_a_placeholder_keeps_its_default_which_is_told_in_training(condition, warns, own, graph):
+    name = own(DEFAULTS.replace('CONDITION', condition))
+    told = [f'warning: --network={name}: nothing feeds its placeholder keep, which keeps its default (line 4 of '
+            f'{name.rpartition(":")[0]}); to feed it, return logits, {{placeholder: value}}']
+    assert rehearsed(name) == told * warns
+    logits = {}
+    for training in True, False:
+        with tf.variable_scope(tf.get_variable_scope(), reuse=not training):
+            logits[training] = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), training)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        trained, evaluated = session.run([logits[True], logits[False]])
+    ratios = {'training': 2, 'True': 1, 'not training': 0.5}
+    np.testing.assert_allclose(trained, ratios[condition] * evaluated, rtol=1e-5)
 
 
 FED = '''

@@ -3,7 +3,7 @@ import contextlib
 import os
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf2
@@ -60,16 +60,20 @@ def primary_name(name: str) -> str:
     return re.sub(r'^(replica_\d+/)+', '', name)
 
 
-def with_inputs(operations: Iterable[tf.Operation], controls: bool = True) -> set[tf.Operation]:
-    """Returns operations and all that they need; without `controls`, only those whose values they are computed from."""
-    found, pending = set(), list(operations)
+def with_inputs(operations: Iterable[tf.Operation], controls: bool = True,
+                without: Collection[tf.Operation] = ()) -> set[tf.Operation]:
+    """Returns operations and all that they need; without `controls`, only those whose values they are computed from.
+
+    Operations in `without`, and what only they need, are left out.
+    """
+    found, pending = set(without), list(operations)
     while pending:
         operation = pending.pop()
         if operation not in found:
             found.add(operation)
             pending += [tensor.op for tensor in operation.inputs]
             pending += operation.control_inputs if controls else []
-    return found
+    return found.difference(without)
 
 
 _copied = weakref.WeakKeyDictionary()  # graph -> {name scope: the graph whose operations were copied into it}

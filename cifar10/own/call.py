@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import seeded_graph, with_inputs
+from cifar10.base.graphs import cpu_session, seeded_graph, with_inputs
 from cifar10.model import network_draws, parts
 from cifar10.model.layers import create_frozen, mended_gradients
+from cifar10.own.code import BrokenRule
 from cifar10.own.pieces import Cut, operation_of, value_of
 
 POSITION = 'position'  # the input that `uniform_like` draws by, int64: the position of the first example
@@ -22,6 +23,10 @@ _COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_wit
 class _Input(NamedTuple):
     """An input, by its name, that a placeholder is fed."""
     name: str
+
+
+class _Default(NamedTuple):
+    """That a placeholder is not fed, but keeps its default."""
 
 
 class Call:
@@ -60,20 +65,38 @@ class Call:
                 tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
                 tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
             result = function(*self.inputs.values())
-        return with_fed(result)
+        result, fed = with_fed(result)
+        return result, {self._element(key): value for key, value in fed.items()}
+
+    def _element(self, key):
+        """Returns the tensor of the graph that a key of what is fed stands for, as in the feed_dict of a session."""
+        try:
+            return self.graph.as_graph_element(key, allow_operation=False)
+        except (TypeError, ValueError, KeyError) as error:
+            raise BrokenRule(f'beside its logits it returns a dict with the key {key!r}; its keys are the placeholders '
+                             'that are fed: return the logits alone, or logits, {placeholder: value}') from error
+
+    def unfed(self, result: Any, fed: Mapping[tf.Tensor, Any]) -> list[tf.Tensor]:
+        """Returns the placeholders that are needed, have a default and are not fed."""
+        collected = [self.graph.get_collection(key) for key in (tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS)]
+        needed = with_inputs(getattr(each, 'op', each) for each in [result, *sum(collected, [])]
+                             if isinstance(each, (tf.Tensor, tf.Operation)))
+        return [each for each in self.placeholders if each.op.type == 'PlaceholderWithDefault' and each.op in needed
+                and all(each is not key for key in fed)]
 
     def _drawing(self):
         """Returns the context in which the draws of the function are those of the copy's position."""
         seed = network_draws.current_seed() if self._training else None
         return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
 
-    def known(self, fed: Mapping[tf.Tensor, Any]) -> list[Any]:
+    def known(self, fed: Mapping[tf.Tensor, Any], unfed: Sequence[tf.Tensor]) -> list[Any]:
         """Returns for each placeholder the value that it is fed if it is known without the graph, else None.
 
-        The value is one of Python's, or the name of an input.
+        The value is one of Python's, the name of an input, or says that the placeholder keeps its default.
         """
         names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
-        values = [next((value for key, value in fed.items() if key is each), None) for each in self.placeholders]
+        values = {**dict.fromkeys(map(id, unfed), _Default()), **{id(key): each for key, each in fed.items()}}
+        values = [values.get(id(each)) for each in self.placeholders]
         return [names.get(id(value)) if tf.is_tensor(value) else value for value in values]
 
     def _get(self, getter, name, *args, regularizer=None, **options):
@@ -123,7 +146,7 @@ class Call:
         Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only
         element of a list is returned alone.
         """
-        chosen = tf.get_static_value(pred) if tf.is_tensor(pred) else pred
+        chosen = self._value(pred) if tf.is_tensor(pred) else pred
         branches = true_fn or fn1, false_fn or fn2
         if chosen is None or tf.get_default_graph() is not self.graph:
             result = _COND(pred, *branches, strict, name)
@@ -141,12 +164,24 @@ class Call:
         is_alone = not strict and isinstance(result, (list, tuple)) and len(result) == 1
         return result[0] if is_alone else result
 
+    def _value(self, tensor):
+        """Returns the value of a tensor of the graph that is the same at all times; None if it is not."""
+        if (known := tf.get_static_value(tensor)) is not None or tensor.graph is not self.graph:
+            return known
+        if any(each.type.startswith('Placeholder') or each.op_def.is_stateful for each in with_inputs([tensor.op])):
+            return None
+        definition = tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), [tensor.op.name])
+        with cpu_session() as session:
+            return session.run(tf.import_graph_def(definition, return_elements=[tensor.name])[0])
+
     def placeholder(self, make: Callable, *args: Any, **options: Any) -> tf.Tensor:
         """Stands in for `tf.placeholder`: what is fed from Python is a constant once it is known."""
         number = len(self.placeholders)
         made = make(*args, **options)
         value = self._known[number] if number < len(self._known) else None
-        if isinstance(value, _Input):
+        if isinstance(value, _Default):
+            made = made.op.inputs[0]
+        elif isinstance(value, _Input):
             made = tf.cast(self.inputs[value.name], made.dtype)
         elif value is not None:
             made = tf.constant(value, made.dtype)

@@ -49,6 +49,7 @@ class _File:
       old_shapes: whether it has the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
       seed: with which it was executed, as `_seed` returns it.
       draws: whether it drew random numbers then, so that with another seed it is another file.
+      draws_in_calls: whether it draws random numbers whenever its functions are called.
       traced: a dict for each of its functions, for what was found out about it.
       is_used: whether one of its functions was called.
     """
@@ -58,7 +59,7 @@ class _File:
         self._folder = os.path.dirname(os.path.abspath(path))
         self.old_shapes = False
         self.traced = {}
-        self.is_used = False
+        self.is_used = self.draws_in_calls = False
         self._flags = _flags_of_a_file()
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
@@ -78,7 +79,7 @@ class _File:
         The generators of Python and NumPy are seeded, so that initial values which the code draws repeat.
         """
         loaded = set(sys.modules)
-        with unchanged(), _flags_are(self._flags):
+        with unchanged(), _flags_are(self._flags), _gradients_replaced():
             seed = _seed()
             random.seed(f'{seed} {part}')
             np.random.seed([seed, *part.encode()])
@@ -195,7 +196,10 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
         _files[path].is_used = True
         tf1.mend()
         with _files[path].running(), _without_sessions(tf.get_default_graph()):
-            return getattr(_files[path].module, attribute)(*values)
+            before = _generators()
+            result = getattr(_files[path].module, attribute)(*values)
+            _files[path].draws_in_calls = _generators() != before
+            return result
     return call
 
 
@@ -224,6 +228,12 @@ def traced(name: str) -> dict:
     """Returns what was kept of 'FILE.py:FUNCTION'; nothing once the file is executed again."""
     path, _, attribute = name.rpartition(':')
     return _files[path].traced.setdefault(attribute, {})
+
+
+def draws(name: str) -> bool:
+    """Returns whether 'FILE.py:FUNCTION' has drawn random numbers of Python or NumPy, in its last call or before."""
+    file = _files[name.rpartition(':')[0]]
+    return file.draws or file.draws_in_calls
 
 
 def code_of(name: str) -> contextlib.AbstractContextManager:
@@ -265,6 +275,26 @@ def _without_switches():
             stack.callback(setattr, tf, name, getattr(tf, name))
             setattr(tf, name, substitute)
         yield
+
+
+_gradients = {}  # what files have registered by `tf.RegisterGradient`, by its name
+
+
+@contextlib.contextmanager
+def _gradients_replaced():
+    """Context in which a gradient function that is registered again, by a file that is executed again, replaces it."""
+    def substitute(name):
+        def register(function):
+            if name not in _gradients:
+                real(name)(lambda *arguments: _gradients[name](*arguments))
+            _gradients[name] = function
+            return function
+        return register
+    real, tf.RegisterGradient = tf.RegisterGradient, substitute
+    try:
+        yield
+    finally:
+        tf.RegisterGradient = real
 
 
 def _seed():
@@ -323,7 +353,7 @@ _REMEDIES = (
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
     (r'elements of [\[(].*\bNone\b|partially known TensorShape|unknown TensorShape|NoneType|Found None',
      'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze'),
-    ('Registering two gradient', 'use tf.custom_gradient instead of tf.RegisterGradient'),
+    ('Registering two gradient', 'TensorFlow has a gradient of this name: choose another one'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
     (r'has DataType int\d+ not in list of allowed values: .*float32',

@@ -36,6 +36,8 @@ _STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # thes
 _BY_ARRIVAL = re.compile(r'CropAndResizeGrad\w+')
 _NO_LOGITS = ('Softmax', 'Sigmoid', 'Tanh', 'Relu', 'Relu6', 'Softplus')  # types of operations
 _ROUNDING = 1e-3  # of logits, relative to the largest
+_BY_BATCH = ('the logits of an image depend on the other images of its batch in evaluation too, so predictions change '
+             'with the batch; use statistics of the batch only where `training` is true')
 
 
 def network(name: str) -> Network:
@@ -145,12 +147,12 @@ def _traced(function, inputs, training, seed, differentiable, check):
 def check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with code.usage_errors(_FLAG, name):
-        found = rehearse(*arguments)
+        found = rehearse(*arguments, draws=functools.partial(code.draws, name))
     return [Line('warning', f'--network={name}: {warning}') for warning in found]
 
 
 def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,
-             in_numbers: bool = True) -> list[str]:
+             in_numbers: bool = True, draws: Callable[[], bool] = lambda: False) -> list[str]:
     """Builds a network for training and for evaluation, and checks the rules.
 
     Args:
@@ -159,6 +161,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       seed: of the run.
       in_numbers: whether the gradients of a batch are compared with those of its halves.
+      draws: function that returns whether the network's code has drawn random numbers of Python or NumPy.
 
     Returns:
       Phrases about things that are allowed, but probably a mistake.
@@ -166,7 +169,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     Raises:
       BrokenRule: the network breaks a rule.
     """
-    rehearsed = rehearsal.Rehearsal(inference, batch_size, sizes, dtype, seed)
+    rehearsed = rehearsal.Rehearsal(inference, batch_size, sizes, dtype, seed, draws)
     training, _ = rehearsal.built(rehearsed, batch_size, training=True)
     variables = {each.name: each for each in training.variables}
     if not training.gradients.keys() & variables.keys():
@@ -178,7 +181,8 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         if before is None or (each.shape, each.dtype) != (before.shape, before.dtype):
             raise BrokenRule(f'the variable {each.name} is {_described(each)} in evaluation, but '
                              f"{_described(before) if before else 'not made'} in training; make it the same in both")
-    return _warnings(training) + warnings + _numbers(rehearsed, training, in_numbers)
+    # What normalises with its batch in evaluation does so in training, where numbers would tell it once more.
+    return _warnings(training) + warnings + _numbers(rehearsed, training, in_numbers and _BY_BATCH not in warnings)
 
 
 def _described(variable):
@@ -191,19 +195,25 @@ def _warnings(traced):
     used = {node.name for piece in traced.forward for node in piece.definition.node}
     warnings = []
     with traced.graph.as_default():
+        warnings += [f'nothing feeds its placeholder {name}, which keeps its default{place_of(name)}; to feed it, '
+                     'return logits, {placeholder: value}' for name in traced.unfed]
         if in_vain := traced.in_vain:
             others = f', nor {len(in_vain) - 1} others' * (len(in_vain) > 1)
-            warnings = [f'its {in_vain[0]} assigns to a variable, but nothing needs the assignment'
-                        f'{place_of(in_vain[0])}{others}; add assignments to tf.GraphKeys.UPDATE_OPS']
+            warnings.append(f'its {in_vain[0]} assigns to a variable, but nothing needs the assignment'
+                            f'{place_of(in_vain[0])}{others}; add assignments to tf.GraphKeys.UPDATE_OPS')
         losses = tf.get_collection(tf.GraphKeys.LOSSES)
-        for key in set(traced.graph.get_all_collection_keys()) - known:
+        unread = {}
+        for key in sorted(set(traced.graph.get_all_collection_keys()) - known, key=str):
             # Scalars are losses; variables that are collected are often meant for one outside the function.
-            unread = [entry for entry in tf.get_collection(key) if (
+            unread[key] = [entry for entry in tf.get_collection(key) if (
                 entry.shape.rank == 0 and entry.op.name not in used if isinstance(entry, tf.Tensor)
                 else not losses and any(entry is variable for variable in tf.trainable_variables()))]
-            if unread:
-                warnings.append(f'it adds to the collection {key}, which nothing reads{place_of(unread[0].op.name)}; '
-                                'add losses to tf.GraphKeys.LOSSES')
+        keys = [key for key, entries in unread.items() if entries]
+        if keys:
+            others = f', nor {len(keys) - 1} others' * (len(keys) > 1)
+            warnings.append(f'it adds to the collection {keys[0]}, which nothing reads'
+                            f'{place_of(unread[keys[0]][0].op.name)}{others}; if a loss is meant, add it to '
+                            'tf.GraphKeys.LOSSES')
     return warnings
 
 
@@ -250,6 +260,5 @@ def _evaluation_warnings(traced, images, logits):
         return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions vary from run to '
                 'run; use the operation only where `training` is true']
     if np.abs(beside_another - together).max() > _ROUNDING * np.abs(together).max():
-        return ['the logits of an image depend on the other images of its batch in evaluation too, so predictions '
-                'change with the batch; use statistics of the batch only where `training` is true']
+        return [_BY_BATCH]
     return []

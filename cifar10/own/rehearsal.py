@@ -38,13 +38,14 @@ class Rehearsal(NamedTuple):
     """What is rehearsed; see `network.rehearse`.
 
     Attributes:
-      inference, batch_size, sizes, dtype, seed: its arguments.
+      inference, batch_size, sizes, dtype, seed, draws: its arguments.
     """
     inference: Callable
     batch_size: int
     sizes: Sequence[int]
     dtype: tf.DType
     seed: int
+    draws: Callable[[], bool]
 
     @property
     def few(self) -> int:
@@ -142,7 +143,8 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
         whole = _tower(rehearsal, 2 * rehearsal.few, 1)
         one, other = copied_here()
-        if _changed(one.forward, other.forward) or _changed(one.initial.values(), other.initial.values()):
+        if rehearsal.draws() or _floats(_changed(one.forward, other.forward)) or _changed(
+                one.initial.values(), other.initial.values()):
             again, _ = built(rehearsal, 2 * rehearsal.few, training=True)
             _refuse_other_constants('constant', other.forward, again.forward, again.graph)
             # It may follow the seed.
@@ -163,16 +165,20 @@ def _repeats(traced, draws):
 
 
 def _changed(before, after):
-    """Returns the names of the constants, floating-point numbers, that have other values in another call's pieces."""
+    """Returns the values, by their names, of the constants that have other ones in another call's pieces."""
     values, others = ({node.name: node.attr['value'].tensor for piece in pieces for node in piece.definition.node
                        if node.op == 'Const'} for pieces in (before, after))
-    return [name for name, value in others.items() if name in values and value != values[name]
-            and tf.as_dtype(value.dtype).is_floating]
+    return {name: value for name, value in others.items() if name in values and value != values[name]}
+
+
+def _floats(values):
+    """Returns which are floating-point numbers: integers may follow the number of images."""
+    return [name for name, value in values.items() if tf.as_dtype(value.dtype).is_floating]
 
 
 def _refuse_other_constants(kind, before, after, graph):
     """Raises a BrokenRule if another call of the function has other constants."""
-    for name in _changed(before, after)[:1]:
+    for name in _changed(before, after):
         with graph.as_default():
             raise BrokenRule(f'its {kind} {name}{place_of(name)} is another one each time that the file is run; give '
                              'random numbers a fixed seed, as in np.random.default_rng(0)')
@@ -237,7 +243,8 @@ def _apart(rehearsal, first, second, together, nearby):
         if not _are_close(mean, whole, nearby.gradients[name], tolerance * _largest(whole)):
             warnings[name] = (
                 f'its gradient of {name} depends on how images are divided into batches, so another number of towers '
-                'trains another network; make losses means over the images, not sums, and treat each image alone')
+                'trains another network: a loss is a sum over the images, not a mean, or images are not treated alone, '
+                'as in a batch normalisation whose moving averages are not assigned')
     for name, moved_to in first.moved.items():
         if not _are_close(moved_to, together.moved[name], nearby.moved[name], _TOLERANCE_OF_MOVED * _largest(moved_to)):
             warnings[name] = (

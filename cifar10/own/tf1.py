@@ -20,7 +20,7 @@ from cifar10.base.startup import LEGACY_KERAS
 
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
-                      r"cannot import name .* from 'tf_slim'")
+                      r"cannot import name .* from 'tf_slim|module 'tf_slim\S* has no attribute")
 _CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
 _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
 _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were

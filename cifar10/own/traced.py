@@ -72,6 +72,7 @@ class Traced(NamedTuple):
       backward, back_cuts: the pieces that compute the gradients, in order, and where they are cut.
       initial: for each variable the piece that computes its initial value.
       in_vain: the names of operations that assign, and that nothing needs.
+      unfed: the names of placeholders that keep their defaults.
     """
     graph: tf.Graph
     inputs: Mapping[str, str]
@@ -88,6 +89,7 @@ class Traced(NamedTuple):
     back_cuts: tuple[Cut, ...]
     initial: Mapping[str, Piece]
     in_vain: tuple[str, ...]
+    unfed: tuple[str, ...] = ()
 
     def type_of(self, name: str) -> tf.DType:
         """Returns the type of an input."""
@@ -126,13 +128,15 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
     """
     found = Call(inputs, training, seed)
     result, fed = found.run(function)
-    if fed:  # what is known then counts in the conditions and shapes of another call
-        found = Call(inputs, training, seed, found.known(fed))
+    unfed = found.unfed(result, fed)
+    if fed or unfed:  # what is known then counts in the conditions and shapes of another call
+        found = Call(inputs, training, seed, found.known(fed, unfed))
         result, fed = found.run(function)
     with found.graph.as_default():
         check(result)
         tensor = tf.cast(result, tf.float32)
-        return _traced(found, tensor, fed, training, differentiable, narrow_to)
+        return _traced(found, tensor, fed, training, differentiable, narrow_to)._replace(
+            unfed=tuple(each.op.name for each in unfed))
 
 
 def _traced(call, tensor, fed, training, differentiable, narrow_to):
@@ -144,7 +148,8 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
     fed = {key: tf.cast(value, key.dtype) for key, value in fed.items()}
     _refuse_fed_variables(call, fed)
     results = [tensor, *losses, *(each.value for each in statistics), *fed.values()]
-    needed = with_inputs([*(each.op for each in results), *updates])
+    needed = with_inputs([*(each.op for each in results), *updates], without={key.op for key in fed})
+    _leave_out_optimizers(call, needed)
     writes = Writes(call.variables, needed, training, call.not_taken)
     if training:
         _refuse_other_updates(updates, writes)
@@ -157,7 +162,7 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
     if narrow_to:
         mixed.narrow(nodes, narrow_to)
     begun = with_inputs(variable.initializer for variable in call.variables.values())
-    _check_operations(call, needed | begun, fed)
+    _check_operations(call, needed | begun, tensor, losses)
     assignments = _assignments(call) if training else []
     activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
@@ -173,6 +178,15 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
         assignments=tuple(assignments), activations=tuple(activations), forward=forward, cuts=tuple(call.cuts),
         seeds=tuple(seeds), gradients=gradients, backward=backward, back_cuts=tuple(call.back_cuts),
         initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain))
+
+
+def _leave_out_optimizers(call, needed):
+    """Leaves out the variables of an optimizer that the function has made: nothing takes its steps."""
+    if any(operation.type.startswith('ResourceApply') for operation in call.graph.get_operations()):
+        trained = {each.handle.op for each in tf.trainable_variables()}
+        kept = [each for each in call.variables.values() if each.handle.op in needed | trained]
+        begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
+        call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
 
 
 def _refuse_fed_variables(call, fed):
@@ -199,7 +213,7 @@ def _variables(call, cutter):
     return tuple(
         Variable(each.op.name, each.shape, each.dtype.base_dtype, each.constraint, id(each) in trained,
                  cutter.part(each.handle.op.name), each.handle.name, each.initial_value.name)
-        for each in tf.global_variables() if each is not call.step)
+        for each in tf.global_variables() if each.handle.op.name in call.variables)
 
 
 def _gradients(call, outputs, differentiable):
@@ -267,12 +281,17 @@ def _check_variables(call):
                              'and cast its value, or make it with trainable=False')
 
 
-def _check_operations(call, needed, fed):
+def _check_operations(call, needed, result, losses):
     """Raises a BrokenRule if an operation waits for what no tower feeds or starts."""
-    given = {each.op for each in (*call.inputs.values(), call.position)} | {each.op for each in fed}
+    given = {each.op for each in (*call.inputs.values(), call.position)}
     library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
     for operation in sorted(needed, key=lambda each: each.name):
         if operation.type in _PLACEHOLDERS and operation not in given:
+            of_losses = [loss.op.name for loss in losses if operation in with_inputs([loss.op])]
+            if of_losses and operation not in with_inputs([result.op]):  # labels, perhaps
+                raise BrokenRule(f'its loss {of_losses[0]} needs the placeholder {operation.name}, which nothing feeds'
+                                 f'{place_of(operation.name)}; leave the loss out, or out of tf.GraphKeys.LOSSES: '
+                                 'training adds that of --loss')
             raise BrokenRule(f'it makes the placeholder {operation.name}, which nothing feeds'
                              f'{place_of(operation.name)}; {_FEED}')
         inner = within(operation.node_def, library) if library else ()
