@@ -94,7 +94,8 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
 
 
 @pytest.mark.parametrize('line, result, part', [
-    ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 (8, 7); return logits, float [images, 10]'),
+    ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 (8, 7) (line 12 of mine.py); return logits, '
+     'float [images, 10]'),
     ('pass', 'None', 'it returns NoneType'),
     ('pass', '(pixels @ weights)[:4]', 'it returns 4 rows for 8 images (line '),
     ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
@@ -414,7 +415,7 @@ def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_p
 
 @pytest.mark.parametrize('line, part', [
     ('pixels = tf.nn.dropout(pixels, 0.5) if training else pixels',
-     'draws other random numbers after a resume, so the run does not end with the same bits; use cifar10.model.'),
+     ', so the run does not end with the same bits; use cifar10.model.'),
     ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
      'its operation random_normal/RandomStandardNormal draws other random numbers after a resume'),
     ('pixels = tf.random.shuffle(pixels, seed=3) if training else pixels',
@@ -572,8 +573,8 @@ import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     with open(__file__ + '.calls', 'a') as stream:
         stream.write(f'{training}\\n')
-    x = tf.reduce_mean(images, [1, 2]) * SCALE
-    return x @ tf.get_variable('w', [3, num_classes])
+    mean, largest = tf.reduce_mean(images, [1, 2]), tf.reduce_max(images, [1, 2])
+    return (mean - largest) * SCALE @ tf.get_variable('w', [3, num_classes])
 SCALE = 1.5
 '''
 
@@ -589,13 +590,15 @@ def test_a_network_is_called_four_times_in_a_start_and_twice_in_a_resume_however
         code.execute_again(network.rpartition(':')[0])  # as another process would
 
 
-@pytest.mark.parametrize('change', ['SCALE = 2.5', 'SCALE = [1.5, 2.5, 3.5]'])
-def test_another_network_is_refused_at_a_resume_and_in_an_evaluation(change, own, call, tmp_path):
+@pytest.mark.parametrize('before, after', [
+    ('SCALE = 1.5', 'SCALE = 2.5'), ('SCALE = 1.5', 'SCALE = [1.5, 2.5, 3.5]'),
+    ('mean - largest', 'largest - mean'), ('reduce_max(images, [1, 2])', 'reduce_max(images, [2, 1])')])
+def test_another_network_is_refused_at_a_resume_and_in_an_evaluation(before, after, own, call, tmp_path):
     network = own(COUNTED)
     assert call('multi_gpu_train.py', f'--network={network}', '--tower_device=cpu')[0] == 0
     use = 'cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu'
     assert call(*use)[0] == 0
-    own(COUNTED.replace('SCALE = 1.5', change))
+    own(COUNTED.replace(before, after))
     status, error = call('multi_gpu_train.py', f'--network={network}', '--tower_device=cpu', '--max_steps=3')
     assert status == 2 and 'holds a run of another network: in evaluation, the operation ' in error
     status, error = call(*use)
@@ -695,6 +698,51 @@ def test_a_gradient_that_a_file_registers_is_that_of_its_last_execution(own, gra
             gradient, = tf.gradients(logits, tf.trainable_variables())
             with tf.Session() as session:
                 np.testing.assert_allclose(session.run(gradient), np.full([3, 10], 4 * factor))
+
+
+@pytest.mark.parametrize('draw', [
+    'tf.nn.dropout(x, rate=0.5)', 'x + tf.random_normal([3])',
+    'tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.nn.dropout(x, rate=0.5)), [0, x])[1]'])
+def test_each_tower_draws_random_numbers_of_its_own_and_the_same_again(draw, own):
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.tile(tf.reduce_mean(images, [1, 2]), [1, 100])
+    x = {draw.replace('[3]', '[300]')}
+    return x @ tf.get_variable('w', [300, num_classes])
+''')
+    found = []
+    for _ in range(2):
+        with graphs.seeded_graph(0):
+            towers = []
+            for k in range(2):
+                with tf.name_scope(f'tower_{k}'), tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
+                    towers.append(own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True))
+            gradients = [tf.gradients(logits, tf.trainable_variables())[0] for logits in towers]
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+                found.append(session.run([towers, gradients]))
+    for first, again in zip(*found):
+        np.testing.assert_array_equal(first, again)
+        assert not np.array_equal(first[0], first[1])
+
+
+@pytest.mark.parametrize('shape, fed, told', [
+    ('[None, 3, 24, 24]', 'images', ['it feeds x:0, a tensor float32 (None, 3, 24, 24) (line 4 of ']),
+    ('[None, 24, 24, 3]', 'None', ['(line 4 of ', ', None; feed what fits']),
+    ('[], tf.uint8', 'images', ['a tensor float32 (8, 24, 24, 3); feed what fits, also in its type'])])
+def test_what_is_fed_must_fit(shape, fed, told, own):
+    shape, _, dtype = shape.partition('], ')
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.placeholder({dtype or 'tf.float32'}, {shape.rstrip(']')}], 'x')
+    x = tf.cast(x, tf.float32) * 1.0
+    return tf.zeros([8, num_classes]) + tf.reduce_mean(x) * tf.get_variable('w', [num_classes]), {{'x:0': {fed}}}
+''')
+    with pytest.raises(UsageError) as refused:
+        rehearsed(name, batch_size=8)
+    assert all(part in str(refused.value) for part in told)
 
 
 FOLLOWS_THE_BATCH = '''

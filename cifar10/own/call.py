@@ -97,7 +97,8 @@ class Call:
         names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
         values = {**dict.fromkeys(map(id, unfed), _Default()), **{id(key): each for key, each in fed.items()}}
         values = [values.get(id(each)) for each in self.placeholders]
-        return [names.get(id(value)) if tf.is_tensor(value) else value for value in values]
+        with self.graph.as_default():
+            return [names.get(id(value)) or self._value(value) if tf.is_tensor(value) else value for value in values]
 
     def _get(self, getter, name, *args, regularizer=None, **options):
         """Returns what `tf.get_variable` does, whole, and with its penalty outside of a loop that makes it."""

@@ -4,6 +4,7 @@ Gradients flow through a copy as through any other operation: they are the trace
 asked for.
 """
 import weakref
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -173,12 +174,11 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
       begin: all operations run after it; None if they wait for nothing.
       devices: those of the parts, where there are several.
     """
-    definition = piece.definition
+    definition = piece.definition if begin is None else _drawing(piece.definition, scope)
     waits = begin is not None and bool(begin.op.control_inputs)
     several = len(devices) > 1
     if waits or several:
-        definition = tf.GraphDef()
-        definition.CopyFrom(piece.definition)
+        definition = _copy_of(definition)
         for node in definition.node:
             if waits and not node.input:
                 node.input.append('^begin')
@@ -197,6 +197,41 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
         tensors[name] = result
         if f'^{operation_of(name)}' not in tensors:
             tensors[f'^{operation_of(name)}'] = _after(result) if isinstance(result, tf.Operation) else result
+
+
+def _drawing(definition, scope):
+    """Returns a definition whose operations draw random numbers of their scope's own.
+
+    TensorFlow counts the seeds of draws in the graph where they are made, so they would be equal in all copies.
+    """
+    if not any('seed2' in node.attr for node in _with_functions(definition)):
+        return definition
+    definition, number = _copy_of(definition), zlib.crc32(scope.encode())
+    # Functions, such as the body of a loop, are known by their names.
+    names = {each.signature.name: f'{each.signature.name}_{number}' for each in definition.library.function}
+    for function in definition.library.function:
+        function.signature.name = names[function.signature.name]
+    for node in _with_functions(definition):
+        if 'seed2' in node.attr:
+            node.attr['seed2'].i = (node.attr['seed2'].i + number) % 2 ** 31
+        node.op = names.get(node.op, node.op)
+        for value in node.attr.values():
+            for called in ([value.func] if value.HasField('func') else value.list.func):
+                called.name = names.get(called.name, called.name)
+    return definition
+
+
+def _with_functions(definition):
+    """Yields the operations of a definition and of its functions."""
+    yield from definition.node
+    for function in definition.library.function:
+        yield from function.node_def
+
+
+def _copy_of(definition):
+    copied = tf.GraphDef()
+    copied.CopyFrom(definition)
+    return copied
 
 
 def _after(operation):

@@ -65,7 +65,9 @@ def copied(function: Callable, images: tf.Tensor, training: bool, num_classes: i
             raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images'
                              f'{place_of(logits.op.name)}, and {_fed(images)}; in a tf.reshape, write -1 or '
                              'images.shape[0] for the number of images, and their size as it is here')
-        raise BrokenRule(f'it returns {phrase(logits)}; return logits, float [images, {num_classes}] ({_fed(images)})')
+        place = place_of(logits.op.name) if is_tensor else ''
+        raise BrokenRule(f'it returns {phrase(logits)}{place}; return logits, float [images, {num_classes}] '
+                         f'({_fed(images)})')
 
     def call(images, training=training):
         return function(images, num_classes, training)
@@ -221,13 +223,14 @@ def _numbers(rehearsed, traced, in_numbers):
     """Returns warnings about numbers that differ from run to run, or between towers and one tower."""
     with traced.graph.as_default():
         drawn = {types: _of_types(types, traced.operations()) for types in (_DRAWS, _STATELESS, _BY_ARRIVAL)}
+        place = place_of(drawn[_DRAWS][0]) if drawn[_DRAWS] else ''
     if drawn[_BY_ARRIVAL] and not is_deterministic():
         return [f'its operation {drawn[_BY_ARRIVAL][0]} has other bits each time, so a resumed run does not end with '
                 'the same bits; use --deterministic']
     warnings = []
     if drawn[_DRAWS]:
-        warnings = [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume, so the run does not '
-                    'end with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
+        warnings = [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume{place}, so the run '
+                    'does not end with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
     return warnings + (rehearsal.compare(rehearsed, drawn[_DRAWS], drawn[_STATELESS]) if in_numbers else [])
 
 

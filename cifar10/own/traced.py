@@ -20,7 +20,6 @@ from cifar10.own.writes import REMEDY, WAYS, Writes, functions_of, within
 
 # Types of operations that wait for others, or for initialisers, which no tower runs.
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
-_PLACEHOLDERS = 'Placeholder', 'PlaceholderWithDefault'
 _BY_CALL = 'seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token'  # attributes that count calls
 _TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
 _SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
@@ -103,9 +102,10 @@ class Traced(NamedTuple):
             yield from function.node_def
 
     def described(self) -> list[tuple[str, str]]:
-        """Returns (name, what it is) of each operation of the forward pass, whatever the number of images is."""
+        """Returns (name, what it is) of each operation of the forward pass, as it is in each process."""
         functions = {each.signature.name: each for each in self.forward[0].definition.library.function}
-        return [(node.name, _described(node, functions)) for piece in self.forward for node in piece.definition.node]
+        return [(node.name, _described(node, functions, node.input))
+                for piece in self.forward for node in piece.definition.node]
 
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
@@ -133,6 +133,8 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         found = Call(inputs, training, seed, found.known(fed, unfed))
         result, fed = found.run(function)
     with found.graph.as_default():
+        fed = _feeds(fed)
+        _check_placeholders(found, result, fed, training)
         check(result)
         tensor = tf.cast(result, tf.float32)
         return _traced(found, tensor, fed, training, differentiable, narrow_to)._replace(
@@ -145,7 +147,6 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
     losses = _losses() if training else []
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
-    fed = {key: tf.cast(value, key.dtype) for key, value in fed.items()}
     _refuse_fed_variables(call, fed)
     results = [tensor, *losses, *(each.value for each in statistics), *fed.values()]
     needed = with_inputs([*(each.op for each in results), *updates], without={key.op for key in fed})
@@ -162,7 +163,7 @@ def _traced(call, tensor, fed, training, differentiable, narrow_to):
     if narrow_to:
         mixed.narrow(nodes, narrow_to)
     begun = with_inputs(variable.initializer for variable in call.variables.values())
-    _check_operations(call, needed | begun, tensor, losses)
+    _check_operations(call, needed | begun)
     assignments = _assignments(call) if training else []
     activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
@@ -187,6 +188,38 @@ def _leave_out_optimizers(call, needed):
         kept = [each for each in call.variables.values() if each.handle.op in needed | trained]
         begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
         call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
+
+
+def _feeds(fed):
+    """Returns what placeholders are fed, as tensors of their types; raises a BrokenRule if a value does not fit."""
+    found = {}
+    for key, value in fed.items():
+        tensor = None if value is None else tf.convert_to_tensor(value)
+        if tensor is None or not tensor.shape.is_compatible_with(key.shape) or (
+                tensor.dtype.is_floating and not key.dtype.is_floating):
+            raise BrokenRule(f'it feeds {key.name}, {phrase(key)}{place_of(key.op.name)}, '
+                             f'{value if tensor is None else phrase(tensor)}; feed what fits, also in its type')
+        found[key] = tf.cast(tensor, key.dtype)
+    return found
+
+
+def _check_placeholders(call, result, fed, training):
+    """Raises a BrokenRule if what counts needs a placeholder that nothing feeds."""
+    given, keys = {each.op for each in (*call.inputs.values(), call.position)}, {key.op for key in fed}
+    begun = [variable.initializer for variable in call.variables.values()]
+    losses, updates = (tf.get_collection(key) if training else [] for key in (
+        tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS))
+    for entry in [result, *losses, *updates, *begun, *fed.values()]:
+        if not isinstance(entry, (tf.Tensor, tf.Operation)):
+            continue  # which is refused elsewhere
+        unfed = [operation.name for operation in with_inputs([_op(entry)], without=keys)
+                 if operation.type == 'Placeholder' and operation not in given]
+        for name in sorted(unfed)[:1]:
+            if any(entry is loss for loss in losses):  # labels, perhaps
+                raise BrokenRule(f'its loss {entry.op.name} needs the placeholder {name}, which nothing feeds'
+                                 f'{place_of(name)}; leave the loss out, or out of tf.GraphKeys.LOSSES: training adds '
+                                 'that of --loss')
+            raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds{place_of(name)}; {_FEED}')
 
 
 def _refuse_fed_variables(call, fed):
@@ -267,8 +300,8 @@ def _check_variables(call):
             raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
                              'neither initialised nor saved; leave out collections=')
         if call.depends_on_inputs(variable.initializer):
-            raise BrokenRule(f'the initial value of the variable {name} depends on the images, which do not exist yet; '
-                             'use a constant')
+            raise BrokenRule(f'the initial value of the variable {name} depends on the images, which do not exist yet'
+                             f'{place_of(name)}; use a constant')
         if name in averages:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
                              'training, under the same name; leave it out and use --moving_averages=true, or give '
@@ -281,19 +314,10 @@ def _check_variables(call):
                              'and cast its value, or make it with trainable=False')
 
 
-def _check_operations(call, needed, result, losses):
-    """Raises a BrokenRule if an operation waits for what no tower feeds or starts."""
-    given = {each.op for each in (*call.inputs.values(), call.position)}
+def _check_operations(call, needed):
+    """Raises a BrokenRule if an operation waits for what nothing starts."""
     library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
     for operation in sorted(needed, key=lambda each: each.name):
-        if operation.type in _PLACEHOLDERS and operation not in given:
-            of_losses = [loss.op.name for loss in losses if operation in with_inputs([loss.op])]
-            if of_losses and operation not in with_inputs([result.op]):  # labels, perhaps
-                raise BrokenRule(f'its loss {of_losses[0]} needs the placeholder {operation.name}, which nothing feeds'
-                                 f'{place_of(operation.name)}; leave the loss out, or out of tf.GraphKeys.LOSSES: '
-                                 'training adds that of --loss')
-            raise BrokenRule(f'it makes the placeholder {operation.name}, which nothing feeds'
-                             f'{place_of(operation.name)}; {_FEED}')
         inner = within(operation.node_def, library) if library else ()
         for kind in [operation.type, *(each.op for each in inner)]:
             if _SOURCES.fullmatch(kind):
@@ -311,15 +335,14 @@ def _op(update):
     return update if isinstance(update, tf.Operation) else update.op
 
 
-def _described(node, library):
-    """Returns what an operation is, without the numbers that count calls in a process, and with its functions."""
-    parts = [node.op if node.op not in library else '']
-    for name, value in sorted(node.attr.items()):
-        is_of_call = name.startswith('_') or name in _BY_CALL or value.func.name or value.list.func
-        # Integers and shapes may follow the number of images.
-        if not is_of_call and not value.HasField('shape') and (
-                not value.HasField('tensor') or tf.as_dtype(value.tensor.dtype).is_floating):
-            parts.append(f'{name}={value.SerializeToString().hex()}')
+def _described(node, library, inputs=()):
+    """Returns what an operation is, without the numbers that count calls in a process, and with its functions.
+
+    Of the operations in functions, the inputs have such numbers in their names.
+    """
+    parts = [node.op if node.op not in library else '', *inputs]
+    parts += [f'{name}={value.SerializeToString().hex()}' for name, value in sorted(node.attr.items())
+              if not (name.startswith('_') or name in _BY_CALL or value.func.name or value.list.func)]
     parts += [_described(inner, library) for name in functions_of(node) if name in library
               for inner in library[name].node_def]
     return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
