@@ -157,8 +157,8 @@ def inference_of(function, num_classes=10):
     known = {}
 
     def inference(images, training):
-        return own_network.copied(lambda images, _, training: function(images, training), images, training, num_classes,
-                                  known)
+        return own_network.inference_of(
+            lambda images, _, training: function(images, training), images, training, num_classes, known)
     return inference
 
 

@@ -20,7 +20,7 @@ SCOPE = 'network'  # the name scope of the operations
 _GRADIENT = 'cifar10.Copy'  # the name under which TensorFlow has `_gradient`
 # The graph collection of (name of an operation, the function that adds its gradient).
 _GRADIENTS = 'gradients_of_copies'
-_traced = weakref.WeakKeyDictionary()  # graph -> what was copied into it, a list
+_copied = weakref.WeakKeyDictionary()  # graph -> what was copied into it, a list
 
 
 class Copied(NamedTuple):
@@ -45,7 +45,7 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
     with tf.name_scope(SCOPE) as scope:
         building = _Copy(traced, scope, inputs)
         outputs = building.forward()
-    _traced.setdefault(tf.get_default_graph(), []).append(traced)
+    _copied.setdefault(tf.get_default_graph(), []).append(traced)
     variables, tensors = building.variables, building.tensors
     return Copied(
         outputs, [(variables[each.variable], tensors[each.value], each.keep) for each in traced.assignments],
@@ -54,7 +54,7 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
 
 def copied_here() -> list[Traced]:
     """Returns what was copied into the current graph, in this order."""
-    return _traced[tf.get_default_graph()]
+    return _copied[tf.get_default_graph()]
 
 
 def uses(traced: Traced, name: str) -> bool:

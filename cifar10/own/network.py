@@ -46,7 +46,7 @@ def network(name: str) -> Network:
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
         with code.usage_errors(_FLAG, name, f'; {_fed(images)}: build it for this size, or change --image_size'):
-            return copied(function, images, training, num_classes, code.traced(name))
+            return inference_of(function, images, training, num_classes, code.traced(name))
 
     def operations(training, count):
         found = _latest(code.traced(name), training, count)
@@ -54,7 +54,7 @@ def network(name: str) -> Network:
     return Network(inference, operations=operations)
 
 
-def copied(function: Callable, images: tf.Tensor, training: bool, num_classes: int, known: dict) -> tf.Tensor:
+def inference_of(function: Callable, images: tf.Tensor, training: bool, num_classes: int, known: dict) -> tf.Tensor:
     """Builds a copy of a network function; see `Network.inference`. `known` is as for `built`."""
     def check(logits):
         is_tensor = isinstance(logits, tf.Tensor)
@@ -101,7 +101,7 @@ def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: b
     key = training, next(iter(inputs.values())).shape[0], repr((
         *((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), seed,
         network_draws.current_seed(), frozen_pattern()))
-    known[key] = known.pop(key, None) or _traced(function, inputs, training, seed, differentiable, check)
+    known[key] = known.pop(key, None) or _trace_in_type(function, inputs, training, seed, differentiable, check)
     return known[key]
 
 
@@ -129,7 +129,7 @@ def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return result
 
 
-def _traced(function, inputs, training, seed, differentiable, check):
+def _trace_in_type(function, inputs, training, seed, differentiable, check):
     """Returns the Traced of a function, which computes in the type of its inputs, whether it was written so or not."""
     given = {name: (each.dtype, each.shape) for name, each in inputs.items()}
     narrow = {dtype for dtype, _ in given.values() if dtype in (tf.bfloat16, tf.float16)}
@@ -158,7 +158,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     """Builds a network for training and for evaluation, and checks the rules.
 
     Args:
-      inference: function (images, training) -> logits, which builds a copy, as `copied` does.
+      inference: function (images, training) -> logits, which builds a copy, as `inference_of` does.
       batch_size: images in a training batch.
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       seed: of the run.

@@ -137,11 +137,11 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         _check_placeholders(found, result, fed, training)
         check(result)
         tensor = tf.cast(result, tf.float32)
-        return _traced(found, tensor, fed, training, differentiable, narrow_to)._replace(
+        return _value(found, tensor, fed, training, differentiable, narrow_to)._replace(
             unfed=tuple(each.op.name for each in unfed))
 
 
-def _traced(call, tensor, fed, training, differentiable, narrow_to):
+def _value(call, tensor, fed, training, differentiable, narrow_to):
     """Returns the Traced of a call, in whose graph it is called."""
     _check_variables(call)
     losses = _losses() if training else []
