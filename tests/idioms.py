@@ -745,6 +745,16 @@ def of_slim_normalised_and_fed(images, n, training):
     return _linear(x, n), {is_training: training}
 
 
+def normalised_with_a_bias(images, n, training):
+    x = tf.layers.conv2d(images, 16, 3, padding='same')
+    mean = tf.get_variable('mean', [16], initializer=tf.zeros_initializer(), trainable=False)
+    by_batch, variance = tf.nn.moments(x, [0, 1, 2]) if training else (mean, 1.0)
+    if training:
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_sub(mean, 0.1 * (mean - by_batch)))
+    x = tf.nn.relu(tf.nn.batch_normalization(x, by_batch, variance, None, None, 1e-5))
+    return tf.layers.dense(tf.reduce_mean(x, [1, 2]), n)
+
+
 # What a call remembers of another.
 
 def only_first(images, n, training):

@@ -50,7 +50,8 @@ TRAINED = [
 BY_BATCH = [
     'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned',
     'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
-    'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed']
+    'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed',
+    'normalised_with_a_bias']
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
@@ -250,6 +251,10 @@ def test_where_one_image_is_normalised_by_itself_that_is_told():
     warning, = rehearsed(name_of('normalised_by_image'), batch_size=1)
     assert '--batch_size=1' in warning and 'divided' not in warning
     assert rehearsed(name_of('normalised_by_image')) == []
+
+
+def test_a_gradient_that_is_nothing_but_rounding_is_not_told():
+    assert rehearsed(name_of('normalised_with_a_bias'), batch_size=16, sizes=[32]) == []
 
 
 @pytest.mark.parametrize('network', REFUSED)

@@ -7,9 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags
 
-from cifar10.base import graphs, own_files
+from cifar10.base import graphs
 from cifar10.base.errors import UsageError
 from cifar10.own import code
 from cifar10.own import network as own_network
@@ -274,63 +273,6 @@ def test_initial_values_by_python_and_numpy_follow_the_seed(settings, own, data_
     assert len(np.unique(first['w'])) == 30
 
 
-HELPED = '''
-import helper
-import tensorflow.compat.v1 as tf
-def net(images, num_classes, training):
-    import late_helper
-    print('building')
-    x = tf.reduce_mean(images, [1, 2])
-    return {result} @ tf.get_variable('weights', [3, num_classes]) * helper.SCALE * late_helper.SCALE
-'''
-
-
-@pytest.mark.stress
-def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_path):
-    folder = tmp_path / 'code'
-    folder.mkdir()
-    for name in ('helper', 'late_helper'):
-        (folder / f'{name}.py').write_text('SCALE = 1.0')
-    (folder / 'mine.py').write_text(HELPED.format(result='x'))
-    network = f"--network={folder / 'mine.py'}:net"
-    train_dir, picture = f"--checkpoint_dir={tmp_path / 'train'}", tmp_path / 'red.png'
-    picture.write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
-    uses = [('cifar10_eval.py', train_dir, '--run_once', f"--eval_dir={tmp_path / 'eval'}"),
-            ('cifar10_eval.py', train_dir, f'--image={picture}', '--json'),
-            ('cifar10_eval.py', train_dir, f"--export_dir={tmp_path / 'model'}"),
-            ('multi_gpu_train.py', network, f"--train_dir={tmp_path / 'train'}", '--max_steps=2')]
-    assert call('multi_gpu_train.py', network, '--tower_device=cpu')[0] == 0
-    for edited, use in [(None, use) for use in uses[:2]] + [('late_helper', use) for use in uses]:
-        if edited:
-            (folder / 'late_helper.py').write_text('SCALE = 1.0  # edited')
-        result = run_forked([sys.executable, str(ROOT / use[0]), *use[1:], '--tower_device=cpu'])
-        assert result.returncode == 0, result.stderr
-        said = result.stdout + result.stderr
-        assert ('the run was last trained with another late_helper.py' in said) is bool(edited)
-        if '--json' in use:
-            assert [list(json.loads(line)) for line in result.stdout.splitlines()] == [['file', 'classes']]
-            assert 'building' in result.stderr
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('result, line', [
-    ('tf.ensure_shape(tf.numpy_function(lambda x: 1 / 0, [x], tf.float32), x.shape) + x', 8),
-    ('tf.debugging.check_numerics(tf.where(x > 1e9, x, x / 0.0), "mine") + x', 8)])
-def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call, own, tmp_path, result, line):
-    for name in ('helper', 'late_helper'):
-        (tmp_path / f'{name}.py').write_text('SCALE = 1.0')
-    name = own(HELPED.format(result=f'(({result}) if training else x)'), 'net')
-    status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')
-    assert status == 1 and f" (line {line} of {tmp_path / 'mine.py'})" in error
-    own(HELPED.format(result=
-        '(x if training else tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape))'))
-    assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0
-    target = tmp_path / 'model'
-    status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f'--export_dir={target}')
-    assert status == 2 and 'tower_0/network/PyFunc of the network calls a Python function (line ' in error
-    assert not target.exists()
-
-
 @pytest.mark.parametrize('dtype', [tf.bfloat16, tf.float16])
 def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, graph):
     name = linear('pixels *= tf.get_variable("more", [])')
@@ -341,50 +283,6 @@ def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, gra
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     products = [operation.get_attr('T') for operation in graph.get_operations() if operation.type == 'MatMul']
     assert products == [dtype] * 3  # forward, and for the gradients of pixels and weights
-
-
-@pytest.mark.parametrize('content, function, part', [
-    (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f'), ('f = 1', 'f', 'has no function f'),
-    ('def f(:', 'f', 'SyntaxError: invalid syntax (mine.py, line 1)'), ('import no_such_module', 'f', 'no_such_module'),
-    ('def f(images, training): pass', 'f',
-     'too many positional arguments; it is called with (images, num_classes, training)'),
-    ('def f(images, num_classes, decay=0.1, is_training=True): pass', 'f',
-     'its argument is_training is in another place'),
-    ('def f(features, labels, mode, params): pass', 'f',
-     "missing a required argument: 'params'; it is called with (images, num_classes, training)"),
-    ('def f(features, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter, a func'),
-    ('def f(x, y, is_training): pass', 'f', 'its argument y would get num_classes'),
-    *((f'def f(x, num_classes, {other}=None): pass', 'f', f'its argument {other} would get training')
-      for other in ('mode', 'params', 'keep_prob', 'reuse', 'scope'))])
-def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, function, part):
-    if content:
-        (tmp_path / 'mine.py').write_text(content)
-    with pytest.raises(UsageError, match='--network=') as refused:
-        own_network.network(f"{tmp_path / 'mine.py'}:{function}")
-    assert part in str(refused.value) and '\n' not in str(refused.value)
-
-
-@pytest.mark.parametrize('arguments', [
-    'images, num_classes, training', 'x, n, train', 'inputs, classes, is_training', 'input_tensor, k, phase_train',
-    'net, num_classes=10, is_training=True, reuse=None, scope="net"', '*arguments', 'images, *rest, scope=None'])
-def test_arguments_may_have_other_names(arguments, own):
-    own_network.network(own(f'def network({arguments}): pass'))
-
-
-def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
-    (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
-    with pytest.raises(UsageError, match=r'\(broken_helper.py, line 3\) \(line 2 of .*mine.py\)'):
-        own_network.network(f"{tmp_path / 'mine.py'}:f")
-
-
-def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_path):
-    (tmp_path / 'layers').mkdir()
-    (tmp_path / 'layers' / 'ops.py').write_text('import tensorflow.compat.v1 as tf\n\nINIT = tf.no_such_thing\n')
-    (tmp_path / 'mine.py').write_text('from layers.ops import INIT\n')
-    with pytest.raises(UsageError, match=r"'no_such_thing' \(line 3 of .*/layers/ops.py\)"):
-        own_network.network(f"{tmp_path / 'mine.py'}:f")
 
 
 @pytest.mark.stress
@@ -431,30 +329,6 @@ def test_a_dropout_that_keeps_all_in_evaluation_is_no_warning_there(linear):
     assert 'draws other random numbers after a resume' in warning
 
 
-def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
-    path = str(ROOT / 'cifar10_eval.py')
-    code.execute_again(path)
-    assert list(own_files.sha256(path)) == ['cifar10_eval.py']
-
-
-def test_two_files_of_one_process_have_the_modules_of_their_folders(tmp_path):
-    found = []
-    for folder in ('one', 'other'):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / 'helper.py').write_text(f'VALUE = {folder!r}')
-        for name in ('net', 'opt'):
-            (tmp_path / folder / f'{name}.py').write_text('import helper\ndef f(x): return helper.VALUE')
-        paths = [str(tmp_path / folder / name) for name in ('net.py', 'opt.py')]
-        functions = [code.function('network', f'{path}:f', 'x') for path in paths]
-        code.execute_again(paths[0])
-        assert [list(own_files.sha256(path)) for path in paths] == [['net.py', 'helper.py'], ['opt.py', 'helper.py']]
-        found += functions
-    assert [function(0) for function in found] == ['one', 'one', 'other', 'other']
-    (tmp_path / 'one' / 'helper.py').write_text('VALUE = 1')
-    code.function('network', f"{tmp_path / 'one' / 'net.py'}:f", 'x')
-    assert found[0](0) == 1
-
-
 STRIDED = '''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -469,80 +343,6 @@ def test_a_network_of_ones_own_gets_these_gradients(own, graph):
     strides = [operation.get_attr('strides') for operation in graph.get_operations()
                if operation.type == 'Conv2DBackpropFilter']
     assert strides == [[1, 1, 1, 1]]
-
-
-FLAGS_FILE = '''
-import tensorflow.compat.v1 as tf
-from absl import flags, logging
-from helper import FLAGS as OF_HELPER
-flags.DEFINE_float('scale', {}, '')
-for name in ('log_dir', 'verbosity', 'v', 'stderrthreshold', 'alsologtostderr'):  # which absl defines, too
-    tf.app.flags.DEFINE_string(name, 'mine', '')
-assert tf.app.flags.FLAGS.log_dir == flags.FLAGS.v == 'mine'
-def network(images, num_classes, training):
-    logging.debug('absl logs as before')
-    assert flags.FLAGS.verbosity == tf.app.flags.FLAGS.log_dir == 'mine'
-    tf.get_variable('seen/%s/%s' % (flags.FLAGS.scale, OF_HELPER.of_helper), [])
-    return tf.layers.dense(tf.layers.flatten(images), num_classes)
-'''
-
-
-def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_executed(tmp_path, graph):
-    before = {name: flags.FLAGS[name].value for name in flags.FLAGS}
-    for folder, scale in (('one', 1.5), ('other', 2.5), ('one', 3.5)):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / 'helper.py').write_text(
-            f'from absl import flags\nFLAGS = flags.FLAGS\nflags.DEFINE_float("of_helper", {-scale}, "")\n')
-        (tmp_path / folder / 'net.py').write_text(FLAGS_FILE.format(scale))
-        with tf.variable_scope(str(scale).replace('.', '_')):
-            own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]))
-        assert {name: flags.FLAGS[name].value for name in flags.FLAGS} == before
-    seen = [variable.op.name.partition('seen/')[2] for variable in tf.global_variables() if 'seen' in variable.name]
-    assert seen == [f'{scale}/{-scale}' for scale in (1.5, 2.5, 3.5)]
-
-
-def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
-    files_of = []
-    for name, value in (('a', 1), ('b', 2)):
-        text = (f'import tensorflow.compat.v1 as tf\ntf.app.flags.DEFINE_integer("n", {value}, "")\n'
-                f'def f(*values): return tf.app.flags.FLAGS.n\n')
-        (tmp_path / f'{name}.py').write_text(text)
-        files_of.append(code.function('network', f'{tmp_path}/{name}.py:f', 'x'))
-    assert [each(0) for each in (*files_of, *files_of)] == [1, 2, 1, 2]
-
-
-MODULES = 'sched', 'utils', 'examples', 'lessons', 'benchmarks.more'  # the first is one of the standard library
-
-
-@pytest.mark.stress
-def test_modules_of_ones_own_come_before_others_of_their_names(own, data_dir, tmp_path):
-    for name in MODULES:
-        path = tmp_path / (name.replace('.', '/') + '.py')
-        if '.' in name:
-            path.parent.mkdir()
-            (path.parent / '__init__.py').write_text('')
-        path.write_text(f'MINE = {name!r}\n')
-    imports = ''.join(f'import {name}\nassert {name}.MINE == {name!r}\n' for name in MODULES)
-    network = own(imports + """
-def network(images, num_classes, training):
-    from tests import linear
-    from utils import MINE
-    return linear.network(images, num_classes, training)
-""")
-    result = run_script('multi_gpu_train.py', network=network, dataset='shapes', data_dir=data_dir, batch_size=8,
-                        train_dir=tmp_path / 'train', tower_device='cpu', max_steps=1)
-    assert result.returncode == 0, result.stderr
-    recorded = json.loads((tmp_path / 'train' / 'config.json').read_text())['network_sha256']
-    assert recorded.keys() == {'mine.py', 'benchmarks/__init__.py', *(
-        name.replace('.', '/') + '.py' for name in MODULES)}
-
-
-def test_a_module_of_the_standard_library_stays_that_of_others(own, tmp_path):
-    (tmp_path / 'sched.py').write_text('MINE = 1\n')
-    sys.modules.pop('sched', None)
-    code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
-    import sched
-    assert hasattr(sched, 'scheduler')
 
 
 LARGE = '''
@@ -646,60 +446,6 @@ def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(own, graph
     assert [each.op.name for each in tf.global_variables()] == ['global_step', 'centre', 'w']
 
 
-@pytest.mark.parametrize('condition', ['tf.logical_not(fed)', 'tf.equal(tf.cast(fed, tf.int32), 0)'])
-def test_a_condition_that_follows_from_what_is_fed_is_known(condition, own, graph):
-    name = own(f'''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    fed = tf.placeholder(tf.bool, [])
-    x = tf.reduce_mean(images, [1, 2])
-    mean = tf.get_variable('mean', [3], trainable=False, initializer=tf.zeros_initializer())
-    def assigned():
-        with tf.control_dependencies([tf.assign(mean, 0.9 * mean + 0.1 * tf.reduce_mean(x, 0))]):
-            return tf.identity(x)
-    x = tf.cond({condition}, lambda: x - mean, assigned)
-    return x @ tf.get_variable('w', [3, num_classes]), {{fed: training}}
-''')
-    assert rehearsed(name) == []
-    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    assert len(tf.get_collection(graphs.MOVING_STATISTICS)) == 1
-
-
-def test_any_tensor_may_be_fed_as_in_a_session_also_by_its_name(own, graph):
-    for key in 'twice', '"twice:0"':
-        name = own(f'''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    twice = tf.multiply(tf.placeholder(tf.float32, [None, 24, 24, 3]), 2.0, "twice")
-    return tf.reduce_mean(twice, [1, 2]) @ tf.get_variable('w', [3, num_classes]), {{{key}: images}}
-''')
-        assert rehearsed(name) == []
-
-
-GRADIENT = '''
-import tensorflow.compat.v1 as tf
-@tf.RegisterGradient('Doubled')
-def doubled(operation, gradient):
-    return FACTOR * gradient
-def network(images, num_classes, training):
-    weights = tf.get_variable('w', [3, num_classes])
-    with tf.get_default_graph().gradient_override_map(dict(Identity='Doubled')):
-        weights = tf.identity(weights)
-    return tf.reduce_mean(images, [1, 2]) @ weights
-'''
-
-
-def test_a_gradient_that_a_file_registers_is_that_of_its_last_execution(own, graph):
-    for factor in 2.0, 3.0:
-        name = own(GRADIENT.replace('FACTOR', str(factor)))
-        assert rehearsed(name) == []
-        with tf.Graph().as_default():
-            logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-            gradient, = tf.gradients(logits, tf.trainable_variables())
-            with tf.Session() as session:
-                np.testing.assert_allclose(session.run(gradient), np.full([3, 10], 4 * factor))
-
-
 @pytest.mark.parametrize('draw', [
     'tf.nn.dropout(x, rate=0.5)', 'x + tf.random_normal([3])',
     'tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.nn.dropout(x, rate=0.5)), [0, x])[1]'])
@@ -727,24 +473,6 @@ def network(images, num_classes, training):
         assert not np.array_equal(first[0], first[1])
 
 
-@pytest.mark.parametrize('shape, fed, told', [
-    ('[None, 3, 24, 24]', 'images', ['it feeds x:0, a tensor float32 (None, 3, 24, 24) (line 4 of ']),
-    ('[None, 24, 24, 3]', 'None', ['(line 4 of ', ', None; feed what fits']),
-    ('[], tf.uint8', 'images', ['a tensor float32 (8, 24, 24, 3); feed what fits, also in its type'])])
-def test_what_is_fed_must_fit(shape, fed, told, own):
-    shape, _, dtype = shape.partition('], ')
-    name = own(f'''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x = tf.placeholder({dtype or 'tf.float32'}, {shape.rstrip(']')}], 'x')
-    x = tf.cast(x, tf.float32) * 1.0
-    return tf.zeros([8, num_classes]) + tf.reduce_mean(x) * tf.get_variable('w', [num_classes]), {{'x:0': {fed}}}
-''')
-    with pytest.raises(UsageError) as refused:
-        rehearsed(name, batch_size=8)
-    assert all(part in str(refused.value) for part in told)
-
-
 FOLLOWS_THE_BATCH = '''
 import numpy as np, tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -761,68 +489,3 @@ def test_a_network_whose_constants_follow_the_number_of_images_is_no_other_netwo
     for steps in (2, 4):
         assert call('multi_gpu_train.py', network, '--tower_device=cpu', f'--max_steps={steps}')[0] == 0
     assert call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu') == (0, '')
-
-
-DEFAULTS = '''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    keep = tf.placeholder_with_default(0.5, [], "keep")
-    x = tf.reduce_mean(images, [1, 2]) * tf.cond(keep < 1, lambda: keep, lambda: 1.0)
-    tf.placeholder_with_default(False, [])
-    return x @ tf.get_variable('w', [3, num_classes]), {keep: 1.0} if CONDITION else {}
-'''
-
-
-@pytest.mark.parametrize('condition, warns', [('training', False), ('True', False), ('not training', True)])
-def test_a_placeholder_keeps_its_default_which_is_told_in_training(condition, warns, own, graph):
-    name = own(DEFAULTS.replace('CONDITION', condition))
-    told = [f'warning: --network={name}: nothing feeds its placeholder keep, which keeps its default (line 4 of '
-            f'{name.rpartition(":")[0]}); to feed it, return logits, {{placeholder: value}}']
-    assert rehearsed(name) == told * warns
-    logits = {}
-    for training in True, False:
-        with tf.variable_scope(tf.get_variable_scope(), reuse=not training):
-            logits[training] = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), training)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        trained, evaluated = session.run([logits[True], logits[False]])
-    ratios = {'training': 2, 'True': 1, 'not training': 0.5}
-    np.testing.assert_allclose(trained, ratios[condition] * evaluated, rtol=1e-5)
-
-
-FED = '''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x, is_training = tf.placeholder(tf.float32, [None, 24, 24, 3]), tf.placeholder(tf.bool)
-    keep = tf.placeholder('float')
-    noise = tf.placeholder_with_default(tf.zeros([3]), [3])
-    mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
-    y = tf.reduce_mean(x, [1, 2])
-    def assigned():
-        with tf.control_dependencies([tf.assign(mean, 0.5 * mean + 0.5 * tf.reduce_mean(y, 0))]):
-            return tf.identity(y)
-    y = tf.cond(is_training, assigned, lambda: y - mean) * keep + noise
-    return y @ tf.get_variable('w', [3, num_classes]), {
-        x: images, is_training: training, keep: 0.5 if training else 1.0, noise: tf.reduce_mean(images, [0, 1, 2])}
-'''
-
-
-def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
-    network = own_network.network(own(FED))
-    images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
-    logits = network.inference(images, training=True)
-    gradients = tf.gradients(logits, tf.trainable_variables())
-    (variable, value, keep), = tf.get_collection(graphs.MOVING_STATISTICS)
-    tf.get_variable_scope().reuse_variables()
-    evaluated = network.inference(images)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        weights = session.run(tf.trainable_variables()[0])
-        pixels = session.run(images).mean((1, 2))
-        fed = pixels * 0.5 + pixels.mean(0)
-        np.testing.assert_allclose(session.run(logits), fed @ weights, rtol=1e-5, atol=1e-6)
-        of_weights = np.repeat(fed.sum(0)[:, None], 10, 1)
-        np.testing.assert_allclose(session.run(gradients[0]), of_weights, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(session.run(evaluated), (pixels + pixels.mean(0)) @ weights, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(session.run(value), 0.5 * pixels.mean(0), rtol=1e-5, atol=1e-6)
-    assert variable.op.name == 'mean' and keep == 0

@@ -45,7 +45,7 @@ RUNS = {
     'partitioner=': ['partitioned', 'not_resource_variables'],
     'tf.make_template': ['template_within', 'template_of_the_file', 'counted_names', 'kept_tensor'],
     'np.random': ['drawn_in_the_function', 'drawn_in_the_file']}
-AT_THE_TOP = 'tf.app.flags'  # in test_own_network.py
+AT_THE_TOP = 'tf.app.flags'  # in test_own_code.py
 
 # What 'What needs a change' names -> a network that has it, as a line, or a network of idioms.py; and what the refusal
 # says.

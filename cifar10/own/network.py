@@ -208,7 +208,8 @@ def _warnings(traced):
         for key in sorted(set(traced.graph.get_all_collection_keys()) - known, key=str):
             # Scalars are losses; variables that are collected are often meant for one outside the function.
             unread[key] = [entry for entry in tf.get_collection(key) if (
-                entry.shape.rank == 0 and entry.op.name not in used if isinstance(entry, tf.Tensor)
+                entry.shape.rank == 0 and entry.dtype.is_floating and entry.op.name not in used
+                if isinstance(entry, tf.Tensor)
                 else not losses and any(entry is variable for variable in tf.trainable_variables()))]
         keys = [key for key, entries in unread.items() if entries]
         if keys:

@@ -29,6 +29,7 @@ _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where t
 # must differ for other images and initial values, too. A sum over the images needs far more.
 _NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
+_NOTHING = 2e-5  # a gradient so small, relative to the largest of all, is rounding
 # Of what a variable is moved by. With each image given twice, a sum is twice as large; the unbiased variance of two
 # values, which batch normalisation follows, is a third smaller.
 _TOLERANCE_OF_MOVED = 0.6
@@ -238,9 +239,11 @@ def _apart(rehearsal, first, second, together, nearby):
     """Returns warnings about what two towers and one that has the images of both compute differently, by its name."""
     tolerance = _TOLERANCE if rehearsal.dtype == tf.float32 else _ROUGH_TOLERANCE
     warnings = {}
+    # That of a bias before a batch normalisation, for example, is a sum that ought to be 0.
+    nothing = _NOTHING * max(map(_largest, together.gradients.values()))
     for name, whole in together.gradients.items():
         mean = (first.gradients[name] + second.gradients[name]) / 2
-        if not _are_close(mean, whole, nearby.gradients[name], tolerance * _largest(whole)):
+        if not _are_close(mean, whole, nearby.gradients[name], max(tolerance * _largest(whole), nothing)):
             warnings[name] = (
                 f'its gradient of {name} depends on how images are divided into batches, so another number of towers '
                 'trains another network: a loss is a sum over the images, not a mean, or images are not treated alone, '

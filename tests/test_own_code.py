@@ -1,0 +1,242 @@
+"""Files of the user's own: how they are executed, with their modules, flags and gradients, and their errors."""
+import json
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+
+from cifar10.base import own_files
+from cifar10.base.errors import UsageError
+from cifar10.own import code
+from cifar10.own import network as own_network
+from tests.helpers import (
+    ROOT,
+    rehearsed,
+    run_forked,
+    run_script,
+    tf,
+)
+from tests.test_picture_files import encoded
+
+HELPED = '''
+import helper
+import tensorflow.compat.v1 as tf
+def net(images, num_classes, training):
+    import late_helper
+    print('building')
+    x = tf.reduce_mean(images, [1, 2])
+    return {result} @ tf.get_variable('weights', [3, num_classes]) * helper.SCALE * late_helper.SCALE
+'''
+
+
+@pytest.mark.stress
+def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_path):
+    folder = tmp_path / 'code'
+    folder.mkdir()
+    for name in ('helper', 'late_helper'):
+        (folder / f'{name}.py').write_text('SCALE = 1.0')
+    (folder / 'mine.py').write_text(HELPED.format(result='x'))
+    network = f"--network={folder / 'mine.py'}:net"
+    train_dir, picture = f"--checkpoint_dir={tmp_path / 'train'}", tmp_path / 'red.png'
+    picture.write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
+    uses = [('cifar10_eval.py', train_dir, '--run_once', f"--eval_dir={tmp_path / 'eval'}"),
+            ('cifar10_eval.py', train_dir, f'--image={picture}', '--json'),
+            ('cifar10_eval.py', train_dir, f"--export_dir={tmp_path / 'model'}"),
+            ('multi_gpu_train.py', network, f"--train_dir={tmp_path / 'train'}", '--max_steps=2')]
+    assert call('multi_gpu_train.py', network, '--tower_device=cpu')[0] == 0
+    for edited, use in [(None, use) for use in uses[:2]] + [('late_helper', use) for use in uses]:
+        if edited:
+            (folder / 'late_helper.py').write_text('SCALE = 1.0  # edited')
+        result = run_forked([sys.executable, str(ROOT / use[0]), *use[1:], '--tower_device=cpu'])
+        assert result.returncode == 0, result.stderr
+        said = result.stdout + result.stderr
+        assert ('the run was last trained with another late_helper.py' in said) is bool(edited)
+        if '--json' in use:
+            assert [list(json.loads(line)) for line in result.stdout.splitlines()] == [['file', 'classes']]
+            assert 'building' in result.stderr
+
+
+@pytest.mark.parametrize('content, function, part', [
+    (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f'), ('f = 1', 'f', 'has no function f'),
+    ('def f(:', 'f', 'SyntaxError: invalid syntax (mine.py, line 1)'), ('import no_such_module', 'f', 'no_such_module'),
+    ('def f(images, training): pass', 'f',
+     'too many positional arguments; it is called with (images, num_classes, training)'),
+    ('def f(images, num_classes, decay=0.1, is_training=True): pass', 'f',
+     'its argument is_training is in another place'),
+    ('def f(features, labels, mode, params): pass', 'f',
+     "missing a required argument: 'params'; it is called with (images, num_classes, training)"),
+    ('def f(features, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter, a func'),
+    ('def f(x, y, is_training): pass', 'f', 'its argument y would get num_classes'),
+    *((f'def f(x, num_classes, {other}=None): pass', 'f', f'its argument {other} would get training')
+      for other in ('mode', 'params', 'keep_prob', 'reuse', 'scope'))])
+def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, function, part):
+    if content:
+        (tmp_path / 'mine.py').write_text(content)
+    with pytest.raises(UsageError, match='--network=') as refused:
+        own_network.network(f"{tmp_path / 'mine.py'}:{function}")
+    assert part in str(refused.value) and '\n' not in str(refused.value)
+
+
+@pytest.mark.parametrize('arguments', [
+    'images, num_classes, training', 'x, n, train', 'inputs, classes, is_training', 'input_tensor, k, phase_train',
+    'net, num_classes=10, is_training=True, reuse=None, scope="net"', '*arguments', 'images, *rest, scope=None'])
+def test_arguments_may_have_other_names(arguments, own):
+    own_network.network(own(f'def network({arguments}): pass'))
+
+
+def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
+    (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
+    with pytest.raises(UsageError, match=r'\(broken_helper.py, line 3\) \(line 2 of .*mine.py\)'):
+        own_network.network(f"{tmp_path / 'mine.py'}:f")
+
+
+def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_path):
+    (tmp_path / 'layers').mkdir()
+    (tmp_path / 'layers' / 'ops.py').write_text('import tensorflow.compat.v1 as tf\n\nINIT = tf.no_such_thing\n')
+    (tmp_path / 'mine.py').write_text('from layers.ops import INIT\n')
+    with pytest.raises(UsageError, match=r"'no_such_thing' \(line 3 of .*/layers/ops.py\)"):
+        own_network.network(f"{tmp_path / 'mine.py'}:f")
+
+
+def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
+    path = str(ROOT / 'cifar10_eval.py')
+    code.execute_again(path)
+    assert list(own_files.sha256(path)) == ['cifar10_eval.py']
+
+
+def test_two_files_of_one_process_have_the_modules_of_their_folders(tmp_path):
+    found = []
+    for folder in ('one', 'other'):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / 'helper.py').write_text(f'VALUE = {folder!r}')
+        for name in ('net', 'opt'):
+            (tmp_path / folder / f'{name}.py').write_text('import helper\ndef f(x): return helper.VALUE')
+        paths = [str(tmp_path / folder / name) for name in ('net.py', 'opt.py')]
+        functions = [code.function('network', f'{path}:f', 'x') for path in paths]
+        code.execute_again(paths[0])
+        assert [list(own_files.sha256(path)) for path in paths] == [['net.py', 'helper.py'], ['opt.py', 'helper.py']]
+        found += functions
+    assert [function(0) for function in found] == ['one', 'one', 'other', 'other']
+    (tmp_path / 'one' / 'helper.py').write_text('VALUE = 1')
+    code.function('network', f"{tmp_path / 'one' / 'net.py'}:f", 'x')
+    assert found[0](0) == 1
+
+
+FLAGS_FILE = '''
+import tensorflow.compat.v1 as tf
+from absl import flags, logging
+from helper import FLAGS as OF_HELPER
+flags.DEFINE_float('scale', {}, '')
+for name in ('log_dir', 'verbosity', 'v', 'stderrthreshold', 'alsologtostderr'):  # which absl defines, too
+    tf.app.flags.DEFINE_string(name, 'mine', '')
+assert tf.app.flags.FLAGS.log_dir == flags.FLAGS.v == 'mine'
+def network(images, num_classes, training):
+    logging.debug('absl logs as before')
+    assert flags.FLAGS.verbosity == tf.app.flags.FLAGS.log_dir == 'mine'
+    tf.get_variable('seen/%s/%s' % (flags.FLAGS.scale, OF_HELPER.of_helper), [])
+    return tf.layers.dense(tf.layers.flatten(images), num_classes)
+'''
+
+
+def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_executed(tmp_path, graph):
+    before = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+    for folder, scale in (('one', 1.5), ('other', 2.5), ('one', 3.5)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / 'helper.py').write_text(
+            f'from absl import flags\nFLAGS = flags.FLAGS\nflags.DEFINE_float("of_helper", {-scale}, "")\n')
+        (tmp_path / folder / 'net.py').write_text(FLAGS_FILE.format(scale))
+        with tf.variable_scope(str(scale).replace('.', '_')):
+            own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]))
+        assert {name: flags.FLAGS[name].value for name in flags.FLAGS} == before
+    seen = [variable.op.name.partition('seen/')[2] for variable in tf.global_variables() if 'seen' in variable.name]
+    assert seen == [f'{scale}/{-scale}' for scale in (1.5, 2.5, 3.5)]
+
+
+def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
+    files_of = []
+    for name, value in (('a', 1), ('b', 2)):
+        text = (f'import tensorflow.compat.v1 as tf\ntf.app.flags.DEFINE_integer("n", {value}, "")\n'
+                f'def f(*values): return tf.app.flags.FLAGS.n\n')
+        (tmp_path / f'{name}.py').write_text(text)
+        files_of.append(code.function('network', f'{tmp_path}/{name}.py:f', 'x'))
+    assert [each(0) for each in (*files_of, *files_of)] == [1, 2, 1, 2]
+
+
+MODULES = 'sched', 'utils', 'examples', 'lessons', 'benchmarks.more'  # the first is one of the standard library
+
+
+@pytest.mark.stress
+def test_modules_of_ones_own_come_before_others_of_their_names(own, data_dir, tmp_path):
+    for name in MODULES:
+        path = tmp_path / (name.replace('.', '/') + '.py')
+        if '.' in name:
+            path.parent.mkdir()
+            (path.parent / '__init__.py').write_text('')
+        path.write_text(f'MINE = {name!r}\n')
+    imports = ''.join(f'import {name}\nassert {name}.MINE == {name!r}\n' for name in MODULES)
+    network = own(imports + """
+def network(images, num_classes, training):
+    from tests import linear
+    from utils import MINE
+    return linear.network(images, num_classes, training)
+""")
+    result = run_script('multi_gpu_train.py', network=network, dataset='shapes', data_dir=data_dir, batch_size=8,
+                        train_dir=tmp_path / 'train', tower_device='cpu', max_steps=1)
+    assert result.returncode == 0, result.stderr
+    recorded = json.loads((tmp_path / 'train' / 'config.json').read_text())['network_sha256']
+    assert recorded.keys() == {'mine.py', 'benchmarks/__init__.py', *(
+        name.replace('.', '/') + '.py' for name in MODULES)}
+
+
+def test_a_module_of_the_standard_library_stays_that_of_others(own, tmp_path):
+    (tmp_path / 'sched.py').write_text('MINE = 1\n')
+    sys.modules.pop('sched', None)
+    code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
+    import sched
+    assert hasattr(sched, 'scheduler')
+
+
+GRADIENT = '''
+import tensorflow.compat.v1 as tf
+@tf.RegisterGradient('Doubled')
+def doubled(operation, gradient):
+    return FACTOR * gradient
+def network(images, num_classes, training):
+    weights = tf.get_variable('w', [3, num_classes])
+    with tf.get_default_graph().gradient_override_map(dict(Identity='Doubled')):
+        weights = tf.identity(weights)
+    return tf.reduce_mean(images, [1, 2]) @ weights
+'''
+
+
+def test_a_gradient_that_a_file_registers_is_that_of_its_last_execution(own, graph):
+    for factor in 2.0, 3.0:
+        name = own(GRADIENT.replace('FACTOR', str(factor)))
+        assert rehearsed(name) == []
+        with tf.Graph().as_default():
+            logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+            gradient, = tf.gradients(logits, tf.trainable_variables())
+            with tf.Session() as session:
+                np.testing.assert_allclose(session.run(gradient), np.full([3, 10], 4 * factor))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('result, line', [
+    ('tf.ensure_shape(tf.numpy_function(lambda x: 1 / 0, [x], tf.float32), x.shape) + x', 8),
+    ('tf.debugging.check_numerics(tf.where(x > 1e9, x, x / 0.0), "mine") + x', 8)])
+def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call, own, tmp_path, result, line):
+    for name in ('helper', 'late_helper'):
+        (tmp_path / f'{name}.py').write_text('SCALE = 1.0')
+    name = own(HELPED.format(result=f'(({result}) if training else x)'), 'net')
+    status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')
+    assert status == 1 and f" (line {line} of {tmp_path / 'mine.py'})" in error
+    own(HELPED.format(result=
+        '(x if training else tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape))'))
+    assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0
+    target = tmp_path / 'model'
+    status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f'--export_dir={target}')
+    assert status == 2 and 'tower_0/network/PyFunc of the network calls a Python function (line ' in error
+    assert not target.exists()

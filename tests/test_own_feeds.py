@@ -1,0 +1,125 @@
+"""Placeholders of a user's own network, which says what they are fed."""
+
+import numpy as np
+import pytest
+
+from cifar10.base import graphs
+from cifar10.base.errors import UsageError
+from cifar10.own import network as own_network
+from tests.helpers import (
+    rehearsed,
+    tf,
+)
+
+
+@pytest.mark.parametrize('condition', ['tf.logical_not(fed)', 'tf.equal(tf.cast(fed, tf.int32), 0)'])
+def test_a_condition_that_follows_from_what_is_fed_is_known(condition, own, graph):
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    fed = tf.placeholder(tf.bool, [])
+    x = tf.reduce_mean(images, [1, 2])
+    mean = tf.get_variable('mean', [3], trainable=False, initializer=tf.zeros_initializer())
+    def assigned():
+        with tf.control_dependencies([tf.assign(mean, 0.9 * mean + 0.1 * tf.reduce_mean(x, 0))]):
+            return tf.identity(x)
+    x = tf.cond({condition}, lambda: x - mean, assigned)
+    return x @ tf.get_variable('w', [3, num_classes]), {{fed: training}}
+''')
+    assert rehearsed(name) == []
+    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    assert len(tf.get_collection(graphs.MOVING_STATISTICS)) == 1
+
+
+def test_any_tensor_may_be_fed_as_in_a_session_also_by_its_name(own, graph):
+    for key in 'twice', '"twice:0"':
+        name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    twice = tf.multiply(tf.placeholder(tf.float32, [None, 24, 24, 3]), 2.0, "twice")
+    return tf.reduce_mean(twice, [1, 2]) @ tf.get_variable('w', [3, num_classes]), {{{key}: images}}
+''')
+        assert rehearsed(name) == []
+
+
+@pytest.mark.parametrize('shape, fed, told', [
+    ('[None, 3, 24, 24]', 'images', ['it feeds x:0, a tensor float32 (None, 3, 24, 24) (line 4 of ']),
+    ('[None, 24, 24, 3]', 'None', ['(line 4 of ', ', None; feed what fits']),
+    ('[], tf.uint8', 'images', ['a tensor float32 (8, 24, 24, 3); feed what fits, also in its type'])])
+def test_what_is_fed_must_fit(shape, fed, told, own):
+    shape, _, dtype = shape.partition('], ')
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.placeholder({dtype or 'tf.float32'}, {shape.rstrip(']')}], 'x')
+    x = tf.cast(x, tf.float32) * 1.0
+    return tf.zeros([8, num_classes]) + tf.reduce_mean(x) * tf.get_variable('w', [num_classes]), {{'x:0': {fed}}}
+''')
+    with pytest.raises(UsageError) as refused:
+        rehearsed(name, batch_size=8)
+    assert all(part in str(refused.value) for part in told)
+
+
+DEFAULTS = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    keep = tf.placeholder_with_default(0.5, [], "keep")
+    x = tf.reduce_mean(images, [1, 2]) * tf.cond(keep < 1, lambda: keep, lambda: 1.0)
+    tf.placeholder_with_default(False, [])
+    return x @ tf.get_variable('w', [3, num_classes]), {keep: 1.0} if CONDITION else {}
+'''
+
+
+@pytest.mark.parametrize('condition, warns', [('training', False), ('True', False), ('not training', True)])
+def test_a_placeholder_keeps_its_default_which_is_told_in_training(condition, warns, own, graph):
+    name = own(DEFAULTS.replace('CONDITION', condition))
+    told = [f'warning: --network={name}: nothing feeds its placeholder keep, which keeps its default (line 4 of '
+            f'{name.rpartition(":")[0]}); to feed it, return logits, {{placeholder: value}}']
+    assert rehearsed(name) == told * warns
+    logits = {}
+    for training in True, False:
+        with tf.variable_scope(tf.get_variable_scope(), reuse=not training):
+            logits[training] = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), training)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        trained, evaluated = session.run([logits[True], logits[False]])
+    ratios = {'training': 2, 'True': 1, 'not training': 0.5}
+    np.testing.assert_allclose(trained, ratios[condition] * evaluated, rtol=1e-5)
+
+
+FED = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x, is_training = tf.placeholder(tf.float32, [None, 24, 24, 3]), tf.placeholder(tf.bool)
+    keep = tf.placeholder('float')
+    noise = tf.placeholder_with_default(tf.zeros([3]), [3])
+    mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
+    y = tf.reduce_mean(x, [1, 2])
+    def assigned():
+        with tf.control_dependencies([tf.assign(mean, 0.5 * mean + 0.5 * tf.reduce_mean(y, 0))]):
+            return tf.identity(y)
+    y = tf.cond(is_training, assigned, lambda: y - mean) * keep + noise
+    return y @ tf.get_variable('w', [3, num_classes]), {
+        x: images, is_training: training, keep: 0.5 if training else 1.0, noise: tf.reduce_mean(images, [0, 1, 2])}
+'''
+
+
+def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
+    network = own_network.network(own(FED))
+    images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
+    logits = network.inference(images, training=True)
+    gradients = tf.gradients(logits, tf.trainable_variables())
+    (variable, value, keep), = tf.get_collection(graphs.MOVING_STATISTICS)
+    tf.get_variable_scope().reuse_variables()
+    evaluated = network.inference(images)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        weights = session.run(tf.trainable_variables()[0])
+        pixels = session.run(images).mean((1, 2))
+        fed = pixels * 0.5 + pixels.mean(0)
+        np.testing.assert_allclose(session.run(logits), fed @ weights, rtol=1e-5, atol=1e-6)
+        of_weights = np.repeat(fed.sum(0)[:, None], 10, 1)
+        np.testing.assert_allclose(session.run(gradients[0]), of_weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(session.run(evaluated), (pixels + pixels.mean(0)) @ weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(session.run(value), 0.5 * pixels.mean(0), rtol=1e-5, atol=1e-6)
+    assert variable.op.name == 'mean' and keep == 0
