@@ -10,7 +10,7 @@ import pytest
 
 from cifar10.base import graphs
 from cifar10.base.errors import UsageError
-from cifar10.own import code
+from cifar10.own import code, traced
 from cifar10.own import network as own_network
 from cifar10.own.network import rehearse
 from tests.helpers import (
@@ -182,6 +182,7 @@ IDIOMS = [
     (INSIDE, 'images *= tf.get_variable("more", [], trainable=training)', None),
     (INSIDE, 'with tf.name_scope("x/"): tf.add_to_collection("activations", tf.identity(images))', None),
     (INSIDE, 'tf.RegisterGradient("OfMine")(lambda op, grad: grad)', None),
+    (INSIDE, 'tf.train.init_from_checkpoint("/nowhere", {"/": "/"})', 'line 8 of mine.py); leave it out, and use --w'),
     (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
     (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', None),
@@ -428,6 +429,31 @@ def network(images, num_classes, training):
         assert rehearsed(name) == []
 
 
+def test_what_a_branch_that_is_not_taken_makes_for_itself_does_not_count(own, graph):
+    name = own('''
+import tensorflow.compat.v1 as tf
+from cifar10.model import batch_normalisation
+def layer(x, name, training):
+    with tf.variable_scope(name, reuse=tf.AUTO_REUSE, regularizer=tf.nn.l2_loss):
+        return batch_normalisation(x @ tf.get_variable('w', [3, 3]), training)
+def network(images, num_classes, training):
+    x = tf.reduce_mean(images, [1, 2])
+    shared = layer(x, 'shared', training)
+    x = tf.cond(tf.constant(not training), lambda: layer(x, 'other', True) + layer(x, 'shared', training),
+                lambda: layer(x, 'taken', training))
+    return x @ tf.get_variable('w', [3, num_classes]) + tf.reduce_sum(shared)
+''')
+    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    moved = {each.variable.op.name for each in tf.get_collection(graphs.MOVING_STATISTICS)}
+    assert moved == {f'{name}/moving_{what}' for name in ('shared', 'taken') for what in ('mean', 'variance')}
+    loss, = tf.get_collection(tf.GraphKeys.LOSSES)
+    counted = [each for each in tf.global_variables() if each.op.name.startswith(('shared/', 'taken/'))]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        values = session.run(counted)
+        assert session.run(loss) == pytest.approx(sum((value ** 2).sum() / 2 for value in values), rel=1e-5)
+
+
 OF_AN_OPTIMIZER = '''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -471,6 +497,19 @@ def network(images, num_classes, training):
     for first, again in zip(*found):
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first[0], first[1])
+
+
+def test_the_order_within_a_function_is_no_other_network(graph):
+    def looped(images):
+        x = tf.reduce_mean(images, [1, 2])
+        return tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x * 2 - 1), [0, x])[1]
+    found = traced.trace(looped, dict(images=(tf.float32, [4, 24, 24, 3])), False, 0)
+    before = found.described()
+    for function in found.forward[0].definition.library.function:  # TensorFlow's order differs between processes
+        operations = list(function.node_def)
+        function.ClearField('node_def')
+        function.node_def.extend(operations[::-1])
+    assert found.described() == before
 
 
 FOLLOWS_THE_BATCH = '''

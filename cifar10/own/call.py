@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import cpu_session, seeded_graph, with_inputs
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
+from cifar10.base.own_files import place_now
 from cifar10.model import network_draws, parts
 from cifar10.model.layers import create_frozen, mended_gradients
 from cifar10.own.code import BrokenRule
@@ -18,6 +19,7 @@ from cifar10.own.pieces import Cut, operation_of, value_of
 POSITION = 'position'  # the input that `uniform_like` draws by, int64: the position of the first example
 STEP = 'global_step'  # the input that is the handle of the global step
 _COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_with_default
+_FROM_CHECKPOINT = tf.train.init_from_checkpoint
 
 
 class _Input(NamedTuple):
@@ -155,7 +157,8 @@ class Call:
             results = {}
             for branch, build in zip((True, False), branches):
                 count = len(self.graph.get_operations())
-                before = {key: tf.get_collection(key) for key in (tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES)}
+                before = {key: tf.get_collection(key) for key in (
+                    tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES, MOVING_STATISTICS)}
                 results[branch] = _as_tensors(build())
                 if branch != bool(chosen):
                     self.not_taken.update(self.graph.get_operations()[count:])
@@ -210,10 +213,17 @@ def _standing_in(call):
     def on(make):
         return functools.partial(call.placeholder, make)
     tf.cond, tf.placeholder, tf.placeholder_with_default = call.cond, on(_PLACEHOLDER), on(_WITH_DEFAULT)
+    tf.train.init_from_checkpoint = _refuse_checkpoint
     try:
         yield
     finally:
         tf.cond, tf.placeholder, tf.placeholder_with_default = _COND, _PLACEHOLDER, _WITH_DEFAULT
+        tf.train.init_from_checkpoint = _FROM_CHECKPOINT
+
+
+def _refuse_checkpoint(*arguments, **options):
+    raise BrokenRule(f'it takes variables from a checkpoint by tf.train.init_from_checkpoint{place_now()}; leave it '
+                     'out, and use --warm_start')
 
 
 def _as_tensors(result):

@@ -45,7 +45,8 @@ def network(name: str) -> Network:
     function = code.function(_FLAG, name, 'images, num_classes, training', each_time=True)
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
-        with code.usage_errors(_FLAG, name, f'; {_fed(images)}: build it for this size, or change --image_size'):
+        with code.usage_errors(_FLAG, name, f'; {_fed(images)}: build it for this size, or change --image_size, and '
+                                                'write -1 or images.shape[0] for the number of images'):
             return inference_of(function, images, training, num_classes, code.traced(name))
 
     def operations(training, count):

@@ -144,7 +144,7 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
 def _value(call, tensor, fed, training, differentiable, narrow_to):
     """Returns the Traced of a call, in whose graph it is called."""
     _check_variables(call)
-    losses = _losses() if training else []
+    losses = _losses(call, tensor) if training else []
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
     _refuse_fed_variables(call, fed)
@@ -263,10 +263,11 @@ def _gradients(call, outputs, differentiable):
     return [each.name for each in seeds], {name: each.name for name, each in zip(names, values) if each is not None}
 
 
-def _losses():
-    """Returns the losses of the current graph, with what counts of its penalties.
+def _losses(call, tensor):
+    """Returns the losses of a call that returned a tensor, with what counts of its penalties.
 
-    A penalty counts once, whether or not the function has added it to a loss.
+    A penalty counts once, whether or not the function has added it to a loss; but not where it was made in a branch
+    that is not taken, for a variable that nothing else uses.
     """
     losses = tf.get_collection(tf.GraphKeys.LOSSES)
     for loss in losses:
@@ -277,7 +278,11 @@ def _losses():
     summed = {tensor.op for total in totals for tensor in total.inputs}
     losses = [loss for loss in losses if loss.op not in summed]
     added = with_inputs([loss.op for loss in losses], controls=False)
-    others = [penalty for penalty in tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES) if penalty.op not in added]
+    used = with_inputs([tensor.op, *(loss.op for loss in losses)]) - call.not_taken
+    handles = {variable.handle.op for variable in call.variables.values()}
+    others = [penalty for penalty in tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
+              if penalty.op not in added and not (
+                  penalty.op in call.not_taken and handles.isdisjoint(used & with_inputs([penalty.op])))]
     return [*losses, tf.add_n(others, name='regularization_loss')] if others else losses
 
 
@@ -298,20 +303,20 @@ def _check_variables(call):
         name, dtype = variable.op.name, variable.dtype.base_dtype
         if handle not in saved:
             raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
-                             'neither initialised nor saved; leave out collections=')
+                             f'neither initialised nor saved{place_of(name)}; leave out collections=')
         if call.depends_on_inputs(variable.initializer):
             raise BrokenRule(f'the initial value of the variable {name} depends on the images, which do not exist yet'
                              f'{place_of(name)}; use a constant')
         if name in averages:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
-                             'training, under the same name; leave it out and use --moving_averages=true, or give '
-                             'tf.train.ExponentialMovingAverage another name=')
+                             f'training, under the same name{place_of(handle)}; leave it out and use '
+                             '--moving_averages=true, or give tf.train.ExponentialMovingAverage another name=')
         if dtype == tf.string:
-            raise BrokenRule(f'the variable {name} holds text, for which a checkpoint has no checksum; keep text in '
-                             'variables of Python')
+            raise BrokenRule(f'the variable {name} holds text, for which a checkpoint has no checksum{place_of(name)}; '
+                             'keep text in variables of Python')
         if variable.trainable and dtype != tf.float32:
-            raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be; make it float32 '
-                             'and cast its value, or make it with trainable=False')
+            raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be{place_of(name)}; '
+                             'make it float32 and cast its value, or make it with trainable=False')
 
 
 def _check_operations(call, needed):
@@ -321,9 +326,9 @@ def _check_operations(call, needed):
         inner = within(operation.node_def, library) if library else ()
         for kind in [operation.type, *(each.op for each in inner)]:
             if _SOURCES.fullmatch(kind):
-                raise BrokenRule(f'its operation {operation.name} is a {kind}, which nothing starts or fills'
-                                 f'{place_of(operation.name)}; use the images that the function is given, and instead '
-                                 'of a table tf.gather from a constant')
+                raise BrokenRule(f'its operation {operation.name} is of type {kind}, which nothing starts or fills'
+                                 f'{place_of(operation.name)}; use the images that the function is given, and for '
+                                 'a table tf.gather from a constant')
 
 
 def phrase(value: Any) -> str:
@@ -338,11 +343,11 @@ def _op(update):
 def _described(node, library, inputs=()):
     """Returns what an operation is, without the numbers that count calls in a process, and with its functions.
 
-    Of the operations in functions, the inputs have such numbers in their names.
+    Of the operations in functions, the inputs have such numbers in their names, and the order is another one each time.
     """
     parts = [node.op if node.op not in library else '', *inputs]
     parts += [f'{name}={value.SerializeToString().hex()}' for name, value in sorted(node.attr.items())
               if not (name.startswith('_') or name in _BY_CALL or value.func.name or value.list.func)]
-    parts += [_described(inner, library) for name in functions_of(node) if name in library
-              for inner in library[name].node_def]
+    parts += sorted(_described(inner, library) for name in functions_of(node) if name in library
+                    for inner in library[name].node_def)
     return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
