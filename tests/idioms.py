@@ -755,6 +755,12 @@ def normalised_with_a_bias(images, n, training):
     return tf.layers.dense(tf.reduce_mean(x, [1, 2]), n)
 
 
+def with_an_optimizer(images, n, training):
+    logits = _linear(_pooled(images), n)
+    tf.train.AdamOptimizer().minimize(tf.reduce_mean(logits))
+    return logits
+
+
 # What a call remembers of another.
 
 def only_first(images, n, training):

@@ -45,7 +45,7 @@ TRAINED = [
     'over_a_scope_named_as_a_tower', 'of_a_given_length',
     'frozen_by_name', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice', 'only_second',
     'kept_tensor', 'kept_variable', 'counted_names', 'counted_constant', 'template_of_the_file', 'on_the_first_gpu',
-    'scaled_by_the_number_of_images', 'fed']
+    'scaled_by_the_number_of_images', 'fed', 'with_an_optimizer']
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
     'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned',

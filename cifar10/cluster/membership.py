@@ -53,7 +53,6 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """The address of this process."""
         return self.tasks[self.name]
 
     @property

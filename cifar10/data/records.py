@@ -116,12 +116,10 @@ class Records:
 
     @property
     def folder(self) -> str:
-        """The folder of the files."""
         return os.path.dirname(self.files[0])
 
     @property
     def record_bytes(self) -> int:
-        """The length of a record."""
         return self.label_bytes + 3 * self.stored_size ** 2
 
     @property

@@ -32,7 +32,6 @@ def _escaped(name: str) -> str:
 
 
 def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
-    """Returns the table of the classes in Markdown."""
     names = [_escaped(name) for name in classes]
     rows = ['| class | correct | total | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
     for name, correct, total, recall, precision, confused_with in confusion.per_class(counts, names):

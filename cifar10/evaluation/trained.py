@@ -41,7 +41,6 @@ class Trained:
 
     Attributes:
       record: the newest record of the run, with the new locations of the user's own files.
-      classes: the names of the classes.
       recipe: the run's network, optimizer and augmentation.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.

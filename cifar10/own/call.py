@@ -39,9 +39,7 @@ class Call:
       known: of an earlier call, for each placeholder in the order in which they are made.
 
     Attributes:
-      graph: the graph.
       inputs: the tensors that the function is given, by their names.
-      step: the global step.
       variables: those that the function has made, by the names of their handles.
       placeholders: those that it has made.
       cuts, back_cuts: where it has cut itself, and its gradients.

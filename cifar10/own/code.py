@@ -174,18 +174,8 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
       UsageError: there is no such file or function, the file cannot be imported, or the function takes other arguments.
     """
     path, _, attribute = name.rpartition(':')
-    if not os.path.isfile(path):
-        raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
-    with usage_errors(flag, name):
-        if path not in _files or changed(path, sha256(path)):
-            execute_again(path)
-    found = getattr(_files[path].module, attribute, None)
-    if not callable(found):
-        raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
-    if problem := _wrong_arguments(found, arguments.split(', ')):
-        raise UsageError(f'--{flag}={name}: {problem}; it is called with ({arguments})')
 
-    @functools.wraps(found)
+    @functools.wraps(_found(flag, name, arguments))
     def call(*values):
         file = _files[path]
         if file.draws and file.seed != _seed():
@@ -201,6 +191,22 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
             _files[path].draws_in_calls = _generators() != before
             return result
     return call
+
+
+def _found(flag, name, arguments):
+    """Returns the function, as `function` takes these; raises a UsageError."""
+    path, _, attribute = name.rpartition(':')
+    if not os.path.isfile(path):
+        raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
+    with usage_errors(flag, name):
+        if path not in _files or changed(path, sha256(path)):
+            execute_again(path)
+    found = getattr(_files[path].module, attribute, None)
+    if not callable(found):
+        raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
+    if problem := _wrong_arguments(found, arguments.split(', ')):
+        raise UsageError(f'--{flag}={name}: {problem}; it is called with ({arguments})')
+    return found
 
 
 def _wrong_arguments(found, given):

@@ -44,7 +44,6 @@ class Cutter:
     """Cuts the operations of a graph into pieces.
 
     Args:
-      graph: the graph.
       nodes: its operations by their names, and new ones.
       outside: the names of those that no piece has, such as inputs and variables.
       instead: the tensor that is taken in the place of another; both by their names.

@@ -91,7 +91,6 @@ class Traced(NamedTuple):
     unfed: tuple[str, ...] = ()
 
     def type_of(self, name: str) -> tf.DType:
-        """Returns the type of an input."""
         return self.graph.get_tensor_by_name(self.inputs[name]).dtype
 
     def operations(self) -> Iterator[tf.NodeDef]:
@@ -231,7 +230,6 @@ def _refuse_fed_variables(call, fed):
 
 
 def _assignments(call):
-    """Returns the Assignments of a call."""
     statistics = tf.get_collection(MOVING_STATISTICS)
     for each in statistics:
         if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
@@ -241,7 +239,6 @@ def _assignments(call):
 
 
 def _variables(call, cutter):
-    """Returns the Variables of a call."""
     trained = {id(variable) for variable in tf.trainable_variables()}
     return tuple(
         Variable(each.op.name, each.shape, each.dtype.base_dtype, each.constraint, id(each) in trained,

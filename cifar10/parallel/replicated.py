@@ -70,7 +70,6 @@ class CopiedVariables(UpdateMode):
     It is on the device of tower c, with the slots of its optimizer.
 
     Attributes:
-      copies: the `Copies`.
       copy_devices: the device of each copy.
     """
     has_copies = True  # which become alike through collectives, whose members would wait for a lost one forever

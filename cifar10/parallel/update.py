@@ -78,7 +78,6 @@ class UpdateMode:
     """How K towers' gradients become updates of the variables.
 
     Attributes:
-      devices: the `Devices` of the towers.
       synchronous: whether one update consumes the batches of all towers.
       one_tower_per_device: whether each tower needs a device of its own.
       has_copies: whether devices or towers have copies of the variables. Then no server holds any, and training does

@@ -62,7 +62,6 @@ class Checkpoints:
     """Writes all global variables of a graph, and finds what to restore; create it once they all exist.
 
     Args:
-      directory: the run's directory.
       start: the checkpoint to restore first, or None.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.

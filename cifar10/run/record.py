@@ -29,7 +29,6 @@ class RunRecord(NamedTuple):
       run_id: a random string that identifies the run, `run` in config.json; None in a record of metrics.jsonl.
       step: the step that the start continued from; 0 for a new run.
       last_step: the step after which the run was to end.
-      classes: the names of the classes.
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
       network_sha256, optimizer_sha256, loss_sha256: of the files of the user's own network, optimizer and loss, as

@@ -56,7 +56,6 @@ class Events:
         self._write(step, summary=tf.Summary(value=points))
 
     def add_text(self, tag: str, markdown: str, step: int) -> None:
-        """Writes a Markdown text."""
         self._add_strings('text', tag, [markdown.encode(errors='replace')], step)
 
     def add_image(self, tag: str, pixels: np.ndarray, step: int, description: str = '') -> None:
@@ -109,7 +108,6 @@ class Curves(Reporter):
     """Writes a summary in the first step of all and in every `every`-th one; in `async`, the first tower's next one.
 
     Args:
-      events: TensorBoard's file.
       every: steps between two summaries; 0: none.
       summary: string scalar, a serialised `tf.Summary` of a step; None if there is none.
     """

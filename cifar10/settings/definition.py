@@ -61,7 +61,6 @@ def fields(*groups: type) -> list[dataclasses.Field]:
 
 
 def flag_of(field: dataclasses.Field) -> str:
-    """Returns the flag of a setting."""
     return f'--{field.name}'
 
 

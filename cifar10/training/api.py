@@ -55,11 +55,9 @@ class EvalResult:
 
     Attributes:
       step: the step of the checkpoint.
-      checkpoint: its prefix.
       precision: the fraction of predictions that are correct.
       cross_entropy: the loss without weight decay, as the mean over the images.
       averaged_precision: the precision with test-time averaging; None without it.
-      classes: the names of the classes.
       confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column).
       notes: as `TrainResult` has them.
     """

@@ -20,7 +20,6 @@ class Plan(NamedTuple):
       recipe: the network, the optimizer and the augmentation.
       data: the training images.
       devices: the devices of all machines, with the towers on them.
-      mode: the update mode.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
         latter where the length of the run is in epochs.

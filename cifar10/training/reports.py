@@ -32,13 +32,9 @@ class Reports:
 
     Args:
       run: the run, before its first session.
-      directory: its train_dir, which is locked.
       start: how the run starts, with what is in the directory and with the checkpoint that it continues from.
       validation: evaluates the run between two steps, or None.
       began: when the start began, as `time.perf_counter` had it.
-
-    Attributes:
-      checkpoints: the run's `Checkpoints`.
     """
 
     def __init__(self, run: Run, directory: TrainDir, start: Start, validation: Validation | None,

@@ -26,8 +26,6 @@ class Run:
       is_new: whether it begins with initial values; default: whether the plan has no checkpoint.
 
     Attributes:
-      plan: as given.
-      graph: the TrainingGraph.
       saved: the variables that a checkpoint holds, by their names.
       session: the session, within `opened`.
       step: the number of the last step, within `opened`.

@@ -97,7 +97,6 @@ def check_optimizer(start: Start) -> list[str]:
 
 
 def check_loss(start: Start) -> list[str]:
-    """Checks that the loss exists."""
     return LOSSES.check(start.given.recipe.loss) or []
 
 
