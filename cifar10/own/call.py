@@ -43,7 +43,7 @@ class Call:
       variables: those that the function has made, by the names of their handles.
       placeholders: those that it has made.
       cuts, back_cuts: where it has cut itself, and its gradients.
-      begins: the number of operations before each cut.
+      starts: the number of operations before each cut.
       not_taken: the operations of branches that are not taken.
     """
 
@@ -51,7 +51,7 @@ class Call:
         self.variables = {}
         self.placeholders = []
         self.not_taken = set()
-        self.cuts, self.back_cuts, self.begins = [], [], []
+        self.cuts, self.back_cuts, self.starts = [], [], []
         self._known = known
         self._training = training
         with seeded_graph(seed) as self.graph:
@@ -201,7 +201,7 @@ class Call:
             return tf.identity(x, 'cut'), gradient
         y = marked(x)
         self.cuts.append(Cut(x.name, y.name))
-        self.begins.append(len(self.graph.get_operations()))
+        self.starts.append(len(self.graph.get_operations()))
         return y
 
 

@@ -66,7 +66,7 @@ def uses(traced: Traced, name: str) -> bool:
 def _variable(traced, variable):
     """Returns a variable of a copy, which is made if it does not exist."""
     def initial(shape, dtype=None, partition_info=None):
-        with tf.name_scope('begin') as scope:
+        with tf.name_scope('initial_value') as scope:
             tensors = {each.handle: _get(each).handle for each in traced.variables if each.handle in piece.needs}
             _add(piece, tensors, scope)
         return tensors[variable.initial]

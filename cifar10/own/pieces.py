@@ -1,4 +1,4 @@
-"""The operations of a traced graph in pieces, each of which is copied in one go, with gates between them."""
+"""The operations of a traced graph in pieces, each of which is copied in one go; they meet where a network is cut."""
 import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -47,12 +47,12 @@ class Cutter:
       nodes: its operations by their names, and new ones.
       outside: the names of those that no piece has, such as inputs and variables.
       instead: the tensor that is taken in the place of another; both by their names.
-      cuts, begins: where the forward pass is cut, and the number of operations before each cut.
+      cuts, starts: where the forward pass is cut, and the number of operations before each cut.
       back_cuts: where the gradients are cut.
     """
 
     def __init__(self, graph: tf.Graph, nodes: dict, outside: set[str], instead: dict[str, str], cuts: Sequence[Cut],
-                 begins: Sequence[int], back_cuts: Sequence[Cut]):
+                 starts: Sequence[int], back_cuts: Sequence[Cut]):
         definition = graph.as_graph_def()
         self._library, self._versions = definition.library, definition.versions
         self._graph = graph
@@ -61,7 +61,7 @@ class Cutter:
         self._source = {operation_of(cut.taken): operation_of(cut.given) for cut in self._cuts}
         self._back = {operation_of(cut.taken) for cut in back_cuts}
         self._outside = outside | set(self._source)
-        self._begins = begins
+        self._starts = starts
         self._numbers = {operation.name: number for number, operation in enumerate(graph.get_operations())}
         self._early = set()
         for node in nodes.values():
@@ -79,7 +79,7 @@ class Cutter:
         forward = self._needed(targets)
         is_forward = set(forward)
         backward = [name for name in self._needed(gradients) if name not in is_forward]
-        count = len(self._begins) + 1
+        count = len(self._starts) + 1
         groups = [[] for _ in range(count)]
         for name in forward:
             if name not in self._outside:
@@ -130,7 +130,7 @@ class Cutter:
 
     def part(self, name: str) -> int:
         """Returns the number of the part of the forward pass that an operation belongs to."""
-        return 0 if name in self._early else bisect.bisect_right(self._begins, self._number(name))
+        return 0 if name in self._early else bisect.bisect_right(self._starts, self._number(name))
 
     def _part_of_gradient(self, name, parts):
         """Returns the part whose device computes an operation of the gradients: that of what it is the gradient of."""

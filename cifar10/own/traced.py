@@ -166,7 +166,7 @@ def _value(call, tensor, fed, training, differentiable, narrow_to):
     assignments = _assignments(call) if training else []
     activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
-    cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, fed), call.cuts, call.begins,
+    cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, fed), call.cuts, call.starts,
                     call.back_cuts)
     targets = [*(each.name for each in outputs), *(each.value for each in assignments), *activations]
     forward, backward = cutter.pieces(targets, list(gradients.values()))

@@ -27,6 +27,7 @@ class Writes:
       not_taken: the operations of branches that are not taken, where nothing is in vain.
 
     Attributes:
+      all: the operations that change a variable, in the order in which they were made.
       in_vain: the names of operations of the graph that assign, and that are not needed.
     """
 
