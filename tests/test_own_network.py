@@ -380,12 +380,19 @@ SCALE = 1.5
 '''
 
 
-def test_a_network_is_called_four_times_in_a_start_and_twice_in_a_resume_however_many_towers_there_are(
-        own, settings, tmp_path):
-    network = own(COUNTED)
+@pytest.mark.parametrize('scale, precision, in_a_start, in_a_resume', [
+    ('1.5', 'fp32', 4, 2), ('tf.placeholder(tf.bool)', 'fp32', 4, 2),
+    ('tf.placeholder_with_default(1.5, [])', 'fp32', 6, 4),  # of each kind one more, to know what it is fed
+    ('1.5', 'bf16', 5, 3)])  # one more, to see that it casts nothing
+def test_a_network_is_called_so_often_however_many_towers_there_are(
+        scale, precision, in_a_start, in_a_resume, own, settings, tmp_path):
+    if 'bool' in scale:  # it is not needed
+        scale = f'({scale}, 1.5)[1]'
+    network = own(COUNTED.replace('SCALE @', f'({scale}) @'))
     calls = tmp_path / 'mine.py.calls'
-    for steps, expected in ((2, 4), (4, 2)):
-        train(settings(network=network, max_steps=steps, num_towers=4, batch_size=64, variable_update='replicated'))
+    for steps, expected in ((2, in_a_start), (4, in_a_resume)):
+        train(settings(network=network, max_steps=steps, num_towers=4, batch_size=64, variable_update='replicated',
+                       precision=precision))
         assert len(calls.read_text().split()) == expected
         calls.unlink()
         code.execute_again(network.rpartition(':')[0])  # as another process would

@@ -4,9 +4,11 @@ What stands in for a function of TensorFlow while it runs is here.
 """
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
@@ -36,7 +38,7 @@ class Call:
 
     Args:
       inputs, training, seed: as for `traced.trace`.
-      known: of an earlier call, for each placeholder in the order in which they are made.
+      known: what another call has returned as `known`, for each placeholder in the order in which they are made.
 
     Attributes:
       inputs: the tensors that the function is given, by their names.
@@ -53,6 +55,7 @@ class Call:
         self.not_taken = set()
         self.cuts, self.back_cuts, self.starts = [], [], []
         self._known = known
+        self._unfed = []
         self._training = training
         with seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
@@ -76,29 +79,40 @@ class Call:
             raise BrokenRule(f'beside its logits it returns a dict with the key {key!r}; its keys are the placeholders '
                              'that are fed: return the logits alone, or logits, {placeholder: value}') from error
 
-    def unfed(self, result: Any, fed: Mapping[tf.Tensor, Any]) -> list[tf.Tensor]:
-        """Returns the placeholders that are needed, have a default and are not fed."""
-        collected = [self.graph.get_collection(key) for key in (tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS)]
-        needed = with_inputs(getattr(each, 'op', each) for each in [result, *sum(collected, [])]
-                             if isinstance(each, (tf.Tensor, tf.Operation)))
-        return [each for each in self.placeholders if each.op.type == 'PlaceholderWithDefault' and each.op in needed
-                and all(each is not key for key in fed)]
-
     def _drawing(self):
         """Returns the context in which the draws of the function are those of the copy's position."""
         seed = network_draws.current_seed() if self._training else None
         return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
 
-    def known(self, fed: Mapping[tf.Tensor, Any], unfed: Sequence[tf.Tensor]) -> list[Any]:
+    def known(self, result: Any, fed: Mapping[tf.Tensor, Any]) -> list[Any]:
         """Returns for each placeholder the value that it is fed if it is known without the graph, else None.
 
-        The value is one of Python's, the name of an input, or says that the placeholder keeps its default.
+        The value is one of Python's, the name of an input, or says that the placeholder, which is needed, keeps its
+        default.
         """
         names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
-        values = {**dict.fromkeys(map(id, unfed), _Default()), **{id(key): each for key, each in fed.items()}}
-        values = [values.get(id(each)) for each in self.placeholders]
-        with self.graph.as_default():
-            return [names.get(id(value)) or self._value(value) if tf.is_tensor(value) else value for value in values]
+        given = {id(key): each for key, each in fed.items()}
+        collected = [self.graph.get_collection(key) for key in (tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS)]
+        needed = with_inputs(getattr(each, 'op', each) for each in [result, *sum(collected, [])]
+                             if isinstance(each, (tf.Tensor, tf.Operation)))
+        found = []
+        for each, before in itertools.zip_longest(self.placeholders, self._known[:len(self.placeholders)]):
+            value = given.get(id(each))
+            if tf.is_tensor(value):
+                value = names.get(id(value)) or self._value(value)
+            is_default = each.op.type == 'PlaceholderWithDefault' and each.op in needed or isinstance(before, _Default)
+            found.append(_Default() if is_default and id(each) not in given else value)
+        return found
+
+    def follows_from(self, known: Sequence[Any]) -> bool:
+        """Returns whether the call was given these values of its placeholders."""
+        return all(type(one) is type(other) and np.array_equal(one, other)
+                   for one, other in itertools.zip_longest(known, self._known))
+
+    @property
+    def unfed(self) -> tuple[str, ...]:
+        """The names of the placeholders that keep their defaults."""
+        return tuple(self._unfed)
 
     def _get(self, getter, name, *args, regularizer=None, **options):
         """Returns what `tf.get_variable` does, whole, and with its penalty outside of a loop that makes it."""
@@ -182,6 +196,7 @@ class Call:
         made = make(*args, **options)
         value = self._known[number] if number < len(self._known) else None
         if isinstance(value, _Default):
+            self._unfed.append(made.op.name)
             made = made.op.inputs[0]
         elif isinstance(value, _Input):
             made = tf.cast(self.inputs[value.name], made.dtype)

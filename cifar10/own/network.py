@@ -102,7 +102,8 @@ def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: b
     key = training, next(iter(inputs.values())).shape[0], repr((
         *((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), seed,
         network_draws.current_seed(), frozen_pattern()))
-    known[key] = known.pop(key, None) or _trace_in_type(function, inputs, training, seed, differentiable, check)
+    known[key] = known.pop(key, None) or _trace_in_type(
+        function, inputs, training, seed, differentiable, check, _latest(known, training))
     return known[key]
 
 
@@ -130,21 +131,26 @@ def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return result
 
 
-def _trace_in_type(function, inputs, training, seed, differentiable, check):
-    """Returns the Traced of a function, which computes in the type of its inputs, whether it was written so or not."""
+def _trace_in_type(function, inputs, training, seed, differentiable, check, other):
+    """Returns the Traced of a function, which computes in the type of its inputs, whether it was written so or not.
+
+    The one of another batch tells what is to be expected, or is None.
+    """
+    known = other.known if other else ()
     given = {name: (each.dtype, each.shape) for name, each in inputs.items()}
     narrow = {dtype for dtype, _ in given.values() if dtype in (tf.bfloat16, tf.float16)}
     if not narrow:
-        return trace(function, given, training, seed, differentiable, check)
+        return trace(function, given, training, seed, differentiable, check, known=known)
     dtype, = narrow
     try:
-        found = trace(function, given, training, seed, differentiable, check)
-        if computes_in(found.operations(), dtype):  # it casts by itself
-            return found
+        if not (other and other.narrowed):
+            found = trace(function, given, training, seed, differentiable, check, known=known)
+            if computes_in(found.operations(), dtype):  # it casts by itself
+                return found
     except Exception:  # what it meets in float32, too, is told there
         pass
     given = {name: (tf.float32 if each == dtype else each, shape) for name, (each, shape) in given.items()}
-    return trace(function, given, training, seed, differentiable, check, dtype)
+    return trace(function, given, training, seed, differentiable, check, dtype, known)
 
 
 def check(name: str, *arguments) -> list[str]:

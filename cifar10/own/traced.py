@@ -72,6 +72,8 @@ class Traced(NamedTuple):
       initial: for each variable the piece that computes its initial value.
       in_vain: the names of operations that assign, and that nothing needs.
       unfed: the names of placeholders that keep their defaults.
+      known: for each placeholder what it is fed, if that is known without the graph.
+      narrowed: whether it was written in float32, and computes in another type.
     """
     graph: tf.Graph
     inputs: Mapping[str, str]
@@ -89,6 +91,8 @@ class Traced(NamedTuple):
     initial: Mapping[str, Piece]
     in_vain: tuple[str, ...]
     unfed: tuple[str, ...] = ()
+    known: tuple = ()
+    narrowed: bool = False
 
     def type_of(self, name: str) -> tf.DType:
         return self.graph.get_tensor_by_name(self.inputs[name]).dtype
@@ -109,7 +113,7 @@ class Traced(NamedTuple):
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
           differentiable: Sequence[str] = (), check: Callable = lambda tensor: None,
-          narrow_to: tf.DType | None = None) -> Traced:
+          narrow_to: tf.DType | None = None, known: Sequence[Any] = ()) -> Traced:
     """Calls a function in a graph of its own; returns what it computes.
 
     Args:
@@ -121,15 +125,17 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
       check: is called with the tensor that the function returned, in its graph; raises a BrokenRule if it is another.
       narrow_to: the type that convolutions and matrix products compute in where the function computes in float32; None:
         they stay as they are.
+      known: what is probably fed to placeholders, the `known` of another Traced.
 
     Raises:
       BrokenRule: several towers cannot compute what the function computes.
     """
-    found = Call(inputs, training, seed)
+    found = Call(inputs, training, seed, known)
     result, fed = found.run(function)
-    unfed = found.unfed(result, fed)
-    if fed or unfed:  # what is known then counts in the conditions and shapes of another call
-        found = Call(inputs, training, seed, found.known(fed, unfed))
+    with found.graph.as_default():
+        known = found.known(result, fed)
+    if not found.follows_from(known):  # what is known then counts in the conditions and shapes of another call
+        found = Call(inputs, training, seed, known)
         result, fed = found.run(function)
     with found.graph.as_default():
         fed = _feeds(fed)
@@ -137,7 +143,7 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         check(result)
         tensor = tf.cast(result, tf.float32)
         return _value(found, tensor, fed, training, differentiable, narrow_to)._replace(
-            unfed=tuple(each.op.name for each in unfed))
+            unfed=found.unfed, known=tuple(known), narrowed=narrow_to is not None)
 
 
 def _value(call, tensor, fed, training, differentiable, narrow_to):
