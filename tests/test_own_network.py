@@ -519,6 +519,24 @@ def test_the_order_within_a_function_is_no_other_network(graph):
     assert found.described() == before
 
 
+def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):
+    name = own('''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    weights = tf.get_variable('w', [3, num_classes], initializer=tf.ones_initializer())
+    return tf.recompute_grad(lambda x, w: tf.nn.dropout(x @ w, rate=0.5, noise_shape=[1, num_classes], seed=7))(
+        tf.reduce_mean(images, [1, 2]), weights)
+''')
+    with graphs.seeded_graph(0):
+        logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+        gradient, = tf.gradients(logits, tf.trainable_variables())
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(3):
+                kept, used = session.run([logits, gradient])
+                np.testing.assert_array_equal(kept[0] > 0, used[0] > 0)
+
+
 FOLLOWS_THE_BATCH = '''
 import numpy as np, tensorflow.compat.v1 as tf
 def network(images, num_classes, training):

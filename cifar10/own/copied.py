@@ -96,6 +96,7 @@ class _Copy:
         if traced.inputs[STEP] in self._needs:
             self.tensors[traced.inputs[STEP]] = tf.train.get_global_step().handle
         self._division = parts.current()
+        self._number = zlib.crc32(scope.encode())
         self._begin = _begin()
         self._devices = [self._begin.device]
         note_copy(scope, traced.graph)
@@ -104,7 +105,7 @@ class _Copy:
         """Adds the operations of the forward pass; returns the outputs."""
         for part, (piece, cut) in enumerate(zip(self._traced.forward, (*self._traced.cuts, None))):
             self._add_variables(part)
-            _add(piece, self.tensors, self._scope, self._begin)
+            self._add(piece, self.tensors, self._scope, self._begin)
             if cut:
                 self.tensors[cut.taken] = parts.next_part(self.tensors[cut.given])
                 self._devices.append(_begin().device)
@@ -142,11 +143,15 @@ class _Copy:
             note_copy(scope, self._traced.graph)
             begin = _begin()
             for piece, cut in zip(self._traced.backward, (*self._traced.back_cuts, None)):
-                _add(piece, tensors, scope, begin, self._devices)
+                self._add(piece, tensors, scope, begin, self._devices)
                 if cut:
                     tensors[cut.taken] = self._handed_back(cut, tensors)
         outputs = len(self._traced.outputs)
         return [None] * outputs + [tensors[name] for name in self._traced.gradients.values()]
+
+    def _add(self, piece, tensors, scope, begin, devices=()):
+        """Adds a piece as `_add` does; the same seed draws the same random numbers forward and backward."""
+        _add(piece._replace(definition=_drawing(piece.definition, self._number)), tensors, scope, begin, devices)
 
     def _handed_back(self, cut, tensors):
         """Returns the gradient that a part hands to the one before, once that may go on."""
@@ -174,7 +179,7 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
       begin: all operations run after it; None if they wait for nothing.
       devices: those of the parts, where there are several.
     """
-    definition = piece.definition if begin is None else _drawing(piece.definition, scope)
+    definition = piece.definition
     waits = begin is not None and bool(begin.op.control_inputs)
     several = len(devices) > 1
     if waits or several:
@@ -199,14 +204,14 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
             tensors[f'^{operation_of(name)}'] = _after(result) if isinstance(result, tf.Operation) else result
 
 
-def _drawing(definition, scope):
-    """Returns a definition whose operations draw random numbers of their scope's own.
+def _drawing(definition, number):
+    """Returns a definition whose operations draw the random numbers of a copy, given a number of its own.
 
     TensorFlow counts the seeds of draws in the graph where they are made, so they would be equal in all copies.
     """
     if not any('seed2' in node.attr for node in _with_functions(definition)):
         return definition
-    definition, number = _copy_of(definition), zlib.crc32(scope.encode())
+    definition = _copy_of(definition)
     # Functions, such as the body of a loop, are known by their names.
     names = {each.signature.name: f'{each.signature.name}_{number}' for each in definition.library.function}
     for function in definition.library.function:
