@@ -3,9 +3,8 @@ import importlib
 import sys
 
 from cifar10.base.console import say
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, did_you_mean
 from cifar10.programs import program
-from cifar10.settings.definition import did_you_mean
 
 COMMANDS = {
     'train': 'trains a network, or resumes its training',

@@ -4,11 +4,12 @@ Any module may raise them. `programs.program.run` catches them, prints 'PROGRAM:
 and returns their exit status. Other exceptions, apart from an OSError or an interrupt, are bugs and show their
 traceback.
 """
+import difflib
 import errno
 import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # What a session puts before the message of an operation: where the operation was built, and the number of messages if
 # several operations failed.
@@ -100,3 +101,15 @@ def reason(error: Exception, with_task: bool = False) -> str:
     where = _REMOTE.search(str(error)) or place
     task = f'{where[1]} {where[2]}: ' if with_task and where[1] else ''
     return task + (text or type(error).__name__)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns a hint for messages about a mistyped name; '' if no name is like it.
+
+    It gives up to three names in which a word begins with the mistyped name, or else the one that is most like it.
+    """
+    word = name.strip('-').lower()
+    similar = [each for each in names if len(word) > 2 and re.search(f'(^|_|-){re.escape(word)}', each)]
+    if not 1 <= len(similar) <= 3:
+        similar = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.8 if name.startswith('-') else 0.7)
+    return f" (did you mean {' or '.join(similar)}?)" if similar else ''

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cifar10.base.console import say_all
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, did_you_mean
 from cifar10.programs import program
 from cifar10.settings import evaluation
-from cifar10.settings.definition import did_you_mean, fields, flag_of, forms, refuse_control_characters
+from cifar10.settings.definition import fields, flag_of, forms, refuse_control_characters
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import GROUPS, ClusterSettings, RecipeSettings
 

@@ -3,7 +3,6 @@
 A group of settings is a dataclass whose fields are made by `setting`.
 """
 import dataclasses
-import difflib
 import enum
 import numbers
 import os
@@ -12,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, did_you_mean
 from cifar10.base.registry import Registry
 
 _TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
@@ -115,18 +114,6 @@ def path_of(flag: str, given: str) -> str:
         raise UsageError(f'{flag}={given} is in the working directory, which was removed; change to another '
                          'directory') from None
     return path
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns a hint for messages about a mistyped name; '' if no name is like it.
-
-    It gives up to three names in which a word begins with the mistyped name, or else the one that is most like it.
-    """
-    word = name.strip('-').lower()
-    similar = [each for each in names if len(word) > 2 and re.search(f'(^|_|-){re.escape(word)}', each)]
-    if not 1 <= len(similar) <= 3:
-        similar = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.8 if name.startswith('-') else 0.7)
-    return f" (did you mean {' or '.join(similar)}?)" if similar else ''
 
 
 def _plain(value):
