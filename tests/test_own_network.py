@@ -506,12 +506,16 @@ def network(images, num_classes, training):
         assert not np.array_equal(first[0], first[1])
 
 
-def test_the_order_within_a_function_is_no_other_network(graph):
+def test_the_order_within_a_function_and_the_devices_are_no_other_network(graph):
     def looped(images):
-        x = tf.reduce_mean(images, [1, 2])
+        x = tf.function(tf.square)(tf.reduce_mean(images, [1, 2]))
         return tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x * 2 - 1), [0, x])[1]
     found = traced.trace(looped, dict(images=(tf.float32, [4, 24, 24, 3])), False, 0)
     before = found.described()
+    assert 'PartitionedCall' in {node.op for node in found.operations()}
+    for node in found.operations():
+        if 'config_proto' in node.attr:  # in which the devices of the process are
+            node.attr['config_proto'].s += b'other'
     for function in found.forward[0].definition.library.function:  # TensorFlow's order differs between processes
         operations = list(function.node_def)
         function.ClearField('node_def')

@@ -20,7 +20,8 @@ from cifar10.own.writes import REMEDY, WAYS, Writes, functions_of, within
 
 # Types of operations that wait for others, or for initialisers, which no tower runs.
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
-_BY_CALL = 'seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token'  # attributes that count calls
+# Attributes that count calls, or tell of the devices of the process.
+_BY_CALL = 'seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token', 'config', 'config_proto', 'executor_type'
 _TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
 _SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
 _FEED = ('where the function returns its logits, let it also return what the placeholder is fed: return logits, '
