@@ -467,16 +467,24 @@ def network(images, num_classes, training):
     x = tf.reduce_mean(images, [1, 2])
     x = x - tf.get_variable('centre', [3], trainable=False, initializer=tf.zeros_initializer())
     logits = x @ tf.get_variable('w', [3, num_classes])
-    tf.train.AdamOptimizer().minimize(tf.reduce_mean(logits))
-    return logits
+    step = tf.get_variable('step', [], tf.int64, trainable=False, initializer=tf.zeros_initializer())
+    rate = tf.get_variable('rate', [], trainable=False)
+    temperature = tf.get_variable('temperature', [], trainable=False, initializer=tf.ones_initializer())
+    if True:
+        tf.train.AdamOptimizer(rate).minimize(tf.reduce_mean(logits), step)
+    return logits if training else logits / temperature
 '''
 
 
-def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(own, graph):
-    name = own(OF_AN_OPTIMIZER)
+@pytest.mark.parametrize('only_in_training', [False, True])
+def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(only_in_training, own, graph):
+    name = own(OF_AN_OPTIMIZER.replace('if True', 'if training' if only_in_training else 'if True'))
     assert rehearsed(name) == []
     own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    assert [each.op.name for each in tf.global_variables()] == ['global_step', 'centre', 'w']
+    assert {each.op.name for each in tf.global_variables()} == {'global_step', 'centre', 'w', 'step', 'temperature'}
+    with tf.Graph().as_default():
+        own_network.network(name).inference(tf.ones([4, 24, 24, 3]))
+        assert {each.op.name for each in tf.global_variables()} == {'global_step', 'centre', 'w', 'temperature'}
 
 
 @pytest.mark.parametrize('draw', [

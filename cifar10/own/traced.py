@@ -156,7 +156,7 @@ def _value(call, tensor, fed, training, differentiable, narrow_to):
     _refuse_fed_variables(call, fed)
     results = [tensor, *losses, *(each.value for each in statistics), *fed.values()]
     needed = with_inputs([*(each.op for each in results), *updates], without={key.op for key in fed})
-    _leave_out_optimizers(call, needed)
+    _leave_out_variables(call, needed, training)
     writes = Writes(call.variables, needed, training, call.not_taken)
     if training:
         _refuse_other_updates(updates, writes)
@@ -187,13 +187,17 @@ def _value(call, tensor, fed, training, differentiable, narrow_to):
         initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain))
 
 
-def _leave_out_optimizers(call, needed):
-    """Leaves out the variables of an optimizer that the function has made: nothing takes its steps."""
-    if any(operation.type.startswith('ResourceApply') for operation in call.graph.get_operations()):
-        trained = {each.handle.op for each in tf.trainable_variables()}
-        kept = [each for each in call.variables.values() if each.handle.op in needed | trained]
-        begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
-        call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
+def _leave_out_variables(call, needed, training):
+    """Leaves out what evaluation does not need, and in training what only an optimizer uses that the function has made.
+
+    Nothing takes the steps of such an optimizer.
+    """
+    steps = with_inputs(each for each in call.graph.get_operations() if each.type.startswith('ResourceApply'))
+    trained = {each.handle.op for each in tf.trainable_variables()}
+    kept = [each for each in call.variables.values() if each.handle.op in needed or training and (
+        each.handle.op in trained or each.handle.op not in steps)]
+    begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
+    call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
 
 
 def _feeds(fed):

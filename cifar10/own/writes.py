@@ -39,10 +39,13 @@ class Writes:
         self._variables = variables
         self._needed = needed
         self.all = [operation for operation in writes if operation in needed]
-        self.in_vain = [operation.name for operation in writes if not operation.type.startswith('ResourceApply')
-                        and operation not in needed | not_taken
-                        and all(tensor.op.type != 'RestoreV2' for each in operation.inputs for tensor in each.op.inputs)
-                        and operation.inputs[0].op.name in variables]
+        # An optimizer that the function has made writes what it updates, and then its global step.
+        steps = {operation for operation in writes if operation.type.startswith('ResourceApply')}
+        self.in_vain = [
+            operation.name for operation in writes if operation not in needed | not_taken
+            and operation.inputs[0].op.name in variables and steps.isdisjoint(with_inputs([operation]))
+            and not (steps and variables[operation.inputs[0].op.name].trainable)
+            and all(tensor.op.type != 'RestoreV2' for each in operation.inputs for tensor in each.op.inputs)]
         if counts:
             self._refuse_others()
         self._by_handle = collections.defaultdict(list)
