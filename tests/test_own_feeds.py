@@ -42,18 +42,19 @@ def network(images, num_classes, training):
         assert rehearsed(name) == []
 
 
+@pytest.mark.parametrize('key', ['"x:0"', 'placeholder'])
 @pytest.mark.parametrize('shape, fed, told', [
     ('[None, 3, 24, 24]', 'images', ['it feeds x:0, a tensor float32 (None, 3, 24, 24) (line 4 of ']),
     ('[None, 24, 24, 3]', 'None', ['(line 4 of ', ', None; feed what fits']),
     ('[], tf.uint8', 'images', ['a tensor float32 (8, 24, 24, 3); feed what fits, also in its type'])])
-def test_what_is_fed_must_fit(shape, fed, told, own):
+def test_what_is_fed_must_fit(shape, fed, told, key, own):
     shape, _, dtype = shape.partition('], ')
     name = own(f'''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
-    x = tf.placeholder({dtype or 'tf.float32'}, {shape.rstrip(']')}], 'x')
-    x = tf.cast(x, tf.float32) * 1.0
-    return tf.zeros([8, num_classes]) + tf.reduce_mean(x) * tf.get_variable('w', [num_classes]), {{'x:0': {fed}}}
+    placeholder = tf.placeholder({dtype or 'tf.float32'}, {shape.rstrip(']')}], 'x')
+    x = tf.cast(placeholder, tf.float32) * 1.0
+    return tf.zeros([8, num_classes]) + tf.reduce_mean(x) * tf.get_variable('w', [num_classes]), {{{key}: {fed}}}
 ''')
     with pytest.raises(UsageError) as refused:
         rehearsed(name, batch_size=8)
@@ -123,3 +124,65 @@ def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
         np.testing.assert_allclose(session.run(evaluated), (pixels + pixels.mean(0)) @ weights, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(session.run(value), 0.5 * pixels.mean(0), rtol=1e-5, atol=1e-6)
     assert variable.op.name == 'mean' and keep == 0
+
+
+@pytest.mark.parametrize('line, fed', [
+    ('x = b', '{a: images * 2.0, b: a}'), ('x = b', '{b: a * 2.0, a: images}'),
+    ('with tf.control_dependencies([a]): x = tf.identity(images) * 2.0', '{a: images}')])
+def test_a_placeholder_may_be_fed_another_one_or_only_waited_for(line, fed, own, graph):
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    a, b = (tf.placeholder(tf.float32, [None, 24, 24, 3]) for _ in range(2))
+    {line}
+    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes]), {fed}
+''')
+    assert rehearsed(name) == []
+    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        weights = session.run(tf.trainable_variables()[0])
+        np.testing.assert_allclose(session.run(logits), np.full([4, 3], 2.0) @ weights, rtol=1e-5)
+
+
+def test_of_an_operation_with_several_results_all_must_be_fed(own):
+    name = own('''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    a, b = tf.split(tf.placeholder(tf.float32, [None, 24, 24, 3], 'x'), 2, axis=1)
+    return tf.reduce_mean(a + b, [1, 2]) @ tf.get_variable('w', [3, num_classes]), {a: images[:, :12]}
+''')
+    with pytest.raises(UsageError, match='it makes the placeholder x, which nothing feeds'):
+        rehearsed(name)
+
+
+def test_a_default_counts_for_nothing_where_something_else_is_fed(own, graph):
+    name = own('''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    a, b = (tf.placeholder_with_default(100.0, []) for _ in range(2))
+    x = tf.reduce_mean(images, [1, 2]) * tf.cond(b > 50, lambda: 5.0, lambda: b)
+    return x @ tf.get_variable('w', [3, num_classes]), {a: 2 * tf.reduce_max(images), b: a}
+''')
+    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        weights = session.run(tf.trainable_variables()[0])
+        np.testing.assert_allclose(session.run(logits), np.full([4, 3], 2.0) @ weights, rtol=1e-5)
+
+
+def test_a_condition_of_tensorflow_2_is_known_too(own, graph):
+    name = own('''
+import tensorflow as tf2, tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    fed = tf.placeholder(tf.bool, [])
+    mean = tf.get_variable('mean', [3], trainable=False)
+    x = tf.reduce_mean(images, [1, 2])
+    def assigned():
+        with tf.control_dependencies([tf.assign(mean, tf.reduce_mean(x, 0))]):
+            return [tf.identity(x)]
+    x, = tf2.cond(fed, assigned, lambda: [x - mean])
+    return x @ tf.get_variable('w', [3, num_classes]), {fed: training}
+''')
+    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    assert len(tf.get_collection(graphs.MOVING_STATISTICS)) == 1

@@ -514,11 +514,27 @@ def network(images, num_classes, training):
         assert not np.array_equal(first[0], first[1])
 
 
-def test_the_order_within_a_function_and_the_devices_are_no_other_network(graph):
-    def looped(images):
-        x = tf.function(tf.square)(tf.reduce_mean(images, [1, 2]))
-        return tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x * 2 - 1), [0, x])[1]
-    found = traced.trace(looped, dict(images=(tf.float32, [4, 24, 24, 3])), False, 0)
+LOOPED = '''
+x = tf.function(tf.square)(tf.reduce_mean(images, [1, 2]) * tf.get_variable('v', [3]))
+x = tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, x * 2 - tf.tanh(x)), [0, x])[1]
+x = tf.cond(tf.reduce_sum(x) > 0, lambda: x * 2, lambda: tf.tanh(x))
+x = tf.custom_gradient(lambda x: (x + 1, lambda dy: dy * 2))(x)
+mean, other = (tf.get_variable(name, [3], trainable=False) for name in ('mean', 'other'))
+tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(mean, tf.reduce_mean(x, 0)))
+result = (x - mean - other) @ tf.get_variable('w', [3, 10])
+'''
+
+
+def described(code):
+    def network(images):
+        values = dict(tf=tf, images=images)
+        exec(code, values)
+        return values['result']
+    return traced.trace(network, dict(images=(tf.float32, [4, 24, 24, 3])), True, 0)
+
+
+def test_the_order_within_a_function_and_the_devices_are_no_other_network():
+    found = described(LOOPED)
     before = found.described()
     assert 'PartitionedCall' in {node.op for node in found.operations()}
     for node in found.operations():
@@ -528,7 +544,48 @@ def test_the_order_within_a_function_and_the_devices_are_no_other_network(graph)
         operations = list(function.node_def)
         function.ClearField('node_def')
         function.node_def.extend(operations[::-1])
-    assert found.described() == before
+    assert found.described() == before == described(LOOPED).described()
+
+
+@pytest.mark.parametrize('before, after', [
+    ('x * 2 - tf.tanh(x)', 'tf.tanh(x) - x * 2'),
+    ('lambda: x * 2, lambda: tf.tanh(x)', 'lambda: tf.tanh(x), lambda: x * 2'), ('dy * 2', 'dy * 3'),
+    ('tf.assign(mean,', 'tf.assign(other,'), ('tf.assign(', 'tf.assign_add('), ('square', 'abs'),
+    ("'other'))", "'third'))"), ('i < 2', 'i < 3')])
+def test_what_is_within_functions_gradients_and_assignments_makes_another_network(before, after):
+    digests = [[what for _, what in described(code).described()]
+               for code in (LOOPED, LOOPED.replace(before, after))]
+    assert digests[0] != digests[1]
+
+
+def test_pooling_without_a_seed_stays_as_it_is(own, graph):
+    name = own('''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x, _, _ = tf.nn.fractional_max_pool(images, [1.0, 1.5, 1.5, 1.0])
+    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+''')
+    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(tf.gradients(logits, tf.trainable_variables()))
+
+
+def test_a_divided_network_may_take_gradients_itself(own, graph):
+    name = own('''
+import tensorflow.compat.v1 as tf
+from cifar10.model import next_part
+def network(images, num_classes, training):
+    x = next_part(tf.tanh(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3])))
+    logits = x @ tf.get_variable('w', [3, num_classes])
+    tf.losses.add_loss(tf.reduce_mean(tf.square(tf.gradients(tf.reduce_sum(logits), images)[0])))
+    return logits
+''')
+    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    gradients = tf.gradients([logits, *tf.get_collection(tf.GraphKeys.LOSSES)], tf.trainable_variables())
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert all(np.isfinite(gradient).all() and gradient.any() for gradient in session.run(gradients))
 
 
 def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):

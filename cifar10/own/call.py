@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, place_of, seeded_graph, with_inputs
 from cifar10.base.own_files import place_now
 from cifar10.model import network_draws, parts
 from cifar10.model.layers import create_frozen, mended_gradients
@@ -21,7 +22,7 @@ from cifar10.own.pieces import Cut, operation_of, value_of
 POSITION = 'position'  # the input that `uniform_like` draws by, int64: the position of the first example
 STEP = 'global_step'  # the input that is the handle of the global step
 _COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_with_default
-_FROM_CHECKPOINT = tf.train.init_from_checkpoint
+_COND_2, _FROM_CHECKPOINT = tf2.cond, tf.train.init_from_checkpoint
 
 
 class _Input(NamedTuple):
@@ -47,6 +48,7 @@ class Call:
       cuts, back_cuts: where it has cut itself, and its gradients.
       starts: the number of operations before each cut.
       not_taken: the operations of branches that are not taken.
+      is_handing_back: whether gradients are taken that parts hand back; the function may take others itself.
     """
 
     def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int, known: Sequence[Any] = ()):
@@ -56,6 +58,7 @@ class Call:
         self.cuts, self.back_cuts, self.starts = [], [], []
         self._known = known
         self._unfed = []
+        self.is_handing_back = False
         self._training = training
         with seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
@@ -150,7 +153,13 @@ class Call:
         """Returns what is taken in the place of a tensor: of each read, the value; of a placeholder, what it is fed."""
         values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
                   if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
-        return {**values, **{key.name: value.name for key, value in fed.items()}}
+        given = {key.name: value.name for key, value in fed.items() if key is not value}
+        for key in given:
+            for _ in given:  # a placeholder may be fed another one
+                given[key] = given.get(given[key], given[key])
+        controls = {f'^{operation_of(key)}': f'^{operation_of(value)}' for key, value in given.items()
+                    if nodes[operation_of(key)].op.startswith('Placeholder')}
+        return {**values, **given, **controls}
 
     # What stands in for functions of TensorFlow while the function runs.
 
@@ -182,10 +191,10 @@ class Call:
 
     def _value(self, tensor):
         """Returns the value of a tensor of the graph that is the same at all times; None if it is not."""
-        if (known := tf.get_static_value(tensor)) is not None or tensor.graph is not self.graph:
-            return known
         if any(each.type.startswith('Placeholder') or each.op_def.is_stateful for each in with_inputs([tensor.op])):
             return None
+        if (known := tf.get_static_value(tensor)) is not None or tensor.graph is not self.graph:
+            return known
         definition = tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), [tensor.op.name])
         with cpu_session() as session:
             return session.run(tf.import_graph_def(definition, return_elements=[tensor.name])[0])
@@ -198,10 +207,8 @@ class Call:
         if isinstance(value, _Default):
             self._unfed.append(made.op.name)
             made = made.op.inputs[0]
-        elif isinstance(value, _Input):
-            made = tf.cast(self.inputs[value.name], made.dtype)
         elif value is not None:
-            made = tf.constant(value, made.dtype)
+            made = fed(made, self.inputs[value.name] if isinstance(value, _Input) else value)
         self.placeholders.append(made)
         return made
 
@@ -210,6 +217,8 @@ class Call:
         @tf.custom_gradient
         def marked(x):
             def gradient(dy):
+                if not self.is_handing_back:
+                    return dy
                 dx = tf.identity(dy, 'cut')
                 self.back_cuts.append(Cut(dy.name, dx.name))
                 return dx
@@ -227,11 +236,13 @@ def _standing_in(call):
         return functools.partial(call.placeholder, make)
     tf.cond, tf.placeholder, tf.placeholder_with_default = call.cond, on(_PLACEHOLDER), on(_WITH_DEFAULT)
     tf.train.init_from_checkpoint = _refuse_checkpoint
+    tf2.cond = functools.partial(call.cond, strict=True)
     try:
         yield
     finally:
         tf.cond, tf.placeholder, tf.placeholder_with_default = _COND, _PLACEHOLDER, _WITH_DEFAULT
         tf.train.init_from_checkpoint = _FROM_CHECKPOINT
+        tf2.cond = _COND_2
 
 
 def _refuse_checkpoint(*arguments, **options):
@@ -243,6 +254,21 @@ def _as_tensors(result):
     """Returns what a branch has built with its numbers as tensors, as `tf.cond` does."""
     return tf.nest.map_structure(
         lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)
+
+
+def fed(key: tf.Tensor, value: Any) -> tf.Tensor:
+    """Returns what a tensor is fed, in its type; raises a BrokenRule if that does not fit."""
+    tensor = None if value is None else tf.convert_to_tensor(value)
+    if tensor is None or not tensor.shape.is_compatible_with(key.shape) or (
+            tensor.dtype.is_floating and not key.dtype.is_floating):
+        raise BrokenRule(f'it feeds {key.name}, {phrase(key)}{place_of(key.op.name)}, '
+                         f'{value if tensor is None else phrase(tensor)}; feed what fits, also in its type')
+    return tf.cast(tensor, key.dtype)
+
+
+def phrase(value: Any) -> str:
+    """Returns a phrase for what a function returned or collected, such as 'a tensor float32 (8, 10)'."""
+    return f'a tensor {value.dtype.name} {value.shape}' if isinstance(value, tf.Tensor) else type(value).__name__
 
 
 def with_fed(result: Any) -> tuple[Any, dict]:

@@ -216,8 +216,10 @@ def _drawing(definition, number):
     names = {each.signature.name: f'{each.signature.name}_{number}' for each in definition.library.function}
     for function in definition.library.function:
         function.signature.name = names[function.signature.name]
+    for gradient in definition.library.gradient:
+        gradient.function_name, gradient.gradient_func = names[gradient.function_name], names[gradient.gradient_func]
     for node in _with_functions(definition):
-        if 'seed2' in node.attr:
+        if 'seed2' in node.attr and (node.attr['seed'].i or node.attr['seed2'].i):
             node.attr['seed2'].i = (node.attr['seed2'].i + number) % 2 ** 31
         node.op = names.get(node.op, node.op)
         for value in node.attr.values():

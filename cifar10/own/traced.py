@@ -4,7 +4,6 @@ There everything is as its author saw it: names, collections, scopes and variabl
 has the operations that its results need, with the gradients of its variables, as pieces that `copied` adds to a tower.
 It changes no variable: an assignment is a value, which the update of the towers assigns.
 """
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,15 +12,14 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, place_of, with_inputs
 from cifar10.own import mixed
-from cifar10.own.call import POSITION, STEP, Call
+from cifar10.own.call import POSITION, STEP, Call, fed, phrase
 from cifar10.own.code import BrokenRule
+from cifar10.own.digests import Functions, digest
 from cifar10.own.pieces import Cut, Cutter, Piece
-from cifar10.own.writes import REMEDY, WAYS, Writes, functions_of, within
+from cifar10.own.writes import REMEDY, WAYS, Writes, within
 
 # Types of operations that wait for others, or for initialisers, which no tower runs.
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
-# Attributes that count calls, or tell of the devices of the process.
-_BY_CALL = 'seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token', 'config', 'config_proto', 'executor_type'
 _TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
 _SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
 _FEED = ('where the function returns its logits, let it also return what the placeholder is fed: return logits, '
@@ -106,10 +104,13 @@ class Traced(NamedTuple):
             yield from function.node_def
 
     def described(self) -> list[tuple[str, str]]:
-        """Returns (name, what it is) of each operation of the forward pass, as it is in each process."""
-        functions = {each.signature.name: each for each in self.forward[0].definition.library.function}
-        return [(node.name, _described(node, functions, node.input))
-                for piece in self.forward for node in piece.definition.node]
+        """Returns (name, what it is) of each operation, variable and assignment, as they are in each process."""
+        functions = Functions(self.forward[0].definition.library)
+        nodes = [(node.name, functions.digest_of(node, node.input))
+                 for piece in (*self.forward, *self.backward) for node in piece.definition.node]
+        kept = [(each.name, digest(each.name, each.shape, each.dtype, each.trained and bool(self.gradients)))
+                for each in self.variables]
+        return nodes + kept + [(each.variable, digest(*each)) for each in self.assignments]
 
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
@@ -132,30 +133,30 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
       BrokenRule: several towers cannot compute what the function computes.
     """
     found = Call(inputs, training, seed, known)
-    result, fed = found.run(function)
+    result, given = found.run(function)
     with found.graph.as_default():
-        known = found.known(result, fed)
+        known = found.known(result, given)
     if not found.follows_from(known):  # what is known then counts in the conditions and shapes of another call
         found = Call(inputs, training, seed, known)
-        result, fed = found.run(function)
+        result, given = found.run(function)
     with found.graph.as_default():
-        fed = _feeds(fed)
-        _check_placeholders(found, result, fed, training)
+        given = {key: fed(key, value) for key, value in given.items()}
+        _check_placeholders(found, result, given, training)
         check(result)
         tensor = tf.cast(result, tf.float32)
-        return _value(found, tensor, fed, training, differentiable, narrow_to)._replace(
+        return _value(found, tensor, given, training, differentiable, narrow_to)._replace(
             unfed=found.unfed, known=tuple(known), narrowed=narrow_to is not None)
 
 
-def _value(call, tensor, fed, training, differentiable, narrow_to):
+def _value(call, tensor, given, training, differentiable, narrow_to):
     """Returns the Traced of a call, in whose graph it is called."""
     _check_variables(call)
     losses = _losses(call, tensor) if training else []
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
-    _refuse_fed_variables(call, fed)
-    results = [tensor, *losses, *(each.value for each in statistics), *fed.values()]
-    needed = with_inputs([*(each.op for each in results), *updates], without={key.op for key in fed})
+    _refuse_fed_variables(call, given)
+    results = [tensor, *losses, *(each.value for each in statistics), *given.values()]
+    needed = with_inputs([*(each.op for each in results), *updates], without=_fed_operations(given))
     _leave_out_variables(call, needed, training)
     writes = Writes(call.variables, needed, training, call.not_taken)
     if training:
@@ -173,7 +174,7 @@ def _value(call, tensor, fed, training, differentiable, narrow_to):
     assignments = _assignments(call) if training else []
     activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
-    cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, fed), call.cuts, call.starts,
+    cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, given), call.cuts, call.starts,
                     call.back_cuts)
     targets = [*(each.name for each in outputs), *(each.value for each in assignments), *activations]
     forward, backward = cutter.pieces(targets, list(gradients.values()))
@@ -200,30 +201,22 @@ def _leave_out_variables(call, needed, training):
     call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
 
 
-def _feeds(fed):
-    """Returns what placeholders are fed, as tensors of their types; raises a BrokenRule if a value does not fit."""
-    found = {}
-    for key, value in fed.items():
-        tensor = None if value is None else tf.convert_to_tensor(value)
-        if tensor is None or not tensor.shape.is_compatible_with(key.shape) or (
-                tensor.dtype.is_floating and not key.dtype.is_floating):
-            raise BrokenRule(f'it feeds {key.name}, {phrase(key)}{place_of(key.op.name)}, '
-                             f'{value if tensor is None else phrase(tensor)}; feed what fits, also in its type')
-        found[key] = tf.cast(tensor, key.dtype)
-    return found
+def _fed_operations(given):
+    """Returns the operations that nothing needs because all that they give is fed."""
+    return {key.op for key in given if len(key.op.outputs) == 1}
 
 
-def _check_placeholders(call, result, fed, training):
+def _check_placeholders(call, result, given, training):
     """Raises a BrokenRule if what counts needs a placeholder that nothing feeds."""
-    given, keys = {each.op for each in (*call.inputs.values(), call.position)}, {key.op for key in fed}
+    inputs, fed_here = {each.op for each in (*call.inputs.values(), call.position)}, _fed_operations(given)
     begun = [variable.initializer for variable in call.variables.values()]
     losses, updates = (tf.get_collection(key) if training else [] for key in (
         tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS))
-    for entry in [result, *losses, *updates, *begun, *fed.values()]:
+    for entry in [result, *losses, *updates, *begun, *given.values()]:
         if not isinstance(entry, (tf.Tensor, tf.Operation)):
             continue  # which is refused elsewhere
-        unfed = [operation.name for operation in with_inputs([_op(entry)], without=keys)
-                 if operation.type == 'Placeholder' and operation not in given]
+        unfed = [operation.name for operation in with_inputs([_op(entry)], without=fed_here)
+                 if operation.type == 'Placeholder' and operation not in inputs]
         for name in sorted(unfed)[:1]:
             if any(entry is loss for loss in losses):  # labels, perhaps
                 raise BrokenRule(f'its loss {entry.op.name} needs the placeholder {name}, which nothing feeds'
@@ -232,9 +225,9 @@ def _check_placeholders(call, result, fed, training):
             raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds{place_of(name)}; {_FEED}')
 
 
-def _refuse_fed_variables(call, fed):
+def _refuse_fed_variables(call, given):
     """Raises a BrokenRule if a placeholder is fed what depends on a variable: no gradient would flow through it."""
-    for key, value in fed.items():
+    for key, value in given.items():
         for handle in sorted({operation.name for operation in with_inputs([value.op])} & call.variables.keys()):
             raise BrokenRule(f'it feeds {key.name} a value that depends on the variable {handle}'
                              f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
@@ -262,6 +255,7 @@ def _gradients(call, outputs, differentiable):
     seeds = [tf.placeholder(each.dtype, each.shape, 'gradient') for each in outputs]
     variables = [variable for variable in tf.trainable_variables() if variable is not call.step]
     inputs = [call.inputs[name] for name in differentiable]
+    call.is_handing_back = True
     # This raises a LookupError if an operation has no gradient.
     found = tf.gradients(outputs, [*variables, *inputs], seeds, colocate_gradients_with_ops=True)
     # An embedding has sparse gradients.
@@ -339,23 +333,5 @@ def _check_operations(call, needed):
                                  'a table tf.gather from a constant')
 
 
-def phrase(value: Any) -> str:
-    """Returns a phrase for what a function returned or collected, such as 'a tensor float32 (8, 10)'."""
-    return f'a tensor {value.dtype.name} {value.shape}' if isinstance(value, tf.Tensor) else type(value).__name__
-
-
 def _op(update):
     return update if isinstance(update, tf.Operation) else update.op
-
-
-def _described(node, library, inputs=()):
-    """Returns what an operation is, without the numbers that count calls in a process, and with its functions.
-
-    Of the operations in functions, the inputs have such numbers in their names, and the order is another one each time.
-    """
-    parts = [node.op if node.op not in library else '', *inputs]
-    parts += [f'{name}={value.SerializeToString().hex()}' for name, value in sorted(node.attr.items())
-              if not (name.startswith('_') or name in _BY_CALL or value.func.name or value.list.func)]
-    parts += sorted(_described(inner, library) for name in functions_of(node) if name in library
-                    for inner in library[name].node_def)
-    return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
