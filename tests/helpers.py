@@ -211,6 +211,25 @@ def slow_input(monkeypatch, seconds):
     monkeypatch.setattr(Images, 'batch', slowly)
 
 
+def slow_towers(monkeypatch, seconds):
+    """Lets each tower k sleep for seconds(k) in a step of this process, between its loss and its gradients."""
+    tower_loss = graph.tower_loss
+
+    def slowed(scope, add_loss):
+        total_loss, scalars = tower_loss(scope, add_loss)
+        k = int(re.search(r'tower_(\d+)/', scope)[1])
+
+        def sleep(x):
+            time.sleep(seconds(k))
+            return x
+
+        @tf.custom_gradient
+        def late(x):
+            return tf.identity(x), lambda dy: tf.reshape(tf.numpy_function(sleep, [dy], tf.float32), [])
+        return late(total_loss), scalars
+    monkeypatch.setattr(graph, 'tower_loss', slowed)
+
+
 def script_command(script, **flags):
     """Returns the command line of a script with flags; what is None is left out."""
     given = [f'--{name}={value}' for name, value in flags.items() if value is not None]

@@ -3,20 +3,12 @@ import tensorflow.compat.v1 as tf
 
 # Half of the seconds that a tower sleeps for each image: the data set sleeps before its element and before its end.
 _SECONDS = 0.00125
-_SLOWLY = 0.00375  # the same for a slow tower
 
 
 def sleeping(images, num_classes, training):
     """A network with as many variables as the classic one has, whose towers sleep instead of computing."""
     del training
     return _linear(images, num_classes, _SECONDS)
-
-
-def slow_tower(images, num_classes, training):
-    """As `sleeping`, but tower 1 sleeps longer."""
-    del training
-    slow = tf.get_default_graph().get_name_scope().startswith('tower_1')
-    return _linear(images, num_classes, _SLOWLY if slow else _SECONDS)
 
 
 def _asleep(images, seconds):

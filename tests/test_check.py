@@ -68,7 +68,7 @@ NAN = None, dict(scale='1e38 * 1e38'), dict(), 'step 1: the loss of tower 0 is n
 
 
 @pytest.mark.parametrize('before, now, flags, problem', mostly_stress([
-    (dict(), dict(name='other'), dict(), 'model.ckpt-3 has no other: it belongs to another network'),
+    (dict(), dict(name='other'), dict(), ' holds a run of another network: in evaluation, the operation '),
     (None, dict(smallest="float('inf')"), dict(), ': a variable is not finite, so no checkpoint is written'),
     (None, dict(), dict(freeze='weights'), '--freeze=weights'), NAN], NAN))
 def test_ready_means_that_the_start_takes_its_first_step(settings, own, capsys, before, now, flags, problem):

@@ -7,7 +7,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.settings.training import train_settings
 from cifar10.tools.explain import NO_AVERAGE, NO_UPDATE, SAME_BATCH, STEP, explain, lines
 from cifar10.training import trainer
-from tests.helpers import ROOT, WITH_GPUS, Tasks, python, slow_input, state_of
+from tests.helpers import ROOT, WITH_GPUS, Tasks, python, slow_input, slow_towers, state_of
 from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
@@ -42,8 +42,9 @@ def seconds_of(output):
 
 
 @pytest.mark.stress
-def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, capsys):
-    config = settings(num_gpus=2, batch_size=4, network=f'{SLOW}:slow_tower', summary_steps=0)
+def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, capsys, monkeypatch):
+    slow_towers(monkeypatch, lambda k: 0.03 if k else 0.01)
+    config = settings(num_gpus=2, batch_size=4, network='linear', summary_steps=0)
     trainer.train(config)
     files = state_of(config.run.train_dir)
     capsys.readouterr()

@@ -55,9 +55,11 @@ def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path,
         assert np.isfinite(value).all(), name
         if 'moving_' in name and mode != 'async':
             assert not np.array_equal(value, before[name]), name
-    within = metrics.read(str(tmp_path / 'resumed'), metrics.EVAL)[-1]
     beside = evaluated(tmp_path / 'resumed' / 'best', tmp_path / 'eval', test_time_averaging=False)
-    assert (within['step'], within['correct']) == (beside['step'], beside['correct']) == (step, within['correct'])
+    within, = [record for record in metrics.read(str(tmp_path / 'resumed'), metrics.EVAL)
+               if record['step'] == beside['step']]
+    assert within['correct'] == beside['correct']
+    assert beside['step'] == step or mode == 'async'  # whose best step is another one each time
     assert within['cross_entropy'] == pytest.approx(beside['cross_entropy'], rel=1e-4)
 
 

@@ -1,5 +1,6 @@
 """Each tower's seconds: a slow tower shows in them and is named, slow input does not, and the towers do not change."""
 import os
+import random
 import re
 import statistics
 import time
@@ -17,26 +18,10 @@ from cifar10.run.metrics import TOWERS, read
 from cifar10.run.stragglers import Stragglers, medians_of_others
 from cifar10.training import graph, run, trainer
 from cifar10.training.reports import tower_seconds
-from tests.helpers import ROOT, initialise, mostly_stress, plan_of, slow_input, update_mode
+from tests.helpers import ROOT, initialise, mostly_stress, plan_of, slow_input, slow_towers, update_mode
 
 RECORDED = np.load(ROOT / 'tests' / 'tower_seconds.npz')  # {a run: float16 [steps, towers]}
 
-# A network whose towers sleep for 4 ms, and tower 1 for 20 ms.
-SLEEPY = '''
-import time
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    sleep = slowly if tf.get_default_graph().get_name_scope().startswith('tower_1') else quickly
-    images = tf.reshape(tf.numpy_function(sleep, [images], tf.float32), [-1, 24, 24, 3])
-    weights = tf.get_variable('weights', [24 * 24 * 3, num_classes], initializer=tf.zeros_initializer())
-    return tf.reshape(images, [-1, 24 * 24 * 3]) @ weights
-def quickly(images):
-    time.sleep(0.004)
-    return images
-def slowly(images):
-    time.sleep(0.02)
-    return images
-'''
 
 def planned(settings, data_dir, mode):
     """Returns (the Plan of a run in an update mode, its graph, built in the default graph)."""
@@ -53,10 +38,11 @@ def with_threads(*arguments, **options):
 
 
 @pytest.mark.stress
-def test_a_slow_tower_is_in_the_records_and_named(settings, own, capsys, monkeypatch):
+def test_a_slow_tower_is_in_the_records_and_named(settings, capsys, monkeypatch):
+    slow_towers(monkeypatch, lambda k: 0.02 if k else 0.004)
     monkeypatch.setattr(run, 'session_config', with_threads)
     monkeypatch.setattr(stragglers, '_STEPS', 5)
-    config = settings(network=own(SLEEPY), num_gpus=2, batch_size=1, max_steps=100, log_frequency=10, summary_steps=0,
+    config = settings(network='linear', num_gpus=2, batch_size=1, max_steps=100, log_frequency=10, summary_steps=0,
                       save_steps=1000)
     trainer.train(config)
     kept = np.array([record['tower_seconds'] for record in read(config.run.train_dir, TOWERS)])
@@ -71,13 +57,11 @@ def test_a_slow_tower_is_in_the_records_and_named(settings, own, capsys, monkeyp
 @pytest.mark.timing
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
 def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_within_20_windows(
-        mode, settings, own, tmp_path, capsys, monkeypatch):
+        mode, settings, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run, 'session_config', with_threads)
-    network = own(re.sub(
-        r'sleep\(0\.(\d+)\)', lambda found: f"sleep({dict(_004=0.014, _02=0.02)['_' + found[1]]} * noise())",
-        SLEEPY).replace('import time', 'import random, time\nnoise = lambda: random.lognormvariate(0, 0.05)'))
+    slow_towers(monkeypatch, lambda k: (0.02 if k else 0.014) * random.lognormvariate(0, 0.05))
     for seed in range(10):
-        trainer.train(settings(network=network, num_gpus=2, batch_size=1, summary_steps=0, seed=seed, save_steps=10000,
+        trainer.train(settings(network='linear', num_gpus=2, batch_size=1, summary_steps=0, seed=seed, save_steps=10000,
                                 max_steps=1500 if mode == 'async' else 510,  # those of all towers, and of each
                                 variable_update=mode, train_dir=str(tmp_path / f'{mode}-{seed}')))
         told = re.findall(r'^slow       tower (\d)', capsys.readouterr().out, re.M)

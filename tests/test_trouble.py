@@ -63,7 +63,7 @@ def test_it_does_not_start(flags, free_addresses, tmp_path):
 
 @pytest.mark.stress
 def test_stuck(own, data_dir, tmp_path):
-    stuck = run(dict(HANG_AT='26'), **dict(
+    stuck = run(dict(HANG_AT='51'), **dict(
         flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, network=own(HANGING), num_gpus=2,
         max_steps=40, tower_device='cpu', train_dir=tmp_path / 'run', stuck_secs=4))
     assert_shown('Stuck', stuck.stdout + stuck.stderr)

@@ -38,7 +38,8 @@ class Trace(Reporter):
         return self._first <= step <= self._last
 
     def awaits(self, step):
-        return step in (self._first - 1, self._last)
+        # TensorFlow traces one step at a time, though towers take theirs at the same time in `async`.
+        return self._first - 1 <= step <= self._last
 
     def after_step(self, step, results):
         if 'metadata' in results:
