@@ -149,7 +149,7 @@ def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_execut
             f'from absl import flags\nFLAGS = flags.FLAGS\nflags.DEFINE_float("of_helper", {-scale}, "")\n')
         (tmp_path / folder / 'net.py').write_text(FLAGS_FILE.format(scale))
         with tf.variable_scope(str(scale).replace('.', '_')):
-            own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]))
+            own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]), True)
         assert {name: flags.FLAGS[name].value for name in flags.FLAGS} == before
     seen = [variable.op.name.partition('seen/')[2] for variable in tf.global_variables() if 'seen' in variable.name]
     assert seen == [f'{scale}/{-scale}' for scale in (1.5, 2.5, 3.5)]
