@@ -10,6 +10,7 @@ import pytest
 
 from cifar10.base import graphs
 from cifar10.base.errors import UsageError
+from cifar10.model.parts import divided
 from cifar10.own import code, traced
 from cifar10.own import network as own_network
 from cifar10.own.network import rehearse
@@ -586,6 +587,23 @@ def network(images, num_classes, training):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert all(np.isfinite(gradient).all() and gradient.any() for gradient in session.run(gradients))
+
+
+@pytest.mark.parametrize('line', [
+    'next_part(x * 2)', 'x = tf.cond(tf.constant(False), lambda: next_part(x), lambda: x)'])
+def test_a_cut_that_nothing_needs_is_none(line, own, graph):
+    name = own(f'''
+import tensorflow.compat.v1 as tf
+from cifar10.model import next_part
+def network(images, num_classes, training):
+    x = next_part(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3]))
+    {line}
+    return x @ tf.get_variable('w', [3, num_classes])
+''')
+    with divided(['/cpu:0', '/cpu:1'], 2) as division:
+        logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+        gradients = tf.gradients(logits, tf.trainable_variables())
+    assert division.parts == 2 and all(gradient is not None for gradient in gradients)
 
 
 def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):

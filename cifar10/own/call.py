@@ -5,7 +5,7 @@ What stands in for a function of TensorFlow while it runs is here.
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,6 +137,12 @@ class Call:
         variable.initialized_value = lambda: variable.initial_value  # which resource variables do not have
         self.variables[variable.handle.op.name] = variable
         return variable
+
+    def leave_out_cuts(self, needed: Collection[tf.Operation]) -> None:
+        """Leaves out the cuts of what is not among the operations that are needed."""
+        cuts = [(cut, start) for cut, start in zip(self.cuts, self.starts)
+                if self.graph.get_tensor_by_name(cut.taken).op in needed]
+        self.cuts, self.starts = ([each[number] for each in cuts] for number in range(2))
 
     def depends_on_inputs(self, operation: tf.Operation) -> bool:
         """Returns whether an operation needs what a copy is fed."""

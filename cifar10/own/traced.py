@@ -158,6 +158,7 @@ def _value(call, tensor, given, training, differentiable, narrow_to):
     results = [tensor, *losses, *(each.value for each in statistics), *given.values()]
     needed = with_inputs([*(each.op for each in results), *updates], without=_fed_operations(given))
     _leave_out_variables(call, needed, training)
+    call.leave_out_cuts(needed)
     writes = Writes(call.variables, needed, training, call.not_taken)
     if training:
         _refuse_other_updates(updates, writes)
