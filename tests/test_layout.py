@@ -133,9 +133,7 @@ def test_files_and_functions_are_documented():
         assert not re.search('TODO|FIXME|XXX'.replace('|', '[:( ]|'), text) or path.name == 'test_layout.py', path
         assert ast.get_docstring(tree) or not text.strip(), path
         for node in tree.body if path in FILES else ():
-            # The name and the types of a small function may tell what it does.
-            tells = isinstance(node, ast.FunctionDef) and len(node.args.args) < 3
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith('_') and not tells:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith('_'):
                 assert ast.get_docstring(node), (path, node.name)
 
 

@@ -181,7 +181,7 @@ def network(images, num_classes, training):
     def assigned():
         with tf.control_dependencies([tf.assign(mean, tf.reduce_mean(x, 0))]):
             return [tf.identity(x)]
-    x, = tf2.cond(fed, assigned, lambda: [x - mean])
+    x, = tf2.cond(fed, assigned, lambda: [x - mean], 'chosen')
     return x @ tf.get_variable('w', [3, num_classes]), {fed: training}
 ''')
     own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)

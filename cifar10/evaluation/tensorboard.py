@@ -32,6 +32,7 @@ def _escaped(name: str) -> str:
 
 
 def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
+    """Returns a table in Markdown with a row for each class; `counts` is the confusion matrix."""
     names = [_escaped(name) for name in classes]
     rows = ['| class | correct | total | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
     for name, correct, total, recall, precision, confused_with in confusion.per_class(counts, names):

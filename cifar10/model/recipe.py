@@ -135,10 +135,10 @@ class Recipe:
 
     def _operations(self, batch_size, dtype):
         kind = (False, 2) if batch_size is None else (True, batch_size)
-        if not self._network.operations(*kind):
-            with self._built(batch_size, dtype):
-                pass
-        return self._network.operations(*kind)
+        if found := self._network.operations(*kind):
+            return found
+        with self._built(batch_size, dtype):
+            return self._network.operations(*kind)
 
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""

@@ -45,6 +45,7 @@ class Call:
       inputs: the tensors that the function is given, by their names.
       variables: those that the function has made, by the names of their handles.
       placeholders: those that it has made.
+      unfed: the names of those that keep their defaults.
       cuts, back_cuts: where it has cut itself, and its gradients.
       starts: the number of operations before each cut.
       not_taken: the operations of branches that are not taken.
@@ -57,7 +58,7 @@ class Call:
         self.not_taken = set()
         self.cuts, self.back_cuts, self.starts = [], [], []
         self._known = known
-        self._unfed = []
+        self.unfed = []
         self.is_handing_back = False
         self._training = training
         with seeded_graph(seed) as self.graph:
@@ -111,11 +112,6 @@ class Call:
         """Returns whether the call was given these values of its placeholders."""
         return all(type(one) is type(other) and np.array_equal(one, other)
                    for one, other in itertools.zip_longest(known, self._known))
-
-    @property
-    def unfed(self) -> tuple[str, ...]:
-        """The names of the placeholders that keep their defaults."""
-        return tuple(self._unfed)
 
     def _get(self, getter, name, *args, regularizer=None, **options):
         """Returns what `tf.get_variable` does, whole, and with its penalty outside of a loop that makes it."""
@@ -211,7 +207,7 @@ class Call:
         made = make(*args, **options)
         value = self._known[number] if number < len(self._known) else None
         if isinstance(value, _Default):
-            self._unfed.append(made.op.name)
+            self.unfed.append(made.op.name)
             made = made.op.inputs[0]
         elif value is not None:
             made = fed(made, self.inputs[value.name] if isinstance(value, _Input) else value)
@@ -242,7 +238,7 @@ def _standing_in(call):
         return functools.partial(call.placeholder, make)
     tf.cond, tf.placeholder, tf.placeholder_with_default = call.cond, on(_PLACEHOLDER), on(_WITH_DEFAULT)
     tf.train.init_from_checkpoint = _refuse_checkpoint
-    tf2.cond = functools.partial(call.cond, strict=True)
+    tf2.cond = lambda pred, true_fn=None, false_fn=None, name=None: call.cond(pred, true_fn, false_fn, True, name)
     try:
         yield
     finally:

@@ -19,11 +19,11 @@ from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, is_deterministic
 from cifar10.model import NUM_CLASSES, Network, network_draws
 from cifar10.model.layers import MovingStatistic, frozen_pattern
 from cifar10.own import code, rehearsal
-from cifar10.own.call import POSITION
+from cifar10.own.call import POSITION, phrase
 from cifar10.own.code import BrokenRule
 from cifar10.own.copied import copy, uses
 from cifar10.own.mixed import computes_in
-from cifar10.own.traced import Traced, phrase, trace
+from cifar10.own.traced import Traced, trace
 
 _FLAG = 'network'
 # Types of operations whose random numbers depend on what the process has drawn before.

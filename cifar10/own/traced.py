@@ -145,7 +145,7 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         check(result)
         tensor = tf.cast(result, tf.float32)
         return _value(found, tensor, given, training, differentiable, narrow_to)._replace(
-            unfed=found.unfed, known=tuple(known), narrowed=narrow_to is not None)
+            unfed=tuple(found.unfed), known=tuple(known), narrowed=narrow_to is not None)
 
 
 def _value(call, tensor, given, training, differentiable, narrow_to):

@@ -60,6 +60,7 @@ def fields(*groups: type) -> list[dataclasses.Field]:
 
 
 def flag_of(field: dataclasses.Field) -> str:
+    """Returns the flag of a setting, such as '--num_gpus'."""
     return f'--{field.name}'
 
 

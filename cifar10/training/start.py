@@ -97,6 +97,7 @@ def check_optimizer(start: Start) -> list[str]:
 
 
 def check_loss(start: Start) -> list[str]:
+    """Checks that the loss exists and, if it is the user's own, that it follows the rules; returns warnings."""
     return LOSSES.check(start.given.recipe.loss) or []
 
 
