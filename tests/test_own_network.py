@@ -168,7 +168,7 @@ IDIOMS = [
     (TOP, 'tf.InteractiveSession()', None),
     (TOP, 'from cifar10 import inference', 'give your file another name'),
     (TOP, 'import tensorflow as tf2; tf2.layers.dense', 'write import tensorflow.compat.v1 as tf'),
-    (TOP, 'from tensorflow.contrib import tpu', 'tf_slim does not have it; see contrib in docs/tf1-networks.md'),
+    (TOP, 'from tensorflow.contrib import crf', 'tf_slim does not have it; see contrib in docs/tf1-networks.md'),
     (TOP, 'tf.set_random_seed(1)', None),
     *[(place, 'tf.reset_default_graph()', 'Do not use tf.reset_default_graph()') for place in (TOP, INSIDE)],
     (INSIDE, 'images = tf.train.shuffle_batch([images], 8, 100, 10, enqueue_many=True)', QUEUE),

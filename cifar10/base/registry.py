@@ -82,7 +82,7 @@ UPDATE_MODES = Registry({
 NETWORKS = Registry({
     'classic': 'cifar10.model.classic:NETWORK',
     'fast': 'cifar10.model.fast:NETWORK'},
-    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.network:network', 'cifar10.own.network:check'))
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.model:network', 'cifar10.own.model:check'))
 
 # A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
 # decay.

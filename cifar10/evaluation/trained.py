@@ -76,7 +76,7 @@ def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = 
     recipe = Recipe(record.settings.recipe, len(classes), image_size=record.settings.data.image_size)
     use_ema = settings.use_ema
     if use_ema is None:
-        use_ema = record.settings.recipe.moving_averages
+        use_ema = recipe.moving_averages
     averaging = settings.test_time_averaging
     if averaging is None:
         averaging = recipe.augmentation.test_time_averaging

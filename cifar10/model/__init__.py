@@ -40,8 +40,13 @@ class Network(NamedTuple):
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
       operations: function (training, count) -> (name, what it is) of the operations that were built last with so
         many images, by which another network is found out, or None; None for built-in networks.
+      add_loss: of a whole model, function (images, labels, num_classes) -> float32 scalars by their names, which adds
+        its loss to the collection LOSSES, and builds a tower for `optimizer`; else None.
+      optimizer: of a whole model, function that returns what takes its steps, in the place of an optimizer; else None.
     """
     inference: Callable
     image_sizes: Callable[..., range] | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
     operations: Callable[[bool, int], Sequence[tuple[str, str]] | None] | None = None
+    add_loss: Callable | None = None
+    optimizer: Callable[[], Any] | None = None

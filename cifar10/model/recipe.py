@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, SCHEDULES
-from cifar10.model import parts
+from cifar10.model import classifier, parts
 from cifar10.model.layers import freezing
 from cifar10.model.network_draws import at_position
 from cifar10.model.optimizers import Clipped
@@ -187,6 +187,23 @@ class Recipe:
             return self._network.inference(images, training, **self._options, **learnt)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the network is a whole model, which has its own loss, optimizer and learning rate."""
+        return self._network.optimizer is not None
+
+    @property
+    def moving_averages(self) -> bool:
+        """Whether training keeps moving averages of the variables; a whole model keeps its own, or none."""
+        return self._settings.moving_averages and not self.is_whole
+
+    def add_loss(self, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType, **learnt: Any) -> dict[str, tf.Tensor]:
+        """Builds the network on a training batch and adds its loss; see `classifier.add_loss` and `inference`."""
+        if self.is_whole:
+            return self._network.add_loss(tf.cast(images, dtype), labels, **self._options)
+        return classifier.add_loss(functools.partial(self.inference, **learnt), images, labels, dtype, self.losses,
+                                   self.loss_name)
+
+    @property
     def loss_name(self) -> str:
         """The name of the mean of `losses`."""
         return 'own_loss' if LOSSES.is_own(self._settings.loss) else self._settings.loss
@@ -196,12 +213,14 @@ class Recipe:
         options = {} if LOSSES.is_own(self._settings.loss) else dict(smoothing=self._settings.label_smoothing)
         return LOSSES.load(self._settings.loss)(logits, labels, **options)
 
-    def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the learning rate and the auxiliary one: float32 scalars; the latter is None if there is none.
+    def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
+        """Returns the learning rate and the auxiliary one: float32 scalars; None where there is none.
 
         Args:
           examples_seen: int64 scalar, the training examples before this step.
         """
+        if self.is_whole:
+            return None, None
         auxiliary = self._settings.auxiliary_learning_rate
         with tf.name_scope('learning_rate'):
             factor = self.schedule.factor(examples_seen)
@@ -209,8 +228,10 @@ class Recipe:
             auxiliary_rate = None if auxiliary is None else auxiliary * factor
         return rate, auxiliary_rate
 
-    def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
+    def optimizer(self, rate: tf.Tensor | None, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
         """Returns a function that makes an optimizer with these learning rates."""
+        if self.is_whole:
+            return self._network.optimizer
         settings = self._settings
         make = OPTIMIZERS.load(settings.optimizer)
         options = dict(auxiliary_rate=auxiliary_rate, weight_decay=settings.weight_decay)
@@ -226,6 +247,8 @@ class Recipe:
 
     def __str__(self):
         settings = self._settings
+        if self.is_whole:
+            return f'{settings.network}, a whole model; augmentation {settings.augmentation}'
         preset = PRESETS[settings.preset]
         changes = [name for name, value in vars(settings).items()
                    if name in preset and value not in (None, preset[name])]

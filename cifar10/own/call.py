@@ -97,7 +97,7 @@ class Call:
         names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
         given = {id(key): each for key, each in fed.items()}
         collected = [self.graph.get_collection(key) for key in (tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS)]
-        needed = with_inputs(getattr(each, 'op', each) for each in [result, *sum(collected, [])]
+        needed = with_inputs(getattr(each, 'op', each) for each in [*tf.nest.flatten(result), *sum(collected, [])]
                              if isinstance(each, (tf.Tensor, tf.Operation)))
         found = []
         for each, before in itertools.zip_longest(self.placeholders, self._known[:len(self.placeholders)]):
@@ -155,13 +155,17 @@ class Call:
         """Returns what is taken in the place of a tensor: of each read, the value; of a placeholder, what it is fed."""
         values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
                   if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
+        return {**values, **self.fed_instead(nodes, fed)}
+
+    def fed_instead(self, nodes: Mapping[str, tf.NodeDef], fed: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
+        """Returns what is taken in the place of a tensor that is fed, or of an operation that another waits for."""
         given = {key.name: value.name for key, value in fed.items() if key is not value}
         for key in given:
             for _ in given:  # a placeholder may be fed another one
                 given[key] = given.get(given[key], given[key])
         controls = {f'^{operation_of(key)}': f'^{operation_of(value)}' for key, value in given.items()
-                    if nodes[operation_of(key)].op.startswith('Placeholder')}
-        return {**values, **given, **controls}
+                    if operation_of(key) in nodes and nodes[operation_of(key)].op.startswith('Placeholder')}
+        return {**given, **controls}
 
     # What stands in for functions of TensorFlow while the function runs.
 

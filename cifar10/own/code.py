@@ -13,7 +13,7 @@ import random
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -195,6 +195,14 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
 
 def _found(flag, name, arguments):
     """Returns the function, as `function` takes these; raises a UsageError."""
+    found = _attribute(flag, name)
+    if problem := _wrong_arguments(found, arguments.split(', ')):
+        raise UsageError(f'--{flag}={name}: {problem}; it is called with ({arguments})')
+    return found
+
+
+def _attribute(flag, name):
+    """Returns the function that 'FILE.py:FUNCTION' names; raises a UsageError."""
     path, _, attribute = name.rpartition(':')
     if not os.path.isfile(path):
         raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
@@ -204,9 +212,15 @@ def _found(flag, name, arguments):
     found = getattr(_files[path].module, attribute, None)
     if not callable(found):
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
-    if problem := _wrong_arguments(found, arguments.split(', ')):
-        raise UsageError(f'--{flag}={name}: {problem}; it is called with ({arguments})')
     return found
+
+
+def parameters(flag: str, name: str) -> Sequence[str]:
+    """Returns the names of the arguments of the function that 'FILE.py:FUNCTION' names; raises a UsageError."""
+    try:
+        return tuple(inspect.signature(_attribute(flag, name)).parameters)
+    except ValueError:  # it has no signature that Python knows
+        return ()
 
 
 def _wrong_arguments(found, given):

@@ -30,10 +30,12 @@ class Copied(NamedTuple):
       outputs: what the function returns, and then its losses.
       assignments: (variable, value, keep) triples, as a `layers.MovingStatistic` has them.
       activations: floats.
+      summaries: string tensors.
     """
     outputs: list
     assignments: list
     activations: list
+    summaries: list
 
 
 def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
@@ -49,12 +51,40 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
     variables, tensors = building.variables, building.tensors
     return Copied(
         outputs, [(variables[each.variable], tensors[each.value], each.keep) for each in traced.assignments],
-        [tensors[name] for name in traced.activations])
+        *([tensors[name] for name in names] for names in (traced.activations, traced.summaries)))
 
 
 def copied_here() -> list[Traced]:
     """Returns what was copied into the current graph, in this order."""
     return _copied[tf.get_default_graph()]
+
+
+def follow(traced: Traced, means: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor | tf.Operation, list[tf.Tensor]]:
+    """Adds what follows the gradients of a model, over variables of the current scope that exist.
+
+    Args:
+      means: what it takes, by the names of its `TrainOp`.
+
+    Returns:
+      (what is run, the summaries that it adds).
+    """
+    update = traced.train_op
+    with tf.name_scope(SCOPE) as scope, tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        tensors = {**means, **{each.handle: _variable(traced, each).handle for each in traced.variables
+                               if each.handle in update.piece.needs}}
+        note_copy(scope, traced.graph)
+        _add(_beside_variables(update.piece, tensors), tensors, scope, _begin())
+    return tensors[update.target], [tensors[name] for name in update.summaries]
+
+
+def _beside_variables(piece, tensors):
+    """Returns a piece in which what changes or reads a variable is on the device of that variable."""
+    definition = _copy_of(piece.definition)
+    for node in definition.node:
+        for each in map(tensor_of, node.input):
+            if each in piece.needs and each in tensors and tensors[each].dtype == tf.resource:
+                node.device = tensors[each].device
+    return piece._replace(definition=definition)
 
 
 def uses(traced: Traced, name: str) -> bool:
@@ -182,10 +212,11 @@ def _add(piece: Piece, tensors: dict, scope: str, begin: tf.Tensor | None = None
     definition = piece.definition
     waits = begin is not None and bool(begin.op.control_inputs)
     several = len(devices) > 1
+    handles = {need for need in piece.needs if need in tensors and tensors[need].dtype == tf.resource}
     if waits or several:
         definition = _copy_of(definition)
         for node in definition.node:
-            if waits and not node.input:
+            if waits and (not node.input or not handles.isdisjoint(map(tensor_of, node.input))):
                 node.input.append('^begin')
             if several:
                 spec = tf.DeviceSpec.from_string(node.device)

@@ -44,7 +44,8 @@ def _losses(name, function, logits, labels):
 
     with code.usage_errors(_FLAG, name):
         inputs = dict(logits=logits, labels=labels)
-        return built(traced_once(function, inputs, True, check, code.traced(name), ['logits']), inputs)
+        traced = traced_once(function, inputs, True, check, code.traced(name), differentiable=['logits'])
+        return built(traced, inputs)[0]
 
 
 def check(name: str) -> list[str]:

@@ -10,6 +10,7 @@ train wrongly in silence is refused, or reported in a warning.
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -23,14 +24,9 @@ from cifar10.own.call import POSITION, phrase
 from cifar10.own.code import BrokenRule
 from cifar10.own.copied import copy, uses
 from cifar10.own.mixed import computes_in
-from cifar10.own.traced import Traced, trace
+from cifar10.own.traced import DRAWS, Traced, trace
 
 _FLAG = 'network'
-# Types of operations whose random numbers depend on what the process has drawn before.
-_DRAWS = re.compile(
-    r'Random(Crop|Gamma|Poisson|Shuffle|StandardNormal|Uniform|UniformInt)(V2)?|(Parameterized)?TruncatedNormal'
-    r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
-    r'|SampleDistortedBoundingBox(V2)?')
 _STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # these draw the same numbers again
 # These add in the order of arrival, unless operations must be deterministic; two trials may miss it.
 _BY_ARRIVAL = re.compile(r'CropAndResizeGrad\w+')
@@ -45,56 +41,63 @@ def network(name: str) -> Network:
     function = code.function(_FLAG, name, 'images, num_classes, training', each_time=True)
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
-        with code.usage_errors(_FLAG, name, f'; {_fed(images)}: build it for this size, or change --image_size, and '
+        with code.usage_errors(_FLAG, name, f'; {fed(images)}: build it for this size, or change --image_size, and '
                                                 'write -1 or images.shape[0] for the number of images'):
             return inference_of(function, images, training, num_classes, code.traced(name))
 
-    def operations(training, count):
-        found = _latest(code.traced(name), training, count)
-        return found and found.described()
-    return Network(inference, operations=operations)
+    return Network(inference, operations=functools.partial(operations_of, name))
+
+
+def operations_of(name: str, training: bool, count: int) -> list[tuple[str, str]] | None:
+    """Returns what `Network.operations` does, of the network that 'FILE.py:FUNCTION' names."""
+    found = latest(code.traced(name), training, count)
+    return found and found.described()
 
 
 def inference_of(function: Callable, images: tf.Tensor, training: bool, num_classes: int, known: dict) -> tf.Tensor:
-    """Builds a copy of a network function; see `Network.inference`. `known` is as for `built`."""
-    def check(logits):
-        is_tensor = isinstance(logits, tf.Tensor)
-        if is_tensor and logits.dtype.is_floating and logits.shape.rank == 2 and logits.shape[1] == num_classes and (
-                logits.shape[:1].is_compatible_with(images.shape[:1])):
-            return
-        if is_tensor and logits.shape.rank == 2 and logits.shape[1] == num_classes:
-            raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images'
-                             f'{place_of(logits.op.name)}, and {_fed(images)}; in a tf.reshape, write -1 or '
-                             'images.shape[0] for the number of images, and their size as it is here')
-        place = place_of(logits.op.name) if is_tensor else ''
-        raise BrokenRule(f'it returns {phrase(logits)}{place}; return logits, float [images, {num_classes}] '
-                         f'({_fed(images)})')
-
+    """Builds a copy of a network function; see `Network.inference`. `known` is as for `traced_once`."""
     def call(images, training=training):
         return function(images, num_classes, training)
     inputs = dict(images=images)
+    check = functools.partial(check_logits, images, num_classes)
     traced = traced_once(call, inputs, training, check, known)
     if not training:  # which of its variables are trained is said where it is called for training
-        if not _latest(known, True):
+        if not latest(known, True):
             with network_draws.at_position(0, tf.zeros([], tf.int64)):
                 traced_once(functools.partial(call, training=True), inputs, True, check, known)
-        trained = {each.name for each in _latest(known, True).variables if each.trained}
+        trained = {each.name for each in latest(known, True).variables if each.trained}
         traced = traced._replace(variables=tuple(
             each._replace(trained=each.name in trained) for each in traced.variables))
-    return built(traced, inputs)
+    return built(traced, inputs)[0]
 
 
-def _fed(images):
+def check_logits(images: tf.Tensor, num_classes: int, logits: Any) -> None:
+    """Raises a BrokenRule if something is not the logits of images."""
+    is_tensor = isinstance(logits, tf.Tensor)
+    if is_tensor and logits.dtype.is_floating and logits.shape.rank == 2 and logits.shape[1] == num_classes and (
+            logits.shape[:1].is_compatible_with(images.shape[:1])):
+        return
+    if is_tensor and logits.shape.rank == 2 and logits.shape[1] == num_classes:
+        raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images'
+                         f'{place_of(logits.op.name)}, and {fed(images)}; in a tf.reshape, write -1 or '
+                         'images.shape[0] for the number of images, and their size as it is here')
+    place = place_of(logits.op.name) if is_tensor else ''
+    raise BrokenRule(f'it returns {phrase(logits)}{place}; return logits, float [images, {num_classes}] '
+                     f'({fed(images)})')
+
+
+def fed(images: tf.Tensor) -> str:
+    """Returns a phrase for the images that a network is fed."""
     height, width = images.shape[1:3]
     return f'it is fed {height}x{width} images' if height else 'it is fed images of several sizes'
 
 
 def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: bool, check: Callable, known: dict,
-                differentiable: Sequence[str] = ()) -> Traced:
+                **options: Any) -> Traced:
     """Returns the Traced of a function.
 
     Args:
-      function, training, check, differentiable: as for `traced.trace`.
+      function, training, check: as for `traced.trace`, which gets the options.
       inputs: what copies are fed, by the names of the inputs.
       known: what was traced of this function; what is traced now is added.
     """
@@ -103,35 +106,36 @@ def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: b
         *((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), seed,
         network_draws.current_seed(), frozen_pattern()))
     known[key] = known.pop(key, None) or _trace_in_type(
-        function, inputs, training, seed, differentiable, check, _latest(known, training))
+        function, inputs, training, seed, latest(known, training), check=check, **options)
     return known[key]
 
 
-def _latest(known, training, count=None):
+def latest(known: Mapping[tuple, Traced], training: bool, count: int | None = None) -> Traced | None:
     """Returns what was traced last, for training or evaluation, with so many images if they are given; or None."""
     return next((known[key] for key in reversed(known) if key[:2] == (training, count or key[1])), None)
 
 
-def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Builds a copy of a function, with its losses and assignments; returns what the function returns, as float32."""
+def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+    """Builds a copy of a function, with its losses and assignments; returns what is in `Traced.outputs`, as float32."""
     with tf.device('/cpu:0'):
         tf.train.get_or_create_global_step()  # which a network may ask for, in evaluation too
     inputs = {name: tf.cast(each, traced.type_of(name)) for name, each in inputs.items()}
     if uses(traced, POSITION):
         inputs[POSITION] = network_draws.current_position()
     found = copy(traced, inputs)
-    result, *losses = found.outputs
-    for name, loss in zip(traced.names, losses):
+    for name, loss in zip(traced.names, found.outputs[1:]):
         tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, name))
     for activation, name in zip(found.activations, traced.activations):
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.identity(activation, name.partition(':')[0]))
+    for summary in found.summaries:
+        tf.add_to_collection(tf.GraphKeys.SUMMARIES, summary)
     for variable, value, keep in found.assignments:
         # The identity puts the value into the name scope of the calling tower.
         tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, tf.identity(value, 'statistic'), keep))
-    return result
+    return found.outputs
 
 
-def _trace_in_type(function, inputs, training, seed, differentiable, check, other):
+def _trace_in_type(function, inputs, training, seed, other, **options):
     """Returns the Traced of a function, which computes in the type of its inputs, whether it was written so or not.
 
     The one of another batch tells what is to be expected, or is None.
@@ -140,28 +144,29 @@ def _trace_in_type(function, inputs, training, seed, differentiable, check, othe
     given = {name: (each.dtype, each.shape) for name, each in inputs.items()}
     narrow = {dtype for dtype, _ in given.values() if dtype in (tf.bfloat16, tf.float16)}
     if not narrow:
-        return trace(function, given, training, seed, differentiable, check, known=known)
+        return trace(function, given, training, seed, known=known, **options)
     dtype, = narrow
     try:
         if not (other and other.narrowed):
-            found = trace(function, given, training, seed, differentiable, check, known=known)
+            found = trace(function, given, training, seed, known=known, **options)
             if computes_in(found.operations(), dtype):  # it casts by itself
                 return found
     except Exception:  # what it meets in float32, too, is told there
         pass
     given = {name: (tf.float32 if each == dtype else each, shape) for name, (each, shape) in given.items()}
-    return trace(function, given, training, seed, differentiable, check, dtype, known)
+    return trace(function, given, training, seed, narrow_to=dtype, known=known, **options)
 
 
-def check(name: str, *arguments) -> list[str]:
+def check(name: str, *arguments: Any, **options: Any) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with code.usage_errors(_FLAG, name):
-        found = rehearse(*arguments, draws=functools.partial(code.draws, name))
+        found = rehearse(*arguments, draws=functools.partial(code.draws, name), **options)
     return [Line('warning', f'--network={name}: {warning}') for warning in found]
 
 
 def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,
-             in_numbers: bool = True, draws: Callable[[], bool] = lambda: False) -> list[str]:
+             in_numbers: bool = True, draws: Callable[[], bool] = lambda: False,
+             tower: Callable = rehearsal.tower) -> list[str]:
     """Builds a network for training and for evaluation, and checks the rules.
 
     Args:
@@ -171,6 +176,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       seed: of the run.
       in_numbers: whether the gradients of a batch are compared with those of its halves.
       draws: function that returns whether the network's code has drawn random numbers of Python or NumPy.
+      tower: as in `rehearsal.Rehearsal`.
 
     Returns:
       Phrases about things that are allowed, but probably a mistake.
@@ -178,10 +184,10 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     Raises:
       BrokenRule: the network breaks a rule.
     """
-    rehearsed = rehearsal.Rehearsal(inference, batch_size, sizes, dtype, seed, draws)
+    rehearsed = rehearsal.Rehearsal(inference, batch_size, sizes, dtype, seed, draws, tower)
     training, _ = rehearsal.built(rehearsed, batch_size, training=True)
     variables = {each.name: each for each in training.variables}
-    if not training.gradients.keys() & variables.keys():
+    if not training.train_op and not training.gradients.keys() & variables.keys():
         raise BrokenRule('its logits depend on no trainable variable; make variables with tf.get_variable, and '
                          'neither stop their gradients nor freeze them all')
     evaluation, warnings = rehearsal.built(rehearsed, 2, training=False, then=_evaluation_warnings)
@@ -206,6 +212,7 @@ def _warnings(traced):
     with traced.graph.as_default():
         warnings += [f'nothing feeds its placeholder {name}, which keeps its default{place_of(name)}; to feed it, '
                      'return logits, {placeholder: value}' for name in traced.unfed]
+        warnings += traced.train_op.told if traced.train_op else ()
         if in_vain := traced.in_vain:
             others = f', nor {len(in_vain) - 1} others' * (len(in_vain) > 1)
             warnings.append(f'its {in_vain[0]} assigns to a variable, but nothing needs the assignment'
@@ -230,16 +237,16 @@ def _warnings(traced):
 def _numbers(rehearsed, traced, in_numbers):
     """Returns warnings about numbers that differ from run to run, or between towers and one tower."""
     with traced.graph.as_default():
-        drawn = {types: _of_types(types, traced.operations()) for types in (_DRAWS, _STATELESS, _BY_ARRIVAL)}
-        place = place_of(drawn[_DRAWS][0]) if drawn[_DRAWS] else ''
+        drawn = {types: _of_types(types, traced.operations()) for types in (DRAWS, _STATELESS, _BY_ARRIVAL)}
+        place = place_of(drawn[DRAWS][0]) if drawn[DRAWS] else ''
     if drawn[_BY_ARRIVAL] and not is_deterministic():
         return [f'its operation {drawn[_BY_ARRIVAL][0]} has other bits each time, so a resumed run does not end with '
                 'the same bits; use --deterministic']
     warnings = []
-    if drawn[_DRAWS]:
-        warnings = [f'its operation {drawn[_DRAWS][0]} draws other random numbers after a resume{place}, so the run '
+    if drawn[DRAWS]:
+        warnings = [f'its operation {drawn[DRAWS][0]} draws other random numbers after a resume{place}, so the run '
                     'does not end with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
-    return warnings + (rehearsal.compare(rehearsed, drawn[_DRAWS], drawn[_STATELESS]) if in_numbers else [])
+    return warnings + (rehearsal.compare(rehearsed, drawn[DRAWS], drawn[_STATELESS]) if in_numbers else [])
 
 
 def _of_types(types, operations):
@@ -267,7 +274,7 @@ def _evaluation_warnings(traced, images, logits):
             beside_another = np.stack([session.run(logits, {images: fed[[i, 2]]})[0] for i in range(2)])
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
         return []
-    if not np.array_equal(again, together) and (drawn := _of_types(_DRAWS, traced.operations())):
+    if not np.array_equal(again, together) and (drawn := _of_types(DRAWS, traced.operations())):
         return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions vary from run to '
                 'run; use the operation only where `training` is true']
     if np.abs(beside_another - together).max() > _ROUNDING * np.abs(together).max():

@@ -55,6 +55,9 @@ class Cutter:
                  starts: Sequence[int], back_cuts: Sequence[Cut]):
         definition = graph.as_graph_def()
         self._library, self._versions = definition.library, definition.versions
+        for function in self._library.function:
+            for node in function.node_def:
+                node.attr.pop('_class', None)  # all copies call the function, over variables on different devices
         self._graph = graph
         self._nodes = nodes
         self._cuts = [*cuts, *back_cuts]

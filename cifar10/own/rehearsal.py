@@ -40,6 +40,7 @@ class Rehearsal(NamedTuple):
 
     Attributes:
       inference, batch_size, sizes, dtype, seed, draws: its arguments.
+      tower: function (inference, images, scope) -> (a loss, (gradient, variable) pairs), which builds a tower.
     """
     inference: Callable
     batch_size: int
@@ -47,6 +48,7 @@ class Rehearsal(NamedTuple):
     dtype: tf.DType
     seed: int
     draws: Callable[[], bool]
+    tower: Callable
 
     @property
     def few(self) -> int:
@@ -98,18 +100,23 @@ def _static_side(rehearsal):
     return rehearsal.sizes[0] if len(rehearsal.sizes) == 1 else None
 
 
+def tower(inference: Callable, images: tf.Tensor, scope: str) -> tuple[tf.Tensor, list[tuple]]:
+    """Builds a tower of a network, which trains class 0; see `Rehearsal`."""
+    logits = inference(images, True)
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.zeros([images.shape[0]], tf.int32), logits=logits)
+    loss = tf.add_n([*tf.get_collection(tf.GraphKeys.LOSSES, scope), tf.reduce_mean(cross_entropy)])
+    variables = tf.trainable_variables()
+    return loss, list(zip(tf.gradients(loss, variables), variables))
+
+
 def _tower(rehearsal, batch_size, k):
     """Builds the tower number k of the current graph."""
     side = _static_side(rehearsal)
     images, first = tf.placeholder(rehearsal.dtype, [batch_size, side, side, 3]), tf.placeholder(tf.int64, [])
     with tf.name_scope(f'tower_{k}') as scope, tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
         with at_position(rehearsal.seed, first):
-            logits = rehearsal.inference(images, True)
-        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=tf.zeros([batch_size], tf.int32), logits=logits)
-        loss = tf.add_n([*tf.get_collection(tf.GraphKeys.LOSSES, scope), tf.reduce_mean(cross_entropy)])
-        variables = tf.trainable_variables()
-        pairs = zip(tf.gradients(loss, variables), variables)
+            loss, pairs = rehearsal.tower(rehearsal.inference, images, scope)
     gradients = {variable.op.name: gradient for gradient, variable in pairs if gradient is not None}
     statistics = tf.get_collection(MOVING_STATISTICS, scope)
     draws = [tensor for operation in with_inputs([loss.op, *(statistic.value.op for statistic in statistics)])

@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 
 from cifar10.base.startup import LEGACY_KERAS
+from cifar10.own import estimator
 
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
@@ -38,6 +39,8 @@ class _Contrib:
         mend()
         if name in _PATHS:
             return self
+        if name in ('tpu', 'estimator'):
+            return tf.estimator
         if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
             return importlib.import_module(f'tf_slim.{name}')
         if hasattr(tf_slim, name):
@@ -52,13 +55,15 @@ class _Contrib:
 def mend() -> None:
     """Adds tf.contrib, and what tf_slim 1.1.0 does not find in today's TensorFlow; to be called before it is used."""
     import tensorflow.compat.v1 as tf
+    if not hasattr(tf, 'estimator'):
+        tf.estimator = estimator.Estimator()
     if importlib.util.find_spec('tf_slim'):
         tf.contrib = _Contrib()
     # `slim.batch_norm` asks TensorFlow for a module by the name that it had in tf_keras 2.15.
     sys.modules.setdefault('tf_keras.legacy_tf_layers.normalization', tf.layers)
     utils = sys.modules.get('tf_slim.layers.utils')
     if utils and not hasattr(utils.ops, 'Tensor'):  # which TensorFlow has moved, as it has `cond`
-        utils.ops.Tensor = tf.Tensor
+        utils.ops.Tensor, utils.ops.IndexedSlices = tf.Tensor, tf.IndexedSlices
         utils.control_flow_ops.cond = lambda *arguments: tf.cond(*arguments)  # what stands for tf.cond at the time
 
 

@@ -18,6 +18,11 @@ from cifar10.own.digests import Functions, digest
 from cifar10.own.pieces import Cut, Cutter, Piece
 from cifar10.own.writes import REMEDY, WAYS, Writes, within
 
+# Types of operations whose random numbers depend on what the process has drawn before.
+DRAWS = re.compile(
+    r'Random(Crop|Gamma|Poisson|Shuffle|StandardNormal|Uniform|UniformInt)(V2)?|(Parameterized)?TruncatedNormal'
+    r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
+    r'|SampleDistortedBoundingBox(V2)?')
 # Types of operations that wait for others, or for initialisers, which no tower runs.
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
 _TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
@@ -73,6 +78,8 @@ class Traced(NamedTuple):
       unfed: the names of placeholders that keep their defaults.
       known: for each placeholder what it is fed, if that is known without the graph.
       narrowed: whether it was written in float32, and computes in another type.
+      summaries: string tensors that a whole model has collected as summaries.
+      train_op: the `train_op.TrainOp` of a whole model, which has applied its gradients itself; else None.
     """
     graph: tf.Graph
     inputs: Mapping[str, str]
@@ -92,13 +99,20 @@ class Traced(NamedTuple):
     unfed: tuple[str, ...] = ()
     known: tuple = ()
     narrowed: bool = False
+    summaries: tuple[str, ...] = ()
+    train_op: Any = None
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What a step needs."""
+        return (*self.forward, *self.backward, *([self.train_op.piece] if self.train_op else []))
 
     def type_of(self, name: str) -> tf.DType:
         return self.graph.get_tensor_by_name(self.inputs[name]).dtype
 
     def operations(self) -> Iterator[tf.NodeDef]:
         """Yields the operations that a step needs, and those of their functions."""
-        for piece in (*self.forward, *self.backward):
+        for piece in self.pieces:
             yield from piece.definition.node
         for function in self.forward[0].definition.library.function:
             yield from function.node_def
@@ -107,7 +121,7 @@ class Traced(NamedTuple):
         """Returns (name, what it is) of each operation, variable and assignment, as they are in each process."""
         functions = Functions(self.forward[0].definition.library)
         nodes = [(node.name, functions.digest_of(node, node.input))
-                 for piece in (*self.forward, *self.backward) for node in piece.definition.node]
+                 for piece in self.pieces for node in piece.definition.node]
         kept = [(each.name, digest(each.name, each.shape, each.dtype, each.trained and bool(self.gradients)))
                 for each in self.variables]
         return nodes + kept + [(each.variable, digest(*each)) for each in self.assignments]
@@ -115,7 +129,7 @@ class Traced(NamedTuple):
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
           differentiable: Sequence[str] = (), check: Callable = lambda tensor: None,
-          narrow_to: tf.DType | None = None, known: Sequence[Any] = ()) -> Traced:
+          narrow_to: tf.DType | None = None, known: Sequence[Any] = (), cut: Callable | None = None) -> Traced:
     """Calls a function in a graph of its own; returns what it computes.
 
     Args:
@@ -128,6 +142,7 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
       narrow_to: the type that convolutions and matrix products compute in where the function computes in float32; None:
         they stay as they are.
       known: what is probably fed to placeholders, the `known` of another Traced.
+      cut: `train_op.cut` where the function returns a `train_op.Model`.
 
     Raises:
       BrokenRule: several towers cannot compute what the function computes.
@@ -141,20 +156,24 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         result, given = found.run(function)
     with found.graph.as_default():
         given = {key: fed(key, value) for key, value in given.items()}
-        _check_placeholders(found, result, given, training)
+        _check_placeholders(found, tf.nest.flatten(result), given, training and not cut)
         check(result)
-        tensor = tf.cast(result, tf.float32)
-        return _value(found, tensor, given, training, differentiable, narrow_to)._replace(
+        if cut:
+            value = cut(found, result, given, narrow_to)
+        else:
+            tensor = tf.cast(result, tf.float32)
+            value = _value(found, tensor, given, training, differentiable, narrow_to)
+        return value._replace(
             unfed=tuple(found.unfed), known=tuple(known), narrowed=narrow_to is not None)
 
 
 def _value(call, tensor, given, training, differentiable, narrow_to):
     """Returns the Traced of a call, in whose graph it is called."""
-    _check_variables(call)
+    check_variables(call)
     losses = _losses(call, tensor) if training else []
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
-    _refuse_fed_variables(call, given)
+    refuse_fed_variables(call, given)
     results = [tensor, *losses, *(each.value for each in statistics), *given.values()]
     needed = with_inputs([*(each.op for each in results), *updates], without=_fed_operations(given))
     _leave_out_variables(call, needed, training)
@@ -171,15 +190,15 @@ def _value(call, tensor, given, training, differentiable, narrow_to):
     if narrow_to:
         mixed.narrow(nodes, narrow_to)
     begun = with_inputs(variable.initializer for variable in call.variables.values())
-    _check_operations(call, needed | begun)
-    assignments = _assignments(call) if training else []
+    check_operations(call, needed | begun)
+    assignments = assignments_of(call) if training else []
     activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
     cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, given), call.cuts, call.starts,
                     call.back_cuts)
     targets = [*(each.name for each in outputs), *(each.value for each in assignments), *activations]
     forward, backward = cutter.pieces(targets, list(gradients.values()))
-    variables = _variables(call, cutter)
+    variables = variables_of(call, cutter)
     inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
     return Traced(
         call.graph, {name: each.name for name, each in inputs.items()}, variables,
@@ -207,13 +226,13 @@ def _fed_operations(given):
     return {key.op for key in given if len(key.op.outputs) == 1}
 
 
-def _check_placeholders(call, result, given, training):
+def _check_placeholders(call, results, given, training):
     """Raises a BrokenRule if what counts needs a placeholder that nothing feeds."""
     inputs, fed_here = {each.op for each in (*call.inputs.values(), call.position)}, _fed_operations(given)
     begun = [variable.initializer for variable in call.variables.values()]
     losses, updates = (tf.get_collection(key) if training else [] for key in (
         tf.GraphKeys.LOSSES, tf.GraphKeys.UPDATE_OPS))
-    for entry in [result, *losses, *updates, *begun, *given.values()]:
+    for entry in [*results, *losses, *updates, *begun, *given.values()]:
         if not isinstance(entry, (tf.Tensor, tf.Operation)):
             continue  # which is refused elsewhere
         unfed = [operation.name for operation in with_inputs([_op(entry)], without=fed_here)
@@ -226,7 +245,7 @@ def _check_placeholders(call, result, given, training):
             raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds{place_of(name)}; {_FEED}')
 
 
-def _refuse_fed_variables(call, given):
+def refuse_fed_variables(call: Call, given: Mapping[tf.Tensor, tf.Tensor]) -> None:
     """Raises a BrokenRule if a placeholder is fed what depends on a variable: no gradient would flow through it."""
     for key, value in given.items():
         for handle in sorted({operation.name for operation in with_inputs([value.op])} & call.variables.keys()):
@@ -234,7 +253,8 @@ def _refuse_fed_variables(call, given):
                              f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
 
 
-def _assignments(call):
+def assignments_of(call: Call) -> list[Assignment]:
+    """Returns the moving statistics of a call."""
     statistics = tf.get_collection(MOVING_STATISTICS)
     for each in statistics:
         if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
@@ -243,7 +263,8 @@ def _assignments(call):
     return [Assignment(each.variable.op.name, each.value.name, each.keep) for each in statistics]
 
 
-def _variables(call, cutter):
+def variables_of(call: Call, cutter: Cutter) -> tuple[Variable, ...]:
+    """Returns the variables of a call, in the order in which they were made."""
     trained = {id(variable) for variable in tf.trainable_variables()}
     return tuple(
         Variable(each.op.name, each.shape, each.dtype.base_dtype, each.constraint, id(each) in trained,
@@ -298,10 +319,14 @@ def _refuse_other_updates(updates, writes):
                              f'{WAYS}; {REMEDY}')
 
 
-def _check_variables(call):
-    """Raises a BrokenRule if a variable is not saved, cannot be trained, or begins with what does not exist yet."""
+def check_variables(call: Call, averages: bool = False) -> None:
+    """Raises a BrokenRule if a variable is not saved, cannot be trained, or begins with what does not exist yet.
+
+    Args:
+      averages: whether variables may be moving averages as training would keep them.
+    """
     saved = {variable.handle.op.name for variable in tf.global_variables()}
-    averages = {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
+    kept = set() if averages else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for handle, variable in call.variables.items():
         name, dtype = variable.op.name, variable.dtype.base_dtype
         if handle not in saved:
@@ -310,7 +335,7 @@ def _check_variables(call):
         if call.depends_on_inputs(variable.initializer):
             raise BrokenRule(f'the initial value of the variable {name} depends on the images, which do not exist yet'
                              f'{place_of(name)}; use a constant')
-        if name in averages:
+        if name in kept:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
                              f'training, under the same name{place_of(handle)}; leave it out and use '
                              '--moving_averages=true, or give tf.train.ExponentialMovingAverage another name=')
@@ -322,7 +347,7 @@ def _check_variables(call):
                              'make it float32 and cast its value, or make it with trainable=False')
 
 
-def _check_operations(call, needed):
+def check_operations(call: Call, needed: set[tf.Operation]) -> None:
     """Raises a BrokenRule if an operation waits for what nothing starts."""
     library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
     for operation in sorted(needed, key=lambda each: each.name):

@@ -35,7 +35,7 @@ class Writes:
         initialisers = with_inputs(variable.initializer for variable in variables.values())
         operations = [operation for operation in tf.get_default_graph().get_operations()
                       if operation not in initialisers]
-        writes = [operation for operation in operations if _WRITES.fullmatch(operation.type)]
+        writes = [operation for operation in operations if changes_a_variable(operation)]
         self._variables = variables
         self._needed = needed
         self.all = [operation for operation in writes if operation in needed]
@@ -117,7 +117,7 @@ class Writes:
                 handle = operation.inputs[0].op.name
                 if (write := self.before(operation, handle)) is not None:
                     value = self._value_after(write, nodes)
-                    nodes[operation.name] = _node('Identity', operation.name, [value], operation.outputs[0].dtype)
+                    nodes[operation.name] = node_of('Identity', operation.name, [value], operation.outputs[0].dtype)
         written = {write.name: write for write in self.all}
         for name in written:
             del nodes[name]
@@ -141,12 +141,18 @@ class Writes:
                 before = self._value_after(earlier, nodes)
             else:
                 before = f'{write.name}/before'
-                nodes[before] = _node('ReadVariableOp', before, [handle], value.dtype, 'dtype')
-            nodes[name] = _node(function, name, [before, value.name], value.dtype)
+                nodes[before] = node_of('ReadVariableOp', before, [handle], value.dtype, 'dtype')
+            nodes[name] = node_of(function, name, [before, value.name], value.dtype)
         return name
 
 
-def _node(kind, name, inputs, dtype, attribute='T'):
+def changes_a_variable(operation: tf.Operation) -> bool:
+    """Returns whether an operation changes the variable that is its first input."""
+    return _WRITES.fullmatch(operation.type) is not None
+
+
+def node_of(kind: str, name: str, inputs: Iterable[str], dtype: tf.DType, attribute: str = 'T') -> tf.NodeDef:
+    """Returns the NodeDef of an operation with one attribute, a type."""
     node = tf.NodeDef(name=name, op=kind, input=inputs)
     node.attr[attribute].type = dtype.as_datatype_enum
     return node

@@ -80,7 +80,7 @@ class Local(CopiedVariables):
     def reduce(self, towers):
         first = towers[0]
         moved = [variable for value, variable in first.gradients + first.statistics if value is not None]
-        moved += [variable for variable, *_ in first.counters]
+        moved += [variable for variable, *_ in first.counters] + first.optimizer.variables()
         self._frozen = _names(self.copies.variables[0]) - self._scaling - _names(moved)  # the slots do not exist yet
         self._trained = [variable.op.name for value, variable in towers[0].gradients if value is not None]
         # The first update also increments the global step, which any tower may read: it waits for all.

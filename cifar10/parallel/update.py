@@ -186,7 +186,8 @@ class UpdateMode:
         first = update.towers[0]
         averaged = [(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)]
         moved = move([*averaged, *first.counters])
-        return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
+        with tf.control_dependencies(moved):
+            return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
     def copied(self) -> list[list[list[tf.Variable]]]:
         """Returns groups of copies that must be equal: for each copy its variables, in the same order."""

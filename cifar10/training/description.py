@@ -27,6 +27,8 @@ def describe(start: Start) -> list[str]:
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    rate = [Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')]
+    rate = [] if plan.recipe.is_whole else rate
     before = ''
     if start.record and start.record.groups not in (None, len(plan.devices.groups)):
         before = f'; the run used {start.record.groups} before'
@@ -40,8 +42,7 @@ def describe(start: Start) -> list[str]:
             Line('update', f'{towers.variable_update}{averages}'),
             Line('data', f'{plan.data}, fed as {plan.recipe.fed}'),
             Line('batch', f'{examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch'),
-            Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}'),
-            *idle]
+            *rate, *idle]
 
 
 def advise(start: Start) -> list[str]:
@@ -65,7 +66,7 @@ def _advise_rates(start):
     """
     plan, given = start.plan, start.given.recipe
     recipe = plan.settings.recipe
-    if not given.learning_rate is given.auxiliary_learning_rate is None:
+    if plan.recipe.is_whole or not given.learning_rate is given.auxiliary_learning_rate is None:
         return []
     chosen = default_rates(recipe.preset, recipe.optimizer)
     # In an applied gradient: those of a whole step, or of one tower that applies its own.

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import pipeline
 from cifar10.data.resize import resized_planes
-from cifar10.model import averages, classifier
+from cifar10.model import averages
 from cifar10.model.network_draws import at_position
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
@@ -100,16 +100,13 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
     batches = []
 
-    def network(images, training):
-        return recipe.inference(images, training, **learnt)
-
     def tower(k, scope):
         batches.append((*next_batch(k), tf.placeholder_with_default(np.int64(k * towers.batch_size), [])))
         images, labels, offset = batches[k]
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
-            total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-                network, images, labels, plan.precision.dtype, recipe.losses, recipe.loss_name))
+            total_loss, scalars = tower_loss(
+                scope, lambda: recipe.add_loss(images, labels, plan.precision.dtype, **learnt))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     # GATE_NONE leaves out the gradients of frozen weights, which GATE_OP would compute for nothing.
@@ -127,7 +124,7 @@ def _counted(plan, step, losses_moved, global_step, examples_seen):
     """
     average = step.average
     moving = averages.moving_averages(global_step, average.steps if average else None)
-    averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
+    averaged = [variable for _, variable in step.gradients] if plan.recipe.moving_averages else []
 
     def after_step(train_op):
         # Once the update is done, so that neither races it.
@@ -156,9 +153,10 @@ def _shown(plan, step, rate, batches):
     for scalars, mean in zip(threads, means):
         with tf.device('/cpu:0'):
             losses = tf.stack([each['total_loss'] for each in scalars], name='losses')
-        figures = dict(loss=mean['total_loss'], learning_rate=rate, accuracy=mean['accuracy'])
-        if 'staleness' in mean:  # where towers update on their own
-            figures['staleness'] = mean['staleness']
+        # A whole model may know no rate and no accuracy; where towers update on their own, there is a staleness.
+        figures = dict(loss=mean['total_loss'], learning_rate=rate, **{
+            name: mean.get(name) for name in ('accuracy', 'staleness')})
+        figures = {name: figure for name, figure in figures.items() if figure is not None}
         shown.append(dict(losses=losses, figures=figures))
     # A network may also have added integers, scalars, and what is no tensor and so has no name.
     activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
@@ -166,5 +164,6 @@ def _shown(plan, step, rate, batches):
     averaged_losses, losses_moved = summaries.averaged_losses(means[0])
     summary = None
     if plan.settings.reports.summary_steps:
-        summary = summaries.build(step, {**means[0], **averaged_losses}, rate, batches[0][0], activations)
+        own = [each for scope in ('tower_0/', 'update/') for each in tf.get_collection(tf.GraphKeys.SUMMARIES, scope)]
+        summary = summaries.build(step, {**means[0], **averaged_losses}, rate, batches[0][0], activations, own)
     return shown, summary, losses_moved

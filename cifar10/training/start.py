@@ -27,9 +27,13 @@ from cifar10.run import checkpoint, saved, takeover
 from cifar10.run.folder import Folder, exists, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
+from cifar10.settings.presets import CLASSIC
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.training.plan import Plan
 
+# Settings of a recipe that a whole model has itself.
+_OF_NETWORKS = ('preset', 'optimizer', 'learning_rate', 'auxiliary_learning_rate', 'weight_decay', 'schedule', 'loss',
+                'clip_norm', 'warmup_epochs', 'label_smoothing', 'freeze')
 _NOT_FOR_XLA = (12, 0)  # the lowest compute capability; https://github.com/tensorflow/tensorflow/issues/111958
 
 
@@ -76,11 +80,29 @@ def check_network(start: Start) -> list[str]:
     """Checks that the network exists; a built-in one must also take the images and have enough parts."""
     settings = start.given
     network = settings.recipe.network
-    NETWORKS.load(network)
+    if NETWORKS.load(network).optimizer:
+        _refuse_for_whole_model(settings)
     if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
         recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
         recipe.check_parts(settings.towers.gpus_per_tower)
     return []
+
+
+def _refuse_for_whole_model(settings):
+    """Raises a UsageError if a setting is for networks, whose recipe is the program's."""
+    recipe, towers = settings.recipe, settings.towers
+    whose = f'--network={recipe.network}, a whole model'
+    usual = dict(CLASSIC, learning_rate=None)
+    for name in _OF_NETWORKS:
+        value = getattr(recipe, name)
+        if value not in (None, usual.get(name)):
+            raise UsageError(f'--{name}={value} is for networks, but {whose}, has its own recipe; leave it out')
+    if UPDATE_MODES.load(towers.variable_update).uses_strategy:
+        raise UsageError(f'--variable_update={towers.variable_update} averages gradients within an optimizer of its '
+                         f'own, but {whose}, has its train_op; use --variable_update=replicated')
+    if towers.precision == 'fp16':
+        raise UsageError(f'--precision=fp16 scales the loss, but {whose}, takes its gradients itself; use '
+                         '--precision=bf16, or scale the loss in the model')
 
 
 def check_optimizer(start: Start) -> list[str]:

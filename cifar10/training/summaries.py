@@ -74,21 +74,22 @@ def averaged_losses(means: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], 
 
 
 def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf.Tensor,
-          activations: Sequence[tf.Tensor]) -> tf.Tensor:
+          activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]) -> tf.Tensor:
     """Builds the summary of a training step.
 
     Args:
       step: the graph of the step.
       figures: float32 scalars by their tags after 'train/'.
-      rate: the learning rate, a float32 scalar.
+      rate: the learning rate, a float32 scalar, or None.
       images: the first tower's batch, float32 [n, height, width, 3].
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
+      own: summaries that a whole model has added.
 
     Returns:
       A string tensor: a serialised `tf.Summary`.
     """
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        parts = [_scalar(TRAIN + 'learning_rate', rate)]
+        parts = [*own, *([] if rate is None else [_scalar(TRAIN + 'learning_rate', rate)])]
         parts += [_scalar(TRAIN + name, figure) for name, figure in figures.items()]
         for name, value in step.values.items():
             parts.append(_histogram(LAYERS + name, value))

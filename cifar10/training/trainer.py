@@ -95,4 +95,5 @@ def validation_of(start: Start) -> Validation | None:
     if not settings.reports.eval_steps:
         return None
     say_if_few(start.test.count)
-    return Validation(start.plan.recipe, start.test, local_devices(settings.towers), settings.recipe.moving_averages)
+    return Validation(start.plan.recipe, start.test, local_devices(settings.towers),
+                      start.plan.recipe.moving_averages)

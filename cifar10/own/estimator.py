@@ -1,0 +1,83 @@
+"""`tf.estimator` as far as a model function needs it; TensorFlow has none since 2.16.
+
+A model function returns an EstimatorSpec. What else a file names, such as RunConfig, is told where it is used.
+"""
+from typing import Any, NamedTuple
+
+from cifar10.base.own_files import place_now
+
+
+class ModeKeys:
+    """What a model function is called for."""
+    TRAIN, EVAL, PREDICT, INFER = 'train', 'eval', 'infer', 'infer'
+
+
+class EstimatorSpec(NamedTuple):
+    """What a model function returns: tensors and operations, as tf.estimator.EstimatorSpec had them."""
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Any = None
+    export_outputs: Any = None
+    training_chief_hooks: Any = None
+    training_hooks: Any = None
+    scaffold: Any = None
+    evaluation_hooks: Any = None
+    prediction_hooks: Any = None
+
+
+class TPUEstimatorSpec(NamedTuple):
+    """The same, as tf.estimator.tpu.TPUEstimatorSpec had it."""
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metrics: Any = None
+    export_outputs: Any = None
+    scaffold_fn: Any = None
+    host_call: Any = None
+    training_hooks: Any = None
+    evaluation_hooks: Any = None
+    prediction_hooks: Any = None
+
+    def as_estimator_spec(self) -> EstimatorSpec:
+        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op)
+
+
+class _Missing(type):
+    """The type of what stands for all else, which can be named, and be a base class, but not be called."""
+
+    def __getattr__(cls, name):
+        if name.startswith('__'):
+            raise AttributeError(name)
+        return missing(f'{cls.__name__}.{name}')
+
+    def __call__(cls, *arguments, **options):
+        raise AttributeError(f'tf.{cls.__name__} is not in TensorFlow any more{place_now()}; leave it out: a model '
+                             'function needs EstimatorSpec, ModeKeys and export only, and the run is made by this '
+                             'program')
+
+
+def missing(name: str) -> type:
+    """Returns what stands for `tf.<name>`, which is told once it is called."""
+    return _Missing(name, (), {})
+
+
+class _Output(NamedTuple):
+    """An entry of export_outputs, which nothing reads: an exported model has the program's own outputs."""
+    outputs: Any = None
+    classes: Any = None
+
+
+class Estimator:
+    """Stands for the module `tf.estimator`, and for `tf.contrib.tpu`."""
+    EstimatorSpec, ModeKeys, TPUEstimatorSpec = EstimatorSpec, ModeKeys, TPUEstimatorSpec
+
+    class export:
+        PredictOutput = ClassificationOutput = RegressionOutput = _Output
+
+    def __getattr__(self, name):
+        if name.startswith('__'):
+            raise AttributeError(name)
+        return self if name == 'tpu' else missing(f'estimator.{name}')

@@ -1,0 +1,217 @@
+"""A user's whole model: a function with its own loss and train_op, as Estimator took it; any other is their network.
+
+    def model_fn(features, labels, mode):  # the images, their classes, and 'train', 'eval' or 'infer'
+        ...
+        return tf.estimator.EstimatorSpec(mode, predictions, loss, train_op)
+
+Each tower gets a copy of what depends on the images. What follows the gradients is done once for each copy of the
+variables: for an update mode it is what an optimizer does.
+"""
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import MOVING_STATISTICS
+from cifar10.model import NUM_CLASSES, Network, classifier
+from cifar10.model.layers import MovingStatistic
+from cifar10.own import code
+from cifar10.own import network as plain
+from cifar10.own.call import phrase, with_fed
+from cifar10.own.code import BrokenRule
+from cifar10.own.copied import follow
+from cifar10.own.traced import Traced
+from cifar10.own.train_op import AFTER, BEFORE, Model, cut, marking
+
+_FLAG = 'network'
+_ARGUMENTS = 'features, labels, mode'
+_TRAIN, _INFER = 'train', 'infer'  # as tf.estimator.ModeKeys has them
+_LEAST = 1e-7  # the smallest probability of a class, so that its logarithm is finite
+# Hooks of tf.train that only look at a training.
+_HARMLESS = {'LoggingTensorHook', 'SummarySaverHook', 'StepCounterHook', 'NanTensorHook', 'CheckpointSaverHook',
+             'ProfilerHook'}
+_TOWER, _STEP = 'tower_of_a_model', 'step_before_the_update'  # graph collections
+
+
+class _Tower(NamedTuple):
+    """The tower of a model that was built last in a graph: what was copied, and its (gradient, variable) pairs."""
+    traced: Traced
+    pairs: list
+
+
+def network(name: str) -> Network:
+    """Imports the model, or the network, that 'FILE.py:FUNCTION' names."""
+    if not _is_model(name):
+        return plain.network(name)
+    function = code.function(_FLAG, name, _ARGUMENTS, each_time=True)
+
+    def add_loss(images, labels, num_classes=NUM_CLASSES):
+        inputs = dict(features=images, labels=labels)
+        with code.usage_errors(_FLAG, name):
+            return _add_loss(functools.partial(_trained, function, num_classes), inputs, code.traced(name))
+
+    def inference(images, training=False, num_classes=NUM_CLASSES):
+        if training:
+            add_loss(images, tf.zeros([images.shape[0]], tf.int32), num_classes)
+            return tf.fill([images.shape[0], num_classes], tf.get_collection(tf.GraphKeys.LOSSES)[-1])
+        with code.usage_errors(_FLAG, name):
+            return _inferred(function, images, num_classes, code.traced(name))
+    return Network(inference, operations=functools.partial(plain.operations_of, name), add_loss=add_loss,
+                   optimizer=lambda: Update(functools.partial(code.usage_errors, _FLAG, name)))
+
+
+def check(name: str, *arguments: Any) -> list[str]:
+    """Raises a UsageError if the model, or the network, breaks a rule; returns warnings; see `network.rehearse`."""
+    return plain.check(name, *arguments, **dict(tower=_rehearsed) if _is_model(name) else {})
+
+
+def _is_model(name):
+    """Returns whether 'FILE.py:FUNCTION' is a model function, by the names of its arguments."""
+    return {'features', 'labels'} <= set(code.parameters(_FLAG, name))
+
+
+def _rehearsed(inference, images, scope):
+    """Builds a tower, which is fed class 0; see `rehearsal.Rehearsal`."""
+    inference(images, True)
+    return tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES, scope)), _tower_here().pairs
+
+
+def _tower_here():
+    return tf.get_collection(_TOWER)[0]
+
+
+def _add_loss(function, inputs, known):
+    """Builds a tower, and adds its loss to the collection LOSSES; returns its accuracy by its name, if it is known.
+
+    Args:
+      function: of the inputs; returns a Model, or (a Model, what placeholders are fed).
+      inputs, known: as for `network.traced_once`.
+    """
+    traced = plain.traced_once(function, inputs, True, lambda model: None, known, cut=cut)
+    outputs = plain.built(traced, inputs)
+    averaged = [*traced.train_op.gradients, *traced.train_op.scalars]
+    (loss, *logits), values = outputs[:-len(averaged)], outputs[-len(averaged):]
+    pairs = []
+    for each, value in zip(averaged, values):
+        if each in traced.train_op.gradients:
+            pairs.append((value, _variable(each.variable)))
+        elif each.variable:
+            held = tf.get_variable(each.variable, [], tf.float32, tf.zeros_initializer(), trainable=False)
+            tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(held, tf.identity(value, 'statistic'), 0))
+    tf.get_collection_ref(_TOWER)[:] = [_Tower(traced, pairs)]
+    tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, 'loss'))
+    if not logits:
+        return {}
+    correct = classifier.correct(logits[0], inputs['labels'])
+    return dict(accuracy=tf.reduce_mean(tf.cast(correct, tf.float32)))
+
+
+def _variable(name, dtype=tf.float32):
+    """Returns a variable of the current scope, which exists."""
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        return tf.get_variable(name, dtype=dtype)
+
+
+class Update(tf.train.Optimizer):
+    """What follows the gradients of a model, in the place of an optimizer.
+
+    Args:
+      errors: function that returns the context in which errors of the model are told.
+    """
+
+    def __init__(self, errors: Callable):
+        super().__init__(use_locking=False, name='update')
+        self._errors = errors
+
+    def compute_gradients(self, loss, *arguments, **options):
+        """Returns the (gradient, variable) pairs of the tower that was built last."""
+        del loss, arguments, options
+        return _tower_here().pairs
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Adds what follows the gradients, given their means; increments a global step if there is one."""
+        del name
+        traced = _tower_here().traced
+        means = {each.mean: gradient for each, (gradient, _) in zip(traced.train_op.gradients, grads_and_vars)}
+        means.update((each.mean, _variable(each.variable).read_value() if each.variable else tf.zeros([]))
+                     for each in traced.train_op.scalars)
+        is_first = not tf.get_collection(_STEP)
+        if global_step is not None:
+            with tf.device(global_step.device):
+                tf.get_collection_ref(_STEP)[:] = [tf.identity(global_step.read_value())]
+        before, = tf.get_collection(_STEP)  # all updates of a step get the same
+        means.update({BEFORE: before, AFTER: before + 1})
+        with self._errors():
+            updated, summaries = follow(traced, means)
+        if global_step is None:
+            return tf.group(updated)
+        for summary in summaries if is_first else ():
+            tf.add_to_collection(tf.GraphKeys.SUMMARIES, summary)
+        with tf.control_dependencies([updated, before]):
+            return tf.group(global_step.assign_add(1, read_value=False))
+
+    def variables(self):
+        """Returns the variables that an update changes."""
+        traced = _tower_here().traced
+        return [_variable(each.name, each.dtype) for each in traced.variables if each.name in traced.train_op.changed]
+
+
+def _trained(function, num_classes, features, labels):
+    """Calls a model function for training; returns a Model, or (a Model, what placeholders are fed)."""
+    with marking():
+        spec, fed = with_fed(function(features, labels, _TRAIN))
+    loss, train_op = (getattr(spec, name, None) for name in ('loss', 'train_op'))
+    if not isinstance(loss, tf.Tensor) or loss.shape.num_elements() != 1 or not loss.dtype.is_floating:
+        raise BrokenRule(f"in mode 'train' it returns {_described(spec)} with {_described(loss)} as its loss; return "
+                         'an EstimatorSpec with loss=, a scalar, and train_op=')
+    if not hasattr(train_op, 'op') and not isinstance(train_op, tf.Operation):
+        raise BrokenRule(f"in mode 'train' it returns {_described(spec)} with {_described(train_op)} as its train_op; "
+                         'return an EstimatorSpec with train_op=, such as optimizer.minimize(loss, '
+                         'tf.train.get_global_step())')
+    others = [type(hook).__name__ for hook in getattr(spec, 'training_hooks', None) or ()]
+    for hook in others:
+        if hook not in _HARMLESS:
+            raise BrokenRule(f'its training_hooks has a {hook}, which nothing calls; leave it out, and do what it does '
+                             'in the graph')
+    train_op = train_op if isinstance(train_op, tf.Operation) else train_op.op
+    loss = tf.cast(tf.reshape(loss, []) if loss.shape.rank else loss, tf.float32)
+    logits = _as_logits(getattr(spec, 'predictions', None), features, num_classes)
+    model = Model(loss, train_op, logits)
+    return (model, fed) if fed else model
+
+
+def _described(value):
+    return 'nothing' if value is None else phrase(value)
+
+
+def _inferred(function, images, num_classes, known):
+    """Builds a copy of a model for evaluation; returns logits."""
+    def called(features):
+        spec, fed = with_fed(function(features, None, _INFER))
+        predictions = getattr(spec, 'predictions', None)
+        logits = _as_logits(predictions, features, num_classes)
+        if logits is None:
+            found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else _described(predictions)
+            raise BrokenRule(f"in mode 'infer' its predictions are {found}; return an EstimatorSpec with predictions=, "
+                             "a dict with 'logits', 'probabilities', 'classes' or 'class_ids'")
+        return (logits, fed) if fed else logits
+    inputs = dict(features=images)
+    check_logits = functools.partial(plain.check_logits, images, num_classes)
+    return plain.built(plain.traced_once(called, inputs, False, check_logits, known), inputs)[0]
+
+
+def _as_logits(predictions, images, num_classes):
+    """Returns the logits that predictions stand for, or None; of classes alone, they only tell the class."""
+    found = predictions if isinstance(predictions, dict) else {}
+    if isinstance(found.get('logits'), tf.Tensor):
+        return found['logits']
+    probabilities = found.get('probabilities')
+    if probabilities is None:
+        classes = next((found[name] for name in ('class_ids', 'classes') if isinstance(found.get(name), tf.Tensor)
+                        and found[name].dtype.is_integer), None)
+        if classes is None:
+            return None
+        probabilities = tf.one_hot(tf.reshape(classes, [-1]), num_classes)
+        probabilities = tf.ensure_shape(probabilities, [images.shape[0], num_classes])
+    return tf.log(tf.maximum(probabilities, _LEAST))

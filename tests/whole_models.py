@@ -1,0 +1,297 @@
+"""Whole models of TensorFlow 1, as people write them: each has its own loss and train_op, and knows no towers."""
+import functools
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+import tf_slim
+
+
+def network(x, statistics=False):
+    """A small network; returns logits."""
+    h = tf.nn.conv2d(x, tf.get_variable('filters', [3, 3, 3, 8]), 2, 'SAME')
+    if statistics:
+        mean = tf.get_variable('mean', [8], initializer=tf.zeros_initializer(), trainable=False)
+        of_batch = tf.reduce_mean(h, [0, 1, 2])
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign_sub(0.1 * (mean - of_batch)))
+    h = tf.reduce_mean(tf.nn.relu(h), [1, 2])
+    return h @ tf.get_variable('weights', [8, 10]) + tf.get_variable('biases', [10], initializer=tf.zeros_initializer())
+
+
+def cross_entropy(labels, logits):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+
+def model(**options):
+    """Makes a model function of a function (loss) -> train_op."""
+    def decorated(train):
+        @functools.wraps(train)
+        def model_fn(features, labels, mode):
+            logits = network(features, **{name: mode == 'train' for name in options})
+            if mode == tf.estimator.ModeKeys.PREDICT:
+                return tf.estimator.EstimatorSpec(mode, predictions=dict(logits=logits))
+            loss = cross_entropy(labels, logits)
+            return tf.estimator.EstimatorSpec(mode, dict(logits=logits), loss, train(loss))
+        del model_fn.__wrapped__  # by which its arguments would be those of `train`
+        return model_fn
+    return decorated
+
+
+step_of = tf.train.get_global_step
+
+
+@model()
+def momentum(loss):
+    rate = tf.train.piecewise_constant(step_of(), [2, 4], [0.1, 0.05, 0.01])
+    tf.summary.scalar('rate', rate)
+    return tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, step_of())
+
+
+@model()
+def clipped_adam(loss):
+    loss += 1e-3 * tf.add_n([tf.nn.l2_loss(each) for each in tf.trainable_variables()])
+    optimizer = tf.train.AdamOptimizer(0.01)
+    gradients, variables = zip(*optimizer.compute_gradients(loss))
+    gradients, norm = tf.clip_by_global_norm(gradients, 0.05)
+    tf.summary.scalar('norm', norm)
+    return optimizer.apply_gradients(zip(gradients, variables), step_of())
+
+
+@model()
+def by_hand(loss):
+    """As in BERT's optimization.py."""
+    variables, step, updates = tf.trainable_variables(), step_of(), []
+    gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 0.1)
+    for gradient, variable in zip(gradients, variables):
+        m, v = (tf.get_variable(f'{variable.op.name}/adam_{name}', variable.shape, initializer=tf.zeros_initializer(),
+                                trainable=False) for name in 'mv')
+        next_m = 0.9 * m + 0.1 * gradient
+        next_v = 0.999 * v + 0.001 * tf.square(gradient)
+        change = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * variable
+        updates += [variable.assign(variable - 0.01 * change), m.assign(next_m), v.assign(next_v)]
+    return tf.group(*updates, step.assign(step + 1))
+
+
+@model(statistics=True)
+def averages_after_statistics_before(loss):
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        updated = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step_of())
+    moving = tf.train.ExponentialMovingAverage(0.9, step_of())
+    with tf.control_dependencies([updated]):
+        return moving.apply(tf.trainable_variables())
+
+
+@model()
+def two_optimizers(loss):
+    first, *others = tf.trainable_variables()
+    return tf.group(tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[first]),
+                    tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss, step_of(), var_list=others))
+
+
+@model()
+def rate_follows_loss(loss):
+    return tf.train.GradientDescentOptimizer(0.1 * tf.sqrt(tf.minimum(1.0, loss / 10.0))).minimize(loss, step_of())
+
+
+@model()
+def accumulating(loss):
+    optimizer, is_last = tf.train.GradientDescentOptimizer(0.1), tf.equal(step_of() % 2, 1)
+    pairs = optimizer.compute_gradients(loss)
+    sums = [tf.get_variable(f'{variable.op.name}/sum', variable.shape, initializer=tf.zeros_initializer(),
+                            trainable=False) for _, variable in pairs]
+    with tf.control_dependencies([each.assign_add(gradient) for each, (gradient, _) in zip(sums, pairs)]):
+        updated = tf.cond(is_last, lambda: tf.group(optimizer.apply_gradients(
+            [(each / 2, variable) for each, (_, variable) in zip(sums, pairs)])), tf.no_op)
+        with tf.control_dependencies([updated]):
+            cleared = tf.cond(is_last, lambda: tf.group(*[each.assign(tf.zeros_like(each)) for each in sums]), tf.no_op)
+            with tf.control_dependencies([cleared]):
+                return tf.assign_add(step_of(), 1)
+
+
+@model()
+def centred_rmsprop(loss):
+    rate = tf.train.exponential_decay(0.01, step_of(), 2, 0.9, staircase=True)
+    return tf.train.RMSPropOptimizer(rate, 0.9, 0.9, epsilon=1.0, centered=True).minimize(loss, step_of())
+
+
+class Lars(tf.train.Optimizer):
+    """A class of the user's own, with a slot."""
+
+    def __init__(self):
+        super().__init__(False, 'Lars')
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            self._zeros_slot(variable, 'momentum', self._name)
+
+    def _resource_apply_dense(self, grad, var):
+        velocity = self.get_slot(var, 'momentum')
+        trust = tf.norm(var) / (tf.norm(grad) + 1e-3 * tf.norm(var) + 1e-9)
+        changed = velocity.assign(0.9 * velocity + 0.01 * tf.where(tf.norm(var) > 0, trust, 1.0) * grad)
+        return tf.group(var.assign_sub(changed), changed)
+
+
+@model()
+def lars(loss):
+    return Lars().minimize(loss, step_of())
+
+
+@model()
+def lookahead(loss):
+    updated = tf.train.AdamOptimizer(0.01).minimize(loss, step_of())
+    slow = [tf.get_variable(f'{each.op.name}/slow', initializer=each.initial_value, trainable=False)
+            for each in tf.trainable_variables()]
+
+    def synchronised():
+        ops = []
+        for fast, each in zip(tf.trainable_variables(), slow):
+            with tf.control_dependencies([each.assign_add(0.5 * (fast - each))]):
+                ops.append(fast.assign(each.read_value()))
+        return tf.group(*ops)
+    with tf.control_dependencies([updated]):
+        return tf.cond(tf.equal(tf.identity(step_of()) % 3, 0), synchronised, tf.no_op)
+
+
+@model()
+def loss_scaled(loss):
+    optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
+    pairs = optimizer.compute_gradients(loss * 1024.0)
+    return optimizer.apply_gradients([(gradient / 1024.0, variable) for gradient, variable in pairs], step_of())
+
+
+@model(statistics=True)
+def of_slim(loss):
+    return tf_slim.learning.create_train_op(loss, tf.train.GradientDescentOptimizer(0.1), clip_gradient_norm=0.1)
+
+
+@model()
+def frozen_layers(loss):
+    return tf.train.AdamOptimizer(0.01).minimize(loss, step_of(), var_list=tf.trainable_variables()[1:])
+
+
+def gradient_penalty(features, labels, mode):
+    logits = network(features)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    loss = cross_entropy(labels, logits)
+    of_images, = tf.gradients(loss * tf.cast(tf.shape(features)[0], tf.float32), features)
+    penalised = loss + 0.1 * tf.reduce_mean(tf.reduce_sum(tf.square(of_images), [1, 2, 3]))
+    return tf.estimator.EstimatorSpec(mode, loss=penalised, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(
+        penalised, step_of()))
+
+
+class Centralised(tf.train.Optimizer):
+    """A `tf.train.Optimizer` around another."""
+
+    def __init__(self, optimizer):
+        super().__init__(False, 'Centralised')
+        self._optimizer = optimizer
+
+    def compute_gradients(self, *arguments, **options):
+        return self._optimizer.compute_gradients(*arguments, **options)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        pairs = [(gradient - tf.reduce_mean(gradient, 0, keepdims=True) if gradient.shape.rank > 1 else gradient, each)
+                 for gradient, each in grads_and_vars]
+        return self._optimizer.apply_gradients(pairs, global_step, name)
+
+
+@model()
+def optimizer_around_another(loss):
+    return Centralised(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(loss, step_of())
+
+
+@model()
+def averaged_weights(loss):
+    """Stochastic weight averaging: the mean of the variables after every second step."""
+    updated = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step_of())
+    count = tf.get_variable('swa/count', [], tf.int32, tf.zeros_initializer(), trainable=False)
+    means = [tf.get_variable(f'swa/{each.op.name}', each.shape, initializer=tf.zeros_initializer(), trainable=False)
+             for each in tf.trainable_variables()]
+
+    def average():
+        number = tf.cast(count, tf.float32)
+        return tf.group(count.assign_add(1), *[mean.assign((mean * number + each) / (number + 1))
+                                               for mean, each in zip(means, tf.trainable_variables())])
+    with tf.control_dependencies([updated]):
+        return tf.cond(tf.equal(tf.identity(step_of()) % 2, 0), average, tf.no_op)
+
+
+def smoothed_and_mixed(features, labels, mode):
+    """Each two images that follow one another are mixed, and their labels are smoothed."""
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(probabilities=tf.nn.softmax(network(features))))
+    first, second = features[::2], features[1::2]
+    targets = 0.9 * tf.one_hot(labels, 10) + 0.01
+    logits = network(0.7 * first + 0.3 * second)
+    loss = tf.losses.softmax_cross_entropy(0.7 * targets[::2] + 0.3 * targets[1::2], logits)
+    train_op = tf.train.MomentumOptimizer(0.05, 0.9).minimize(tf.losses.get_total_loss(), step_of())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def distilled(features, labels, mode):
+    """Learns from a teacher whose variables no step changes."""
+    with tf.variable_scope('student'):
+        logits = network(features)
+    classes = tf.argmax(logits, 1)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(classes=classes))
+    with tf.variable_scope('teacher'):
+        teacher = tf.stop_gradient(network(features))
+    soft = tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.nn.softmax(teacher / 4.0), logits=logits / 4.0)
+    loss = 0.5 * cross_entropy(labels, logits) + 0.5 * 16.0 * tf.reduce_mean(soft)
+    train_op = tf.train.AdamOptimizer(0.01).minimize(
+        loss, step_of(), var_list=tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, 'student'))
+    return tf.estimator.EstimatorSpec(mode, dict(classes=classes), loss, train_op)
+
+
+def auxiliary_head(features, labels, mode):
+    h = tf.nn.relu(tf.nn.conv2d(features, tf.get_variable('filters', [3, 3, 3, 8]), 2, 'SAME'))
+    logits = tf.layers.dense(tf.reduce_mean(h, [1, 2]), 10, name='main')
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(class_ids=tf.argmax(logits, 1)[:, None]))
+    beside = tf.layers.dense(tf.reduce_max(h, [1, 2]), 10, name='auxiliary')
+    loss = cross_entropy(labels, logits) + 0.4 * cross_entropy(labels, beside)
+    metrics = dict(accuracy=tf.metrics.accuracy(labels, tf.argmax(logits, 1)))
+    tf.summary.scalar('training_accuracy', metrics['accuracy'][1])  # of variables that no checkpoint holds
+    train_op = tf.train.AdagradOptimizer(0.05).minimize(loss, step_of())
+    return tf.estimator.EstimatorSpec(mode, dict(logits=logits), loss, train_op, eval_metric_ops=metrics)
+
+
+def of_tpu(features, labels, mode, params=None):
+    """As tpu/models have it, where there is no TPU."""
+    logits = network(features)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.tpu.TPUEstimatorSpec(mode, dict(logits=logits)).as_estimator_spec()
+    loss = cross_entropy(labels, logits)
+    optimizer = tf.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True)
+    if params:
+        optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        train_op = optimizer.minimize(loss, tf.train.get_or_create_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op, host_call=None)
+
+
+def fed(features, labels, mode):
+    """Feeds placeholders, as an adapter of a class does."""
+    keep = tf.placeholder_with_default(1.0, [], 'keep')
+    spec = momentum(features * keep, labels, mode)
+    return spec, {keep: 0.5 if mode == 'train' else 1.0}
+
+
+def one_draw(features, labels, mode):
+    """Draws where the draws of towers are those of one tower."""
+    from cifar10.model import dropout
+    logits = network(dropout(features, 0.5, mode == 'train'))
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    loss = cross_entropy(labels, logits)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer(0.01).minimize(loss, step_of()))
+
+
+TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
+           accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
+           optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, of_tpu]
+TRAINED = [each.__name__ for each in TRAINED]
+_RANDOM = np.random.default_rng(0)
+IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)
+LABELS = _RANDOM.integers(0, 10, 20, np.int32)
