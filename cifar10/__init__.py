@@ -21,7 +21,7 @@ __version__ = '2.0.0.dev0'
 
 _MODULES = {
     'train': 'training.api', 'evaluate': 'training.api', 'TrainResult': 'training.api', 'EvalResult': 'training.api',
-    'Termination': 'base.signals', 'UsageError': 'base.errors', 'RunError': 'base.errors'}
+    'on_towers': 'own.script', 'Termination': 'base.signals', 'UsageError': 'base.errors', 'RunError': 'base.errors'}
 __all__ = list(_MODULES)
 
 

@@ -1,10 +1,13 @@
 """Whole models with their own loss and train_op: N towers take the steps of plain TensorFlow 1 on the whole batch."""
+import re
 
 import numpy as np
 import pytest
 
+from cifar10 import UsageError, on_towers
 from cifar10.own import model, tf1
 from cifar10.parallel.towers import tower_loss
+from examples import own_script
 from tests import whole_models
 from tests.helpers import (
     ROOT,
@@ -13,6 +16,7 @@ from tests.helpers import (
     initialise,
     last_variables,
     mostly_stress,
+    python,
     tf,
     train,
     update_mode,
@@ -21,8 +25,8 @@ from tests.whole_models import IMAGES, LABELS, TRAINED
 
 PATH = f'{ROOT}/tests/whole_models.py'
 STEPS = 6
-# Statistics and an average, a scalar of the towers, branches, and a gradient of a gradient.
-ALWAYS = 'averages_after_statistics_before', 'rate_follows_loss', 'accumulating', 'gradient_penalty'
+# Statistics and an average, a scalar of the towers, branches, a gradient of a gradient, and a sparse one.
+ALWAYS = 'averages_after_statistics_before', 'rate_follows_loss', 'accumulating', 'gradient_penalty', 'embedding'
 LAYOUTS = [(mode, towers) for mode in ('parameter_server', 'replicated') for towers in (1, 2, 5)]
 
 
@@ -44,7 +48,7 @@ def plain(function):
         return before, session.run(variables)
 
 
-def on_towers(function, mode, towers, before):
+def trained_on_towers(function, mode, towers, before):
     """Returns the variables after the same steps on towers that share the batch."""
     with tf.Graph().as_default():
         network = model.network(name_of(function))
@@ -75,8 +79,8 @@ def test_towers_take_the_steps_of_plain_tensorflow_1(function):
     before, after = plain(function)
     assert any(np.abs(after[name] - value).max() > 1e-3 for name, value in before.items() if value.dtype == np.float32)
     for mode, towers in LAYOUTS:
-        found = on_towers(function, mode, towers, before)
-        assert {name for name in found if not name.startswith('mean_over_towers/')} == set(after)
+        found = trained_on_towers(function, mode, towers, before)
+        assert set(found) == set(after)
         for name, value in after.items():
             if towers == 1:
                 assert found[name].tobytes() == value.tobytes(), (mode, name)
@@ -100,3 +104,46 @@ def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(funct
 def test_a_model_is_evaluated_as_it_infers(function, settings, tmp_path):
     train(settings(network=name_of(function), max_steps=3, num_towers=2, batch_size=4, eval_steps=2, keep_best=True))
     assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 2000
+
+
+@pytest.mark.parametrize('variable_update', ['parameter_server', 'replicated'])
+def test_a_script_of_ones_own_has_the_variables_of_one_device(variable_update):
+    loss, _, one = own_script.train(1, 20, variable_update)
+    loss_of_4, _, four = own_script.train(4, 20, variable_update)
+    assert loss_of_4 == pytest.approx(loss, abs=1e-5) and loss < np.log(own_script.CLASSES)
+    plain_variables = steps_of_plain_script(20)
+    for name, value in one.items():
+        assert value.tobytes() == plain_variables[name].tobytes()
+        np.testing.assert_allclose(four[name], value, rtol=0, atol=2e-5)
+
+
+def steps_of_plain_script(steps):
+    """Returns the variables after steps of the script's step function in plain TensorFlow 1."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(0)  # as a graph of the script without one has it
+        words, topics = own_script.sentences(4096)
+        data = tf.data.Dataset.from_tensor_slices(dict(words=words, topics=topics)).repeat()
+        batch = tf.data.make_one_shot_iterator(data.batch(own_script.BATCH, drop_remainder=True)).get_next()
+        _, train_op = own_script.step(batch)
+        session.run(tf.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return session.run({each.op.name: each for each in tf.trainable_variables()})
+
+
+def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
+    shown = python(f'{ROOT}/examples/own_script.py', '--devices=4', '--steps=30').stdout
+    assert shown.startswith('30 steps on 4 devices: loss ')
+
+
+@pytest.mark.parametrize('result, problem', [
+    ('loss', 'the step function: the step function must return (loss, train_op)'),
+    ('loss, None', 'its train_op is nothing; return an operation'),
+    ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,); return a float scalar'),
+    ('loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)', 'does not increment the global step by 1')])
+def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, problem):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(problem)):
+        def step(batch):
+            loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))
+            return eval(result, dict(tf=tf, loss=loss))
+        on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])

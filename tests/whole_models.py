@@ -257,6 +257,21 @@ def auxiliary_head(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, dict(logits=logits), loss, train_op, eval_metric_ops=metrics)
 
 
+def embedding(features, labels, mode):
+    """Rows of a table, some of which several images have, and most none: only they move."""
+    rows = tf.cast(tf.abs(features[:, :3, 0, 0]) * 4.0, tf.int32)
+    table = tf.get_variable('table', [40, 10])
+    logits = tf.reduce_sum(tf.nn.embedding_lookup(table, rows), 1) + network(features)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    loss = cross_entropy(labels, logits)
+    optimizer = tf.train.MomentumOptimizer(0.5, 0.9)
+    gradients, variables = zip(*optimizer.compute_gradients(loss))
+    gradients, _ = tf.clip_by_global_norm(gradients, 0.2)
+    return tf.estimator.EstimatorSpec(
+        mode, loss=loss, train_op=optimizer.apply_gradients(zip(gradients, variables), step_of()))
+
+
 def of_tpu(features, labels, mode, params=None):
     """As tpu/models have it, where there is no TPU."""
     logits = network(features)
@@ -290,7 +305,7 @@ def one_draw(features, labels, mode):
 
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
            accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
-           optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, of_tpu]
+           optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
 IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)

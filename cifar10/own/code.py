@@ -70,7 +70,7 @@ class _File:
             before = _generators()
             spec.loader.exec_module(self.module)
             self.draws = _generators() != before
-            self.old_shapes = _has_old_shapes() or bool(of_tensorflow_1)
+            self.old_shapes = has_old_shapes() or bool(of_tensorflow_1)
 
     @contextlib.contextmanager
     def running(self, part: str = 'call') -> Iterator[None]:
@@ -146,7 +146,7 @@ def _flags_are(table):
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
     """Context after which the process is as before, whatever user's code has run in it, in several threads too."""
-    arguments, path, had_old_shapes = sys.argv, sys.path, _has_old_shapes()
+    arguments, path, had_old_shapes = sys.argv, sys.path, has_old_shapes()
     state, numpy_state = random.getstate(), np.random.get_state()
     try:
         yield
@@ -327,8 +327,20 @@ def _generators():
     return random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]
 
 
-def _has_old_shapes():
+def has_old_shapes() -> bool:
+    """Returns whether a dimension of a shape is an object with a `value`, as in TensorFlow 1."""
     return not isinstance(tf.TensorShape([1])[0], int)
+
+
+@contextlib.contextmanager
+def shapes(old: bool) -> Iterator[None]:
+    """Context in which shapes are those of TensorFlow 1, or not."""
+    before = has_old_shapes()
+    _set_old_shapes(old)
+    try:
+        yield
+    finally:
+        _set_old_shapes(before)
 
 
 def _set_old_shapes(wanted):

@@ -71,7 +71,7 @@ class _Output(NamedTuple):
 
 
 class Estimator:
-    """Stands for the module `tf.estimator`, and for `tf.contrib.tpu`."""
+    """Stands for the module `tf.estimator`, and for what was beside it for TPUs."""
     EstimatorSpec, ModeKeys, TPUEstimatorSpec = EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
     class export:

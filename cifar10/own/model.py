@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import NUM_CLASSES, Network, classifier
-from cifar10.model.layers import MovingStatistic
 from cifar10.own import code
 from cifar10.own import network as plain
 from cifar10.own.call import phrase, with_fed
 from cifar10.own.code import BrokenRule
 from cifar10.own.copied import follow
+from cifar10.own.rehearsal import gradient_of
 from cifar10.own.traced import Traced
 from cifar10.own.train_op import AFTER, BEFORE, Model, cut, marking
 
@@ -35,9 +34,9 @@ _TOWER, _STEP = 'tower_of_a_model', 'step_before_the_update'  # graph collection
 
 
 class _Tower(NamedTuple):
-    """The tower of a model that was built last in a graph: what was copied, and its (gradient, variable) pairs."""
+    """The tower of a model that was built last in a graph: what was copied, and what is averaged."""
     traced: Traced
-    pairs: list
+    averaged: list
 
 
 def network(name: str) -> Network:
@@ -46,18 +45,18 @@ def network(name: str) -> Network:
         return plain.network(name)
     function = code.function(_FLAG, name, _ARGUMENTS, each_time=True)
 
-    def add_loss(images, labels, num_classes=NUM_CLASSES):
+    def tower(images, labels, num_classes=NUM_CLASSES):
         inputs = dict(features=images, labels=labels)
         with code.usage_errors(_FLAG, name):
-            return _add_loss(functools.partial(_trained, function, num_classes), inputs, code.traced(name))
+            return add_loss(functools.partial(_trained, function, num_classes), inputs, code.traced(name))
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
         if training:
-            add_loss(images, tf.zeros([images.shape[0]], tf.int32), num_classes)
+            tower(images, tf.zeros([images.shape[0]], tf.int32), num_classes)
             return tf.fill([images.shape[0], num_classes], tf.get_collection(tf.GraphKeys.LOSSES)[-1])
         with code.usage_errors(_FLAG, name):
             return _inferred(function, images, num_classes, code.traced(name))
-    return Network(inference, operations=functools.partial(plain.operations_of, name), add_loss=add_loss,
+    return Network(inference, operations=functools.partial(plain.operations_of, name), add_loss=tower,
                    optimizer=lambda: Update(functools.partial(code.usage_errors, _FLAG, name)))
 
 
@@ -74,14 +73,17 @@ def _is_model(name):
 def _rehearsed(inference, images, scope):
     """Builds a tower, which is fed class 0; see `rehearsal.Rehearsal`."""
     inference(images, True)
-    return tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES, scope)), _tower_here().pairs
+    traced, averaged = _tower_here()
+    return tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES, scope)), [
+        (gradient_of(each.variable) if each.variable else each.values[0], tf.convert_to_tensor(value))
+        for value, each in zip(averaged, traced.train_op.averaged)]
 
 
 def _tower_here():
     return tf.get_collection(_TOWER)[0]
 
 
-def _add_loss(function, inputs, known):
+def add_loss(function: Callable, inputs: dict[str, tf.Tensor], known: dict) -> dict[str, tf.Tensor]:
     """Builds a tower, and adds its loss to the collection LOSSES; returns its accuracy by its name, if it is known.
 
     Args:
@@ -90,16 +92,14 @@ def _add_loss(function, inputs, known):
     """
     traced = plain.traced_once(function, inputs, True, lambda model: None, known, cut=cut)
     outputs = plain.built(traced, inputs)
-    averaged = [*traced.train_op.gradients, *traced.train_op.scalars]
-    (loss, *logits), values = outputs[:-len(averaged)], outputs[-len(averaged):]
-    pairs = []
-    for each, value in zip(averaged, values):
-        if each in traced.train_op.gradients:
-            pairs.append((value, _variable(each.variable)))
-        elif each.variable:
-            held = tf.get_variable(each.variable, [], tf.float32, tf.zeros_initializer(), trainable=False)
-            tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(held, tf.identity(value, 'statistic'), 0))
-    tf.get_collection_ref(_TOWER)[:] = [_Tower(traced, pairs)]
+    tensors = dict(zip(traced.outputs, outputs))
+    loss, *logits = outputs[:-sum(len(each.values) for each in traced.train_op.averaged)]
+    averaged = []
+    for each in traced.train_op.averaged:
+        values = [tensors[name] for name in each.values]
+        averaged.append(values[0] if len(values) == 1 else tf.IndexedSlices(
+            *values, tf.constant(_variable(each.variable).shape.as_list(), values[1].dtype)))
+    tf.get_collection_ref(_TOWER)[:] = [_Tower(traced, averaged)]
     tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, 'loss'))
     if not logits:
         return {}
@@ -125,17 +125,22 @@ class Update(tf.train.Optimizer):
         self._errors = errors
 
     def compute_gradients(self, loss, *arguments, **options):
-        """Returns the (gradient, variable) pairs of the tower that was built last."""
+        """Returns the (gradient, variable) pairs of the tower that was built last, but for those of `others`."""
         del loss, arguments, options
-        return _tower_here().pairs
+        return [(value, _variable(each.variable)) for value, each in _of_tower() if _is_dense(each)]
+
+    def others(self):
+        """Returns what else is averaged of this tower: sparse gradients, and other scalars."""
+        return [value for value, each in _of_tower() if not _is_dense(each)]
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Adds what follows the gradients, given their means; increments a global step if there is one."""
+        """Adds what follows the gradients, given the means of these and of `others`; increments a global step."""
         del name
         traced = _tower_here().traced
-        means = {each.mean: gradient for each, (gradient, _) in zip(traced.train_op.gradients, grads_and_vars)}
-        means.update((each.mean, _variable(each.variable).read_value() if each.variable else tf.zeros([]))
-                     for each in traced.train_op.scalars)
+        means = dict.fromkeys(traced.train_op.unused, tf.zeros([]))
+        order = sorted(traced.train_op.averaged, key=_is_dense, reverse=True)
+        for each, (mean, _) in zip(order, grads_and_vars):
+            means.update(zip(each.means, [mean] if len(each.means) == 1 else [mean.values, mean.indices]))
         is_first = not tf.get_collection(_STEP)
         if global_step is not None:
             with tf.device(global_step.device):
@@ -157,28 +162,42 @@ class Update(tf.train.Optimizer):
         return [_variable(each.name, each.dtype) for each in traced.variables if each.name in traced.train_op.changed]
 
 
+def _of_tower():
+    """Returns (value, Averaged) pairs of the tower that was built last."""
+    traced, averaged = _tower_here()
+    return list(zip(averaged, traced.train_op.averaged))
+
+
+def _is_dense(averaged):
+    return averaged.variable is not None and len(averaged.values) == 1
+
+
 def _trained(function, num_classes, features, labels):
     """Calls a model function for training; returns a Model, or (a Model, what placeholders are fed)."""
     with marking():
         spec, fed = with_fed(function(features, labels, _TRAIN))
     loss, train_op = (getattr(spec, name, None) for name in ('loss', 'train_op'))
-    if not isinstance(loss, tf.Tensor) or loss.shape.num_elements() != 1 or not loss.dtype.is_floating:
-        raise BrokenRule(f"in mode 'train' it returns {_described(spec)} with {_described(loss)} as its loss; return "
-                         'an EstimatorSpec with loss=, a scalar, and train_op=')
-    if not hasattr(train_op, 'op') and not isinstance(train_op, tf.Operation):
-        raise BrokenRule(f"in mode 'train' it returns {_described(spec)} with {_described(train_op)} as its train_op; "
-                         'return an EstimatorSpec with train_op=, such as optimizer.minimize(loss, '
-                         'tf.train.get_global_step())')
+    if loss is None or train_op is None:
+        raise BrokenRule(f"in mode 'train' it returns {_described(spec)} without "
+                         f"{'loss' if loss is None else 'train_op'}=; return an EstimatorSpec with both")
     others = [type(hook).__name__ for hook in getattr(spec, 'training_hooks', None) or ()]
     for hook in others:
         if hook not in _HARMLESS:
             raise BrokenRule(f'its training_hooks has a {hook}, which nothing calls; leave it out, and do what it does '
                              'in the graph')
-    train_op = train_op if isinstance(train_op, tf.Operation) else train_op.op
-    loss = tf.cast(tf.reshape(loss, []) if loss.shape.rank else loss, tf.float32)
-    logits = _as_logits(getattr(spec, 'predictions', None), features, num_classes)
-    model = Model(loss, train_op, logits)
+    model = model_of(loss, train_op, _as_logits(getattr(spec, 'predictions', None), features, num_classes))
     return (model, fed) if fed else model
+
+
+def model_of(loss: Any, train_op: Any, logits: tf.Tensor | None = None) -> Model:
+    """Returns what a function has returned as a Model; raises a BrokenRule if it is something else."""
+    if not isinstance(loss, tf.Tensor) or loss.shape.num_elements() != 1 or not loss.dtype.is_floating:
+        raise BrokenRule(f'its loss is {_described(loss)}; return a float scalar, the mean over the images')
+    if not hasattr(train_op, 'op') and not isinstance(train_op, tf.Operation):
+        raise BrokenRule(f'its train_op is {_described(train_op)}; return an operation, such as optimizer.minimize('
+                         'loss, tf.train.get_global_step())')
+    loss = tf.reshape(loss, []) if loss.shape.rank else loss
+    return Model(tf.cast(loss, tf.float32), train_op if isinstance(train_op, tf.Operation) else train_op.op, logits)
 
 
 def _described(value):

@@ -40,7 +40,7 @@ class Rehearsal(NamedTuple):
 
     Attributes:
       inference, batch_size, sizes, dtype, seed, draws: its arguments.
-      tower: function (inference, images, scope) -> (a loss, (gradient, variable) pairs), which builds a tower.
+      tower: function (inference, images, scope) -> (a loss, (phrase, gradient) pairs), which builds a tower.
     """
     inference: Callable
     batch_size: int
@@ -62,7 +62,7 @@ class _Tower(NamedTuple):
 
     Attributes:
       images, first: what it is fed: a batch, and the position of its first example.
-      gradients: those of the sum of its losses and of a cross entropy, by the names of the variables.
+      gradients: those of the sum of its losses and of a cross entropy, by phrases for them.
       moved: what a step of this tower alone would add to the variables that it assigns, by their names.
       draws: the values that are fed for random numbers where these would differ between towers, by their tensors.
       drawn: the names of the operations that draw them.
@@ -100,14 +100,20 @@ def _static_side(rehearsal):
     return rehearsal.sizes[0] if len(rehearsal.sizes) == 1 else None
 
 
-def tower(inference: Callable, images: tf.Tensor, scope: str) -> tuple[tf.Tensor, list[tuple]]:
+def tower(inference: Callable, images: tf.Tensor, scope: str) -> tuple[tf.Tensor, list[tuple[str, tf.Tensor]]]:
     """Builds a tower of a network, which trains class 0; see `Rehearsal`."""
     logits = inference(images, True)
     cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.zeros([images.shape[0]], tf.int32), logits=logits)
     loss = tf.add_n([*tf.get_collection(tf.GraphKeys.LOSSES, scope), tf.reduce_mean(cross_entropy)])
     variables = tf.trainable_variables()
-    return loss, list(zip(tf.gradients(loss, variables), variables))
+    return loss, [(gradient_of(each.op.name), gradient) for each, gradient in zip(
+        variables, tf.gradients(loss, variables))]
+
+
+def gradient_of(variable: str) -> str:
+    """Returns the phrase for the gradient of a variable, given by its name."""
+    return f'gradient of {variable}'
 
 
 def _tower(rehearsal, batch_size, k):
@@ -117,7 +123,7 @@ def _tower(rehearsal, batch_size, k):
     with tf.name_scope(f'tower_{k}') as scope, tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
         with at_position(rehearsal.seed, first):
             loss, pairs = rehearsal.tower(rehearsal.inference, images, scope)
-    gradients = {variable.op.name: gradient for gradient, variable in pairs if gradient is not None}
+    gradients = {name: gradient for name, gradient in pairs if gradient is not None}
     statistics = tf.get_collection(MOVING_STATISTICS, scope)
     draws = [tensor for operation in with_inputs([loss.op, *(statistic.value.op for statistic in statistics)])
              if _FED_DRAWS.fullmatch(operation.type) for tensor in operation.outputs if tensor.shape.is_fully_defined()]
@@ -202,12 +208,12 @@ def _compared(rehearsal, session, half, whole, is_comparable):
         others = [name for name, gradient in first.gradients.items()
                   if gradient.tobytes() != again.gradients[name].tobytes()]
         if others:
-            return [f'its gradient of {others[0]} differs in bits when it is computed again, so a resumed run does not '
+            return [f'its {others[0]} differs in bits when it is computed again, so a resumed run does not '
                     'end with the same bits; use --deterministic, if you have not, or other operations']
         lost = [name for name, gradient in together.gradients.items()
                 if _largest(nearby.gradients[name] - gradient) > _largest(gradient) / 2]
         if lost and rehearsal.few == 1 and half.normalises:
-            return [f'its gradient of {lost[0]} is nothing but rounding with --batch_size=1, where a layer with one '
+            return [f'its {lost[0]} is nothing but rounding with --batch_size=1, where a layer with one '
                     'value for each channel is normalised by that value; use a larger --batch_size']
         apart = _apart(rehearsal, first, second, together, nearby)
         suspected = {name: warning for name, warning in apart.items() if seed == 0 or name in suspected}
@@ -252,7 +258,7 @@ def _apart(rehearsal, first, second, together, nearby):
         mean = (first.gradients[name] + second.gradients[name]) / 2
         if not _are_close(mean, whole, nearby.gradients[name], max(tolerance * _largest(whole), nothing)):
             warnings[name] = (
-                f'its gradient of {name} depends on how images are divided into batches, so another number of towers '
+                f'its {name} depends on how images are divided into batches, so another number of towers '
                 'trains another network: a loss is a sum over the images, not a mean, or images are not treated alone, '
                 'as in a batch normalisation whose moving averages are not assigned')
     for name, moved_to in first.moved.items():

@@ -50,14 +50,13 @@ class Averaged(NamedTuple):
     """What the towers compute, and what follows takes the mean of. All are names.
 
     Attributes:
-      value: the tensor of a tower.
-      mean: the tensor in whose place the mean is taken.
-      variable: of which it is the gradient; of another scalar, the name of the variable that holds its mean, or ''
-        where the mean changes nothing.
+      values: the tensors of a tower: one, or the values and the indices of a sparse gradient.
+      means: those in whose places the mean is taken.
+      variable: of which it is the gradient; None for another scalar.
     """
-    value: str
-    mean: str
-    variable: str
+    values: tuple[str, ...]
+    means: tuple[str, ...]
+    variable: str | None = None
 
 
 class TrainOp(NamedTuple):
@@ -66,25 +65,29 @@ class TrainOp(NamedTuple):
     Attributes:
       piece: its operations.
       target: what is run, as one of `piece.gives`.
-      gradients, scalars: what the towers compute for it, in the order of `Traced.outputs`.
+      averaged: what the towers compute for it, in the order of `Traced.outputs`.
+      unused: scalars of the towers whose value changes nothing, as of a loss that is only returned.
       changed: the names of the variables that it changes.
       summaries: string tensors of `piece.gives`.
       told: phrases about scalars of the towers that the update depends on.
     """
     piece: Piece
     target: str
-    gradients: tuple[Averaged, ...]
-    scalars: tuple[Averaged, ...]
+    averaged: tuple[Averaged, ...]
+    unused: tuple[str, ...]
     changed: tuple[str, ...]
     summaries: tuple[str, ...]
     told: tuple[str, ...]
 
 
 class _Leaving(NamedTuple):
-    """A gradient that leaves `compute_gradients` or `tf.gradients`: its value, and what the function's author gets."""
+    """A gradient that leaves `compute_gradients` or `tf.gradients`: its value, and what the function's author gets.
+
+    Each is a tensor, or the values and the indices of a sparse gradient.
+    """
     variable: tf.Variable
-    value: tf.Tensor
-    taken: tf.Tensor
+    values: list[tf.Tensor]
+    taken: list[tf.Tensor]
 
 
 @contextlib.contextmanager
@@ -95,10 +98,11 @@ def marking() -> Iterator[None]:
     def left(gradient, variable):
         if gradient is None or not isinstance(variable, tf2.Variable):
             return gradient
-        value = tf.convert_to_tensor(gradient)
-        taken = tf.identity(value, name='gradient_of_the_batch')
-        tf.add_to_collection(_LEAVING, _Leaving(variable, value, taken))
-        return taken
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        values = [gradient.values, gradient.indices] if is_sparse else [tf.convert_to_tensor(gradient)]
+        taken = [tf.identity(value, name='gradient_of_the_batch') for value in values]
+        tf.add_to_collection(_LEAVING, _Leaving(variable, values, taken))
+        return tf.IndexedSlices(*taken, tf.shape(variable)) if is_sparse else taken[0]
 
     def compute_gradients(optimizer, *arguments, **options):
         pairs = compute(optimizer, *arguments, **options)
@@ -158,7 +162,7 @@ def cut(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_t
     train_op, loss = _op(model.train_op), model.loss
     needed = with_inputs([train_op, loss.op, *(each.op for each in given.values())])
     leaving = _leaving(call.graph, flow, needed)
-    taken = {each.taken.op for each in leaving}
+    taken = {tensor.op for each in leaving for tensor in each.taken}
     after = flow.after(taken, controls=True) - taken
     images = [each.op for each in (*call.inputs.values(), call.position)]
     of_images = flow.after(images, stops=taken) - after
@@ -172,9 +176,11 @@ def cut(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_t
     of_images -= _recomputed(flow, targets, of_images, taken)
     crossing = _crossing(targets, of_images, taken)
     _refuse_crossing(crossing)
+    follows = with_inputs(targets, without=of_images | taken)
+    used = [each for each in crossing if _is_used(flow, each, follows)]
     statistics = [each for each in of_images & needed if changes_a_variable(each)]
     logits = [] if model.logits is None else [model.logits]
-    outputs = [loss, *logits, *(each.value for each in leaving), *crossing]
+    outputs = [loss, *logits, *(tensor for each in leaving for tensor in each.values), *used]
     early = [each for each in summaries if each.op not in after]
     of_towers = with_inputs([*(each.op for each in (*outputs, *early, *given.values())), *statistics])
     _refuse_after_update(of_towers & after)
@@ -184,22 +190,26 @@ def cut(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_t
     once = with_inputs(targets, without=of_images | taken | set(writes.all))
     once |= with_inputs([value.op for key, value in given.items() if key.op in once], without=of_images)
     _refuse_drawn_twice(of_towers & once)
-    follows = _cutter_of_update(call, flow, once, given)
+    cutter = _cutter_of_update(call, flow, once, given)
     names = {each.handle.op: each.op.name for each in call.variables.values()}
     changed = {names[tensor.op] for each in once for tensor in each.inputs
                if tensor.op in names and (changes_a_variable(each) or each.type in _WITH_FUNCTIONS)}
-    used = [each for each in crossing if _is_used(flow, each, once)]
-    piece = follows.piece([f'^{train_op.name}', *(each.name for each in late)])
+    piece = cutter.piece([f'^{train_op.name}', *(each.name for each in late)])
     late = [each.name for each in late]
     update = TrainOp(
         piece, next(each for each in piece.gives if each.partition(':')[0] == train_op.name),
-        tuple(Averaged(each.value.name, each.taken.name, each.variable.op.name) for each in leaving),
-        tuple(Averaged(each.name, each.name, f'mean_over_towers/{each.op.name}' * (each in used)) for each in crossing),
+        (*(Averaged(_names(each.values), _names(each.taken), each.variable.op.name) for each in leaving),
+         *(Averaged((each.name,), (each.name,)) for each in used)),
+        tuple(each.name for each in crossing if all(each is not other for other in used)),
         tuple(sorted(changed)), tuple(late), tuple(_told(used)))
     return _traced(call, given, narrow_to, writes, outputs, early, update)
 
 
 _WITH_FUNCTIONS = 'If', 'While', 'Case', 'PartitionedCall', 'StatefulPartitionedCall'  # types of operations
+
+
+def _names(tensors):
+    return tuple(each.name for each in tensors)
 
 
 def _op(target):
@@ -208,13 +218,14 @@ def _op(target):
 
 def _leaving(graph, flow, needed):
     """Returns the gradients that the train_op needs: of those that others are computed from, the last."""
-    found = [each for each in graph.get_collection(_LEAVING) if each.taken.op in needed]
-    inner = [each for each in graph.get_collection(_LEAVING) if each.taken.graph is not graph]
+    found = [each for each in graph.get_collection(_LEAVING) if any(tensor.op in needed for tensor in each.taken)]
+    inner = [each for each in graph.get_collection(_LEAVING) if each.taken[0].graph is not graph]
     if inner:
         raise BrokenRule(f'it takes the gradient of {inner[0].variable.op.name} in a branch or a loop'
                          f'{place_of(inner[0].variable.op.name)}; take gradients outside of it')
-    operations = {each.taken.op for each in found}
-    last = [each for each in found if len(operations & flow.after([each.taken.op])) == 1]
+    operations = {each.taken[0].op for each in found}
+    last = [each for each in found if operations.isdisjoint(
+        flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
     if not last:
         raise BrokenRule('its train_op applies no gradient; compute it by minimize or compute_gradients of a '
                          'tf.train.Optimizer, or by tf.gradients of variables')

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.towers import build_towers, dense, shared_variables
+from cifar10.parallel.towers import build_towers, dense, mean_gradient, shared_variables
 from cifar10.parallel.turns import Pipeline, Turns
 
 
@@ -48,6 +48,7 @@ class Tower(NamedTuple):
       keeps: for each of the statistics the fraction of the variable that an update keeps, or None; see `move`.
       counters: (variable, value, keep) triples of integers, which are the same in all towers, so that none is averaged.
       optimizer: the optimizer that computed the gradients and will apply them.
+      others: what else an optimizer takes together, such as sparse gradients; see `_together`.
     """
     k: int
     scalars: dict
@@ -56,6 +57,7 @@ class Tower(NamedTuple):
     keeps: list
     counters: list
     optimizer: tf.train.Optimizer
+    others: Sequence = ()
 
 
 class Update(NamedTuple):
@@ -67,11 +69,13 @@ class Update(NamedTuple):
       towers: the Towers that read these variables; none changes until these towers have ended their turns. The
         optimizer of the first applies the gradients.
       device: the device on which the update runs.
+      others: those of the towers, together.
     """
     gradients: list
     statistics: list
     towers: Sequence[Tower]
     device: str
+    others: Sequence = ()
 
 
 class UpdateMode:
@@ -127,7 +131,7 @@ class UpdateMode:
             with tf.device('/cpu:0'):
                 towers = [tower._replace(scalars=dict(zip(tower.scalars, tf.unstack(vector))))
                           for tower, vector in built]
-            updates = self.reduce(towers)
+            updates = self._with_others(self.reduce(towers), towers)
             values = _values_before(updates[0])
             applied = self._applied(updates, values, global_step)
             train_ops = [tf.group(applied)] if self.synchronous else applied
@@ -144,8 +148,21 @@ class UpdateMode:
         averaged = [triple for triple in triples if triple[1].dtype.is_floating]
         statistics = [(value, variable) for variable, value, _ in averaged]
         keeps = [keep for _, _, keep in averaged]
-        self._turns.end(k, gradients + statistics + [(value, variable) for variable, value, _ in counters])
-        return Tower(k, scalars, gradients, statistics, keeps, counters, optimizer), stacked(scalars)
+        # A whole model takes steps of its own; see `own.model.Update`.
+        others = optimizer.others() if hasattr(optimizer, 'others') else []
+        self._turns.end(k, gradients + statistics + [(value, variable) for variable, value, _ in counters] + [
+            (value, None) for value in others])
+        return Tower(k, scalars, gradients, statistics, keeps, counters, optimizer, others), stacked(scalars)
+
+    def _with_others(self, updates, towers):
+        """Returns Updates with the `others` of all towers whose batches an update consumes."""
+        joined = []
+        for update in updates:
+            consumed = towers if self.synchronous and not self.drifts else update.towers[:1]
+            with tf.device(update.device):
+                joined.append(update._replace(others=[
+                    _together(values) for values in zip(*[tower.others for tower in consumed])]))
+        return joined
 
     def _applied(self, updates, values, global_step):
         """Applies the updates, each once the towers that read its variables have ended their turns."""
@@ -187,7 +204,8 @@ class UpdateMode:
         averaged = [(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)]
         moved = move([*averaged, *first.counters])
         with tf.control_dependencies(moved):
-            return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
+            pairs = update.gradients + [(value, None) for value in update.others]
+            return tf.group(first.optimizer.apply_gradients(pairs, counter), *moved)
 
     def copied(self) -> list[list[list[tf.Variable]]]:
         """Returns groups of copies that must be equal: for each copy its variables, in the same order."""
@@ -196,6 +214,14 @@ class UpdateMode:
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""
         return contextlib.nullcontext()
+
+
+def _together(values):
+    """Returns the mean of the towers' tensors; that of sparse gradients is sparse, and has the rows of all."""
+    if not isinstance(values[0], tf.IndexedSlices):
+        return mean_gradient(values)
+    rows, indices = (tf.concat([getattr(each, name) for each in values], 0) for name in ('values', 'indices'))
+    return tf.IndexedSlices(rows / len(values), indices, values[0].dense_shape)
 
 
 def _values_before(update):

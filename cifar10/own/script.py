@@ -1,0 +1,93 @@
+"""Towers in a script of one's own: its step function on several devices, for its own session and loop.
+
+    train_op, loss = cifar10.on_towers(step, batches, ['/gpu:0', '/gpu:1'])
+"""
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.own.code import BrokenRule, has_old_shapes, shapes
+from cifar10.own.model import Update, add_loss, model_of
+from cifar10.own.train_op import marking
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.towers import tower_loss
+
+_MODES = 'parameter_server', 'replicated'
+
+
+def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Sequence[str],
+              variable_update: str = 'parameter_server') -> tuple[tf.Operation, tf.Tensor]:
+    """Builds a training step of K towers in the current graph: one for each batch.
+
+    The step function is called once, in a graph of its own. Each tower computes what depends on its batch; a gradient
+    is averaged over the towers where it leaves `compute_gradients` or `tf.gradients`; what follows is done once, or
+    with 'replicated' once on each device. Variables are made in the current graph, under their own names.
+
+    Args:
+      step: function (batch) -> (loss, train_op): a scalar, the mean over the batch, and what increments the global
+        step, `tf.train.get_global_step()`, by 1.
+      batches: K tensors, or dicts, lists or tuples of them, with the same types and shapes in all.
+      devices: their names, such as '/gpu:0'; towers take turns where there are fewer than K.
+      variable_update: 'parameter_server', one copy of the variables on the CPU, or 'replicated', one on each device.
+
+    Returns:
+      (the operation that takes a step, the mean of the towers' losses). Run `tf.global_variables_initializer()` or a
+      Saver's restore first, and then `tf.local_variables_initializer()`: copies begin with the values of the others.
+
+    Raises:
+      UsageError: the step function has no right answer on several towers; the message has its line.
+    """
+    if variable_update not in _MODES:
+        raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
+    known, old_shapes = {}, has_old_shapes()
+
+    def called(*tensors):
+        with marking(), shapes(old_shapes):
+            found = step(tf.nest.pack_sequence_as(batches[0], tensors))
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise BrokenRule('the step function must return (loss, train_op)')
+        return model_of(*found)
+
+    def tower(k, scope):
+        inputs = {f'batch_{number}': tf.convert_to_tensor(each) for number, each in enumerate(
+            tf.nest.flatten(batches[k]))}
+        return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
+    groups = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0].lower())
+    with _usage_errors(), _resources(), shapes(old=False):
+        with tf.device('/cpu:0'):
+            global_step = tf.train.get_or_create_global_step()
+        if not hasattr(global_step, 'handle'):
+            raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables() '
+                             'before it is made')
+        built = UPDATE_MODES.load(variable_update)(groups.with_towers(len(batches))).build(
+            tower, lambda: Update(_usage_errors), global_step)
+    with tf.device('/cpu:0'):
+        loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
+    return tf.group(built.train_ops), loss
+
+
+@contextlib.contextmanager
+def _resources() -> Iterator[None]:
+    """Context with resource variables and functional control flow, also after `tf.disable_v2_behavior`."""
+    switches = [(tf.enable_resource_variables, tf.disable_resource_variables, tf.resource_variables_enabled()),
+                (tf.enable_control_flow_v2, tf.disable_control_flow_v2, tf.control_flow_v2_enabled())]
+    try:
+        for enable, *_ in switches:
+            enable()
+        yield
+    finally:
+        for _, disable, was_on in switches:
+            if not was_on:
+                disable()
+
+
+@contextlib.contextmanager
+def _usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenRule as rule:
+        raise UsageError(f'the step function: {rule}') from rule
