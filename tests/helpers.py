@@ -44,6 +44,7 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.data.images import Images  # noqa: E402
 from cifar10.evaluation import evaluation  # noqa: E402
+from cifar10.own import model as own_model  # noqa: E402
 from cifar10.own import network as own_network  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
@@ -149,7 +150,7 @@ def mostly_stress(values, *default):
 
 def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,)):
     """Returns what is told of a network of one's own before it is trained; raises a UsageError if it is refused."""
-    return own_network.check(name, own_network.network(name).inference, batch_size, sizes, dtype, 0)
+    return own_model.check(name, own_model.network(name).inference, batch_size, sizes, dtype, 0)
 
 
 def inference_of(function, num_classes=10):

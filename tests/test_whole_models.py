@@ -1,5 +1,7 @@
 """Whole models with their own loss and train_op: N towers take the steps of plain TensorFlow 1 on the whole batch."""
+import inspect
 import re
+import textwrap
 
 import numpy as np
 import pytest
@@ -7,16 +9,20 @@ import pytest
 from cifar10 import UsageError, on_towers
 from cifar10.own import model, tf1
 from cifar10.parallel.towers import tower_loss
+from cifar10.settings.training import train_settings
 from examples import own_script
-from tests import whole_models
+from tests import refused_models, whole_models
 from tests.helpers import (
     ROOT,
+    Tasks,
     assert_same_bits,
     evaluated,
     initialise,
     last_variables,
     mostly_stress,
     python,
+    rehearsed,
+    scalars,
     tf,
     train,
     update_mode,
@@ -147,3 +153,75 @@ def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, pr
             loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))
             return eval(result, dict(tf=tf, loss=loss))
         on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
+
+
+@pytest.mark.parametrize('function', refused_models.REFUSED)
+def test_what_has_no_right_answer_on_towers_is_refused_with_its_line(function):
+    with pytest.raises(UsageError, match=re.escape(refused_models.REFUSED[function])) as refused:
+        rehearsed(f'{ROOT}/tests/refused_models.py:{function}')
+    lines, first = inspect.getsourcelines(getattr(refused_models, function))
+    marked = [number for number, line in enumerate(lines, first) if line.endswith('# line\n')]
+    for number in marked:
+        assert f'line {number} of {ROOT}/tests/refused_models.py' in str(refused.value)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode, ps', [('parameter_server', 0), ('parameter_server', 2), ('replicated', 0)])
+@pytest.mark.parametrize('function', ['by_hand', 'lookahead', 'embedding', 'two_optimizers'])
+def test_a_cluster_has_the_bits_of_one_process(function, mode, ps, data_dir, tmp_path):
+    flags = dict(network=name_of(function), dataset='shapes', data_dir=data_dir, batch_size=4, max_steps=6,
+                 variable_update=mode)
+    train(train_settings(**flags, train_dir=str(tmp_path / 'alone'), num_gpus=2, tower_device='cpu'))
+    with Tasks(2, ps, **flags, train_dir=str(tmp_path / 'cluster')) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert_same_bits(last_variables(tmp_path / 'cluster'), last_variables(tmp_path / 'alone'))
+
+
+def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
+    for mode in ('parameter_server', 'replicated', 'async'):
+        folder = str(tmp_path / mode)
+        train(settings(network=name_of('clipped_adam'), train_dir=folder, num_gpus=2, max_steps=6, batch_size=4,
+                       summary_steps=3, variable_update=mode))
+        steps = [step for step, _ in scalars(folder, 'norm')]
+        assert len(steps) > 1 and (mode == 'async' or steps == [1, 3, 6])
+        assert not scalars(folder, 'train/learning_rate')
+    train(settings(network=name_of('momentum'), max_steps=6, num_towers=2, batch_size=4, summary_steps=1))
+    rates = [value for _, value in scalars(tmp_path / 'train', 'rate')]
+    np.testing.assert_allclose(rates, [0.1, 0.1, 0.1, 0.05, 0.05, 0.01])
+
+
+@pytest.mark.parametrize('given, problem', [
+    (dict(optimizer='adam'), '--optimizer=adam is for networks'), (dict(learning_rate=0.1), '--learning_rate=0.1 is'),
+    (dict(preset='fast'), '--preset=fast is for networks'), (dict(freeze='k'), '--freeze=k is for networks'),
+    (dict(schedule='cosine', epochs=1.0), '--schedule=cosine is'), (dict(clip_norm=1.0), '--clip_norm=1.0 is'),
+    (dict(label_smoothing=0.1), '--label_smoothing=0.1 is'), (dict(warmup_epochs=1.0), '--warmup_epochs=1.0 is'),
+    (dict(loss=f'{ROOT}/tests/losses.py:focal'), 'losses.py:focal is for networks'),
+    (dict(variable_update='mirrored'), 'use --variable_update=replicated'),
+    (dict(precision='fp16'), 'use --precision=bf16, or scale the loss in the model')])
+def test_what_a_model_has_itself_is_no_flag(given, problem, data_dir, tmp_path):
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        train(train_settings(network=name_of('momentum'), dataset='shapes', data_dir=data_dir,
+                             train_dir=str(tmp_path / 'train'), tower_device='cpu', **given))
+
+
+def test_a_resume_with_another_train_op_is_refused(own, settings):
+    text = textwrap.dedent('''
+        from tests.whole_models import *
+        @model()
+        def mine(loss):
+            return tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, step_of())
+        ''')
+    given = dict(network=own(text, 'mine'), num_towers=2, batch_size=4)
+    train(settings(**given, max_steps=2))
+    own(text.replace('0.9)', '0.8)'), 'mine')
+    with pytest.raises(UsageError, match='in training, the operation .*Momentum.* was another one'):
+        train(settings(**given, max_steps=4))
+
+
+def test_in_bf16_convolutions_and_products_are_narrow():
+    with tf.Graph().as_default() as graph:
+        model.network(name_of('momentum')).add_loss(tf.zeros([4, 24, 24, 3], tf.bfloat16), tf.zeros([4], tf.int32))
+        found = {operation.get_attr('T') for operation in graph.get_operations() if operation.type in (
+            'Conv2D', 'Conv2DBackpropFilter', 'MatMul')}
+    assert found == {tf.bfloat16}

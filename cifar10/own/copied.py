@@ -105,8 +105,9 @@ def _variable(traced, variable):
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             return tf.get_variable(other.name, other.shape, other.dtype)
     piece = traced.initial[variable.name]
-    return tf.get_variable(variable.name, variable.shape, variable.dtype, initial, trainable=variable.trained,
-                           constraint=variable.constraint)
+    with tf.variable_creator_scope(lambda next_creator, **arguments: next_creator(beside=variable.beside, **arguments)):
+        return tf.get_variable(variable.name, variable.shape, variable.dtype, initial, trainable=variable.trained,
+                               constraint=variable.constraint)
 
 
 class _Copy:

@@ -40,6 +40,7 @@ class Variable(NamedTuple):
       trained: whether it is among the trainable variables once the function has returned.
       part: the number of the part of the network that has made it.
       handle, initial: the names of its handle and of its initial value in the traced graph.
+      beside: the name of the variable whose server has it too, because one operation changes both; or None.
     """
     name: str
     shape: tf.TensorShape
@@ -49,6 +50,7 @@ class Variable(NamedTuple):
     part: int
     handle: str
     initial: str
+    beside: str | None = None
 
 
 class Assignment(NamedTuple):

@@ -13,6 +13,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import cpu_session, place_of, with_inputs
+from cifar10.base.own_files import place_now
 from cifar10.own import mixed
 from cifar10.own.call import POSITION, STEP, Call, phrase
 from cifar10.own.code import BrokenRule
@@ -68,6 +69,7 @@ class TrainOp(NamedTuple):
       averaged: what the towers compute for it, in the order of `Traced.outputs`.
       unused: scalars of the towers whose value changes nothing, as of a loss that is only returned.
       changed: the names of the variables that it changes.
+      beside: of those that an operation changes together with another one, the name of that.
       summaries: string tensors of `piece.gives`.
       told: phrases about scalars of the towers that the update depends on.
     """
@@ -76,6 +78,7 @@ class TrainOp(NamedTuple):
     averaged: tuple[Averaged, ...]
     unused: tuple[str, ...]
     changed: tuple[str, ...]
+    beside: Mapping[str, str]
     summaries: tuple[str, ...]
     told: tuple[str, ...]
 
@@ -111,11 +114,17 @@ def marking() -> Iterator[None]:
     def of(ys, xs, *arguments, **options):
         found = gradients(ys, xs, *arguments, **options)
         return [left(*each) for each in zip(found, xs if isinstance(xs, (list, tuple)) else [xs])]
-    tf.train.Optimizer.compute_gradients, tf.gradients = compute_gradients, of
+
+    def refuse(*arguments, **options):
+        raise BrokenRule(f'it uses a SyncReplicasOptimizer{place_now()}; leave it out: but in async and local, all '
+                         'towers take a step together')
+    replicas = tf.train.SyncReplicasOptimizer
+    synchronised = replicas.apply_gradients
+    tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute_gradients, of, refuse
     try:
         yield
     finally:
-        tf.train.Optimizer.compute_gradients, tf.gradients = compute, gradients
+        tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute, gradients, synchronised
 
 
 class _Flow:
@@ -201,7 +210,7 @@ def cut(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_t
         (*(Averaged(_names(each.values), _names(each.taken), each.variable.op.name) for each in leaving),
          *(Averaged((each.name,), (each.name,)) for each in used)),
         tuple(each.name for each in crossing if all(each is not other for other in used)),
-        tuple(sorted(changed)), tuple(late), tuple(_told(used)))
+        tuple(sorted(changed)), _beside(once, names), tuple(late), tuple(_told(used)))
     return _traced(call, given, narrow_to, writes, outputs, early, update)
 
 
@@ -221,8 +230,9 @@ def _leaving(graph, flow, needed):
     found = [each for each in graph.get_collection(_LEAVING) if any(tensor.op in needed for tensor in each.taken)]
     inner = [each for each in graph.get_collection(_LEAVING) if each.taken[0].graph is not graph]
     if inner:
+        taken = inner[0].taken[0]
         raise BrokenRule(f'it takes the gradient of {inner[0].variable.op.name} in a branch or a loop'
-                         f'{place_of(inner[0].variable.op.name)}; take gradients outside of it')
+                         f'{place_of(taken.op.name, taken.graph)}; take gradients outside of it')
     operations = {each.taken[0].op for each in found}
     last = [each for each in found if operations.isdisjoint(
         flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
@@ -277,8 +287,7 @@ def _recomputed(flow, targets, of_images, taken):
     while pending:
         operation = pending.pop().op
         inputs = [tensor for tensor in operation.inputs if tensor.op in of_images]
-        if operation not in found and inputs and all(
-                each.shape.rank == 0 and each.dtype.is_floating for each in inputs):
+        if operation not in found and inputs and all(each.shape.rank == 0 for each in inputs):
             found.add(operation)
             pending += inputs
     return found
@@ -290,6 +299,16 @@ def _refuse_crossing(crossing):
             raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the images and is '
                              f'no gradient{place_of(tensor.op.name)}; the towers have the mean of float scalars only: '
                              'use the mean over the images, or assign a mean to a variable before the update')
+
+
+def _beside(once, names):
+    """Returns for variables, such as slots, the first of those that an operation takes together with them."""
+    first, order = {}, list(names.values())
+    for operation in sorted(once, key=lambda each: each.name):
+        together = sorted({names[tensor.op] for tensor in operation.inputs if tensor.op in names}, key=order.index)
+        for name in together[1:]:
+            first.setdefault(name, first.get(together[0], together[0]))
+    return first
 
 
 def _told(tensors):
@@ -327,7 +346,7 @@ def _count_outside(call, flow, once, nodes):
     users = [each for each in once if any(tensor.op is handle for tensor in each.inputs)]
     writes = [each for each in users if changes_a_variable(each)]
     if len(writes) != 1 or not _counts_one(call, writes[0]):
-        place = place_of(writes[0].name) if writes else ''
+        place = next((place_of(each.name) for each in (*writes, *users)), '')
         raise BrokenRule(f'its train_op does not increment the global step by 1, outside of a tf.cond{place}; give '
                          'apply_gradients or minimize global_step=tf.train.get_global_step()')
     counted = flow.after(writes, controls=True)
@@ -380,9 +399,9 @@ def _traced(call, given, narrow_to, writes, outputs, summaries, update):
     targets = [each.name for each in (*outputs, *summaries)] + [each.value for each in assignments]
     forward, backward = cutter.pieces(targets, [])
     inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
-    variables = variables_of(call, cutter)
+    variables = [each._replace(beside=update.beside.get(each.name)) for each in variables_of(call, cutter)]
     return Traced(
-        call.graph, {name: each.name for name, each in inputs.items()}, variables,
+        call.graph, {name: each.name for name, each in inputs.items()}, tuple(variables),
         outputs=tuple(each.name for each in outputs), names=(), assignments=tuple(assignments), activations=(),
         forward=forward, cuts=(), seeds=(), gradients={}, backward=backward, back_cuts=(),
         initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain),

@@ -15,6 +15,7 @@ class ParameterServer(UpdateMode):
     def __init__(self, devices):
         super().__init__(devices)
         self._elements = dict.fromkeys(devices.servers, 0)  # server -> elements that it holds
+        self._servers = {}  # name of a variable -> its server
 
     @contextlib.contextmanager
     def tower_variables(self, k):
@@ -32,9 +33,10 @@ class ParameterServer(UpdateMode):
         # Between CPU devices nothing travels, and packing would only copy.
         return (average_packed if self.devices.on_gpus else average_gradients)(tower_grads)
 
-    def _create_on_server(self, next_creator, **arguments):
-        """Creates a variable on the server that holds the fewest elements so far."""
-        server = min(self._elements, key=self._elements.get)
+    def _create_on_server(self, next_creator, beside=None, **arguments):
+        """Creates a variable on the server that holds the fewest elements so far, or on that of another variable."""
+        server = self._servers.get(beside) or min(self._elements, key=self._elements.get)
+        self._servers[arguments['name']] = server
         with tf.device(server):
             variable = next_creator(**arguments)
         self._elements[server] += variable.shape.num_elements()

@@ -1,0 +1,148 @@
+"""Whole models that have no right answer on several towers, or that would need what nobody does for them."""
+import tensorflow.compat.v1 as tf
+
+from tests.whole_models import cross_entropy, network
+
+
+def _spec(loss, train_op, **options):
+    return tf.estimator.EstimatorSpec('train', loss=loss, train_op=train_op, **options)
+
+
+def _step():
+    return tf.train.get_global_step()
+
+
+def integers_of_the_images(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    brightest = tf.argmax(tf.reduce_mean(features, [1, 2, 3]))  # line
+    rate = 0.1 / tf.cast(1 + brightest, tf.float32)
+    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
+
+
+def reads_activations(features, labels, mode):
+    logits = network(features)
+    loss = cross_entropy(labels, logits)
+    scale = tf.reduce_max(logits, 0)  # of each class, so it is no scalar  # line
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    pairs = [(gradient * tf.reduce_sum(scale * scale) if gradient.shape.rank == 1 else gradient, variable)
+             for gradient, variable in optimizer.compute_gradients(loss)]
+    pairs = [(gradient * scale if gradient.shape.rank == 1 else gradient, variable) for gradient, variable in pairs]
+    return _spec(loss, optimizer.apply_gradients(pairs, _step()))
+
+
+def gradient_in_a_branch(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    updated = tf.cond(loss > 0.0, lambda: optimizer.minimize(loss), tf.no_op)  # line
+    with tf.control_dependencies([updated]):
+        return _spec(loss, tf.assign_add(_step(), 1))
+
+
+def gradient_after_an_update(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    with tf.control_dependencies([optimizer.minimize(loss)]):
+        filters = tf.trainable_variables()[0]
+        other = tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(features, filters.read_value(), 2, 'SAME')))  # line
+        return _spec(loss, optimizer.minimize(other, _step(), var_list=[filters]))
+
+
+def no_global_step(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss))
+
+
+def two_steps_at_once(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    updated = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    with tf.control_dependencies([updated]):
+        return _spec(loss, tf.assign_add(_step(), 2))  # line
+
+
+def counted_in_a_branch(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    pairs = optimizer.compute_gradients(loss)
+    is_finite = tf.reduce_all([tf.reduce_all(tf.is_finite(gradient)) for gradient, _ in pairs])
+    return _spec(loss, tf.cond(  # line
+        is_finite, lambda: tf.group(optimizer.apply_gradients(pairs, _step())), tf.no_op))
+
+
+def synchronised_replicas(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 2, total_num_replicas=2)
+    return _spec(loss, optimizer.minimize(loss, _step()))  # line
+
+
+class Hook(tf.train.SessionRunHook):
+    """Gives a variable a value before each step."""
+
+
+def hooks(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step())
+    return _spec(loss, train_op, training_hooks=[Hook()])
+
+
+def session(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())  # line
+    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+
+
+def no_gradient(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    return _spec(loss, tf.assign_add(_step(), 1))
+
+
+def draws_for_both(features, labels, mode):
+    noise = tf.random_normal([8, 10], stddev=0.1)  # line
+    weights = tf.get_variable('weights', [3, 10])
+    logits = tf.reduce_mean(features, [1, 2]) @ (weights + noise[:3])
+    loss = cross_entropy(labels, logits)
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    pairs = [(gradient + noise[:3], variable) for gradient, variable in optimizer.compute_gradients(loss)]
+    return _spec(loss, optimizer.apply_gradients(pairs, _step()))
+
+
+def no_loss(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    return tf.estimator.EstimatorSpec(mode, train_op=tf.train.AdamOptimizer().minimize(loss, _step()))
+
+
+def no_predictions(features, labels, mode):
+    logits = network(features)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, predictions=dict(scores=logits))
+    loss = cross_entropy(labels, logits)
+    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+
+
+def an_estimator(features, labels, mode):
+    config = tf.estimator.RunConfig(model_dir='/tmp')  # line
+    return config
+
+
+def needs_params(features, labels, mode, params):
+    return params
+
+
+# {function: what is said}; where a line of the function is marked, it is named.
+REFUSED = dict(
+    integers_of_the_images='which depends on the images and is no gradient',
+    reads_activations='which depends on the images and is no gradient',
+    gradient_in_a_branch='in a branch or a loop',
+    gradient_after_an_update='take all gradients before the first update',
+    no_global_step='its train_op does not increment the global step by 1',
+    two_steps_at_once='its train_op does not increment the global step by 1',
+    counted_in_a_branch='its train_op does not increment the global step by 1',
+    synchronised_replicas='it uses a SyncReplicasOptimizer',
+    hooks='its training_hooks has a Hook, which nothing calls',
+    session='it runs a session while the graph is built',
+    no_gradient='its train_op applies no gradient',
+    draws_for_both='is used both for the gradients and for the update',
+    no_loss="without loss=; return an EstimatorSpec with both",
+    no_predictions="in mode 'infer' its predictions are 'scores'; return an EstimatorSpec with predictions=",
+    an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
+    needs_params="missing a required argument: 'params'")
