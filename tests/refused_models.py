@@ -84,6 +84,13 @@ def hooks(features, labels, mode):
     return _spec(loss, train_op, training_hooks=[Hook()])
 
 
+def scaffold(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    restore = tf.train.Scaffold(init_fn=lambda scaffold, session: None)
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step())
+    return _spec(loss, train_op, scaffold=restore)
+
+
 def session(features, labels, mode):
     loss = cross_entropy(labels, network(features))
     with tf.Session() as session:
@@ -139,6 +146,7 @@ REFUSED = dict(
     counted_in_a_branch='its train_op does not increment the global step by 1',
     synchronised_replicas='it uses a SyncReplicasOptimizer',
     hooks='its training_hooks has a Hook, which nothing calls',
+    scaffold='its scaffold gives variables their first values, which nothing calls',
     session='it runs a session while the graph is built',
     no_gradient='its train_op applies no gradient',
     draws_for_both='is used both for the gradients and for the update',

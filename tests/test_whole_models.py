@@ -27,6 +27,7 @@ from tests.helpers import (
     train,
     update_mode,
 )
+from tests.test_picture_files import encoded
 from tests.whole_models import IMAGES, LABELS, TRAINED
 
 PATH = f'{ROOT}/tests/whole_models.py'
@@ -46,7 +47,7 @@ def plain(function):
         tf.train.get_or_create_global_step()
         tf1.mend()
         spec = getattr(whole_models, function)(tf.constant(IMAGES), tf.constant(LABELS), 'train')
-        session.run(tf.global_variables_initializer())
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         variables = {each.op.name: each for each in tf.global_variables()}
         before = session.run(variables)
         for _ in range(STEPS):
@@ -225,3 +226,14 @@ def test_in_bf16_convolutions_and_products_are_narrow():
         found = {operation.get_attr('T') for operation in graph.get_operations() if operation.type in (
             'Conv2D', 'Conv2DBackpropFilter', 'MatMul')}
     assert found == {tf.bfloat16}
+
+
+def test_from_the_command_line_it_is_resumed_evaluated_classified_with_and_exported(call, tmp_path):
+    model_flag = f"--network={name_of('measured')}", '--tower_device=cpu', '--num_towers=2', '--batch_size=4'
+    for steps in (2, 4):
+        assert call('multi_gpu_train.py', *model_flag, f'--max_steps={steps}') == (0, '')
+    picture = tmp_path / 'picture.png'
+    picture.write_bytes(encoded(np.zeros([40, 40, 3], np.uint8), 'PNG'))
+    for use in ([], [f'--image={picture}'], [f"--export_dir={tmp_path / 'exported'}"]):
+        status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu', *use)
+        assert (status, error) == (0, '')

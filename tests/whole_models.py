@@ -286,6 +286,62 @@ def of_tpu(features, labels, mode, params=None):
     return tf.estimator.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op, host_call=None)
 
 
+@model()
+def counts_first(loss):
+    """Statistics that are read before they are assigned, between two assignments, and that follow the loss."""
+    old = tf.get_variable('old', [], initializer=tf.ones_initializer(), trainable=False)
+    best = tf.get_variable('best', [], initializer=tf.constant_initializer(9.0), trainable=False)
+    waited = tf.get_variable('waited', [], tf.int32, initializer=tf.zeros_initializer(), trainable=False)
+    before = old.read_value()
+    waiting = waited.assign(tf.where(loss < best, 0, waited + 1))
+    with tf.control_dependencies([before, waiting]):
+        first = old.assign(0.5 * before + 0.5 * loss)
+        with tf.control_dependencies([first]):
+            between = old.read_value()
+            with tf.control_dependencies([between]):
+                second = old.assign_add(0.01)
+    with tf.control_dependencies([second, waiting]):
+        improved = best.assign(tf.minimum(best, loss))
+    rate = tf.where(loss > 2.0, 0.05, 0.01) * before * between * (1.0 + tf.cast(waiting, tf.float32))
+    with tf.control_dependencies([improved, tf.assign_add(step_of(), 1)]):
+        return tf.train.GradientDescentOptimizer(rate).minimize(loss)
+
+
+@model()
+def two_losses_of_float64(loss):
+    exact = tf.reduce_mean(tf.cast(loss, tf.float64))
+    scale = tf.get_variable('scale', [], tf.float64, tf.ones_initializer(), trainable=False)
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    of_scale = tf.train.GradientDescentOptimizer(tf.constant(0.01, tf.float64)).minimize(
+        scale * scale * exact, var_list=[scale])
+    first = optimizer.minimize(loss, var_list=tf.trainable_variables()[:2])
+    second = optimizer.compute_gradients(0.1 * loss, tf.trainable_variables()[:2])
+    with tf.control_dependencies([first]):
+        return tf.group(of_scale, optimizer.apply_gradients(second, step_of()))
+
+
+@model()
+def one_after_another(loss):
+    """Where the second gradient is computed, it waits for the first update, but is of the variables before it."""
+    optimizer, momentum = tf.train.AdamOptimizer(0.01), tf.train.MomentumOptimizer(0.1, 0.9)
+    with tf.control_dependencies([optimizer.minimize(0.5 * loss)]):
+        with tf.control_dependencies([momentum.minimize(loss)]):
+            return tf.assign_add(step_of(), 1)
+
+
+def measured(features, labels, mode):
+    """The train_op waits for metrics, whose variables no checkpoint holds; predictions are the classes."""
+    logits = network(features)
+    classes = tf.argmax(logits, 1, output_type=tf.int32)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, classes)
+    accuracy = tf.metrics.accuracy(labels, classes)
+    loss = cross_entropy(labels, logits)
+    with tf.control_dependencies([accuracy[1]]):
+        train_op = tf.train.AdamOptimizer(0.01).minimize(loss, step_of())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, accuracy[1]))
+
+
 def fed(features, labels, mode):
     """Feeds placeholders, as an adapter of a class does."""
     keep = tf.placeholder_with_default(1.0, [], 'keep')
@@ -305,7 +361,8 @@ def one_draw(features, labels, mode):
 
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
            accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
-           optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding, of_tpu]
+           optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding,
+           one_after_another, counts_first, two_losses_of_float64, measured, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
 IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)

@@ -59,7 +59,7 @@ def copied_here() -> list[Traced]:
     return _copied[tf.get_default_graph()]
 
 
-def follow(traced: Traced, means: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor | tf.Operation, list[tf.Tensor]]:
+def follow(traced: Traced, means: Mapping[str, tf.Tensor]) -> tuple[tf.Operation, list[tf.Tensor]]:
     """Adds what follows the gradients of a model, over variables of the current scope that exist.
 
     Args:
@@ -74,7 +74,8 @@ def follow(traced: Traced, means: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor | 
                                if each.handle in update.piece.needs}}
         note_copy(scope, traced.graph)
         _add(_beside_variables(update.piece, tensors), tensors, scope, _begin())
-    return tensors[update.target], [tensors[name] for name in update.summaries]
+        updated = tf.group(*[tensors[name] for name in update.targets])
+    return updated, [tensors[name] for name in update.summaries]
 
 
 def _beside_variables(piece, tensors):

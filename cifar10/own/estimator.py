@@ -42,7 +42,8 @@ class TPUEstimatorSpec(NamedTuple):
     prediction_hooks: Any = None
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op)
+        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op, training_hooks=self.training_hooks,
+                             scaffold=self.scaffold_fn() if self.scaffold_fn else None)
 
 
 class _Missing(type):

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import NUM_CLASSES, Network, classifier
+from cifar10.model.layers import MovingStatistic
 from cifar10.own import code
 from cifar10.own import network as plain
 from cifar10.own.call import phrase, with_fed
@@ -27,9 +29,9 @@ _FLAG = 'network'
 _ARGUMENTS = 'features, labels, mode'
 _TRAIN, _INFER = 'train', 'infer'  # as tf.estimator.ModeKeys has them
 _LEAST = 1e-7  # the smallest probability of a class, so that its logarithm is finite
-# Hooks of tf.train that only look at a training.
-_HARMLESS = {'LoggingTensorHook', 'SummarySaverHook', 'StepCounterHook', 'NanTensorHook', 'CheckpointSaverHook',
-             'ProfilerHook'}
+# Hooks that only look at a training.
+_HARMLESS = {tf.train.LoggingTensorHook, tf.train.SummarySaverHook, tf.train.StepCounterHook, tf.train.NanTensorHook,
+             tf.train.CheckpointSaverHook, tf.train.ProfilerHook}
 _TOWER, _STEP = 'tower_of_a_model', 'step_before_the_update'  # graph collections
 
 
@@ -52,7 +54,7 @@ def network(name: str) -> Network:
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
         if training:
-            tower(images, tf.zeros([images.shape[0]], tf.int32), num_classes)
+            tower(images, _made_up(images, num_classes), num_classes)
             return tf.fill([images.shape[0], num_classes], tf.get_collection(tf.GraphKeys.LOSSES)[-1])
         with code.usage_errors(_FLAG, name):
             return _inferred(function, images, num_classes, code.traced(name))
@@ -71,12 +73,24 @@ def _is_model(name):
 
 
 def _rehearsed(inference, images, scope):
-    """Builds a tower, which is fed class 0; see `rehearsal.Rehearsal`."""
+    """Builds a tower, which is fed made-up classes; see `rehearsal.Rehearsal`."""
     inference(images, True)
-    traced, averaged = _tower_here()
-    return tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES, scope)), [
-        (gradient_of(each.variable) if each.variable else each.values[0], tf.convert_to_tensor(value))
-        for value, each in zip(averaged, traced.train_op.averaged)]
+    pairs = []
+    for value, each in _of_tower():
+        if each.variable and not each.is_gradient:
+            tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(
+                _variable(each.variable), tf.identity(value, 'statistic'), each.keep))
+        else:
+            phrase_of_it = gradient_of(each.variable) if each.variable else each.values[0]
+            again = sum(other.partition(' (')[0] == phrase_of_it for other, _ in pairs)
+            pairs.append((phrase_of_it + f' ({again + 1})' * (again > 0), tf.convert_to_tensor(value)))
+    return tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES, scope)), pairs
+
+
+def _made_up(images, num_classes):
+    """Returns a class for each image, which depends on nothing else: the brighter it is, the higher."""
+    brightness = tf.sigmoid(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2, 3]))
+    return tf.minimum(tf.cast(brightness * num_classes, tf.int32), num_classes - 1)
 
 
 def _tower_here():
@@ -95,11 +109,11 @@ def add_loss(function: Callable, inputs: dict[str, tf.Tensor], known: dict) -> d
     tensors = dict(zip(traced.outputs, outputs))
     loss, *logits = outputs[:-sum(len(each.values) for each in traced.train_op.averaged)]
     averaged = []
+    tf.get_collection_ref(_TOWER)[:] = [_Tower(traced, averaged)]
     for each in traced.train_op.averaged:
         values = [tensors[name] for name in each.values]
         averaged.append(values[0] if len(values) == 1 else tf.IndexedSlices(
             *values, tf.constant(_variable(each.variable).shape.as_list(), values[1].dtype)))
-    tf.get_collection_ref(_TOWER)[:] = [_Tower(traced, averaged)]
     tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, 'loss'))
     if not logits:
         return {}
@@ -107,8 +121,9 @@ def add_loss(function: Callable, inputs: dict[str, tf.Tensor], known: dict) -> d
     return dict(accuracy=tf.reduce_mean(tf.cast(correct, tf.float32)))
 
 
-def _variable(name, dtype=tf.float32):
+def _variable(name):
     """Returns a variable of the current scope, which exists."""
+    dtype = next(each.dtype for each in _tower_here().traced.variables if each.name == name)
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         return tf.get_variable(name, dtype=dtype)
 
@@ -127,19 +142,19 @@ class Update(tf.train.Optimizer):
     def compute_gradients(self, loss, *arguments, **options):
         """Returns the (gradient, variable) pairs of the tower that was built last, but for those of `others`."""
         del loss, arguments, options
-        return [(value, _variable(each.variable)) for value, each in _of_tower() if _is_dense(each)]
+        return [(value, _variable(each.variable)) for value, each in _of_tower() if _is_common(value, each)]
 
     def others(self):
-        """Returns what else is averaged of this tower: sparse gradients, and other scalars."""
-        return [value for value, each in _of_tower() if not _is_dense(each)]
+        """Returns what else is averaged of this tower: other gradients, what is assigned, and other scalars."""
+        return [value for value, each in _of_tower() if not _is_common(value, each)]
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Adds what follows the gradients, given the means of these and of `others`; increments a global step."""
         del name
         traced = _tower_here().traced
         means = dict.fromkeys(traced.train_op.unused, tf.zeros([]))
-        order = sorted(traced.train_op.averaged, key=_is_dense, reverse=True)
-        for each, (mean, _) in zip(order, grads_and_vars):
+        order = sorted(_of_tower(), key=lambda pair: _is_common(*pair), reverse=True)
+        for (_, each), (mean, _) in zip(order, grads_and_vars):
             means.update(zip(each.means, [mean] if len(each.means) == 1 else [mean.values, mean.indices]))
         is_first = not tf.get_collection(_STEP)
         if global_step is not None:
@@ -158,8 +173,7 @@ class Update(tf.train.Optimizer):
 
     def variables(self):
         """Returns the variables that an update changes."""
-        traced = _tower_here().traced
-        return [_variable(each.name, each.dtype) for each in traced.variables if each.name in traced.train_op.changed]
+        return [_variable(name) for name in _tower_here().traced.train_op.changed]
 
 
 def _of_tower():
@@ -168,8 +182,9 @@ def _of_tower():
     return list(zip(averaged, traced.train_op.averaged))
 
 
-def _is_dense(averaged):
-    return averaged.variable is not None and len(averaged.values) == 1
+def _is_common(value, averaged):
+    """Returns whether something is a gradient as all update modes take it."""
+    return averaged.is_gradient and isinstance(value, tf.Tensor) and value.dtype == tf.float32
 
 
 def _trained(function, num_classes, features, labels):
@@ -180,11 +195,7 @@ def _trained(function, num_classes, features, labels):
     if loss is None or train_op is None:
         raise BrokenRule(f"in mode 'train' it returns {_described(spec)} without "
                          f"{'loss' if loss is None else 'train_op'}=; return an EstimatorSpec with both")
-    others = [type(hook).__name__ for hook in getattr(spec, 'training_hooks', None) or ()]
-    for hook in others:
-        if hook not in _HARMLESS:
-            raise BrokenRule(f'its training_hooks has a {hook}, which nothing calls; leave it out, and do what it does '
-                             'in the graph')
+    _refuse_what_nothing_calls(spec)
     model = model_of(loss, train_op, _as_logits(getattr(spec, 'predictions', None), features, num_classes))
     return (model, fed) if fed else model
 
@@ -198,6 +209,20 @@ def model_of(loss: Any, train_op: Any, logits: tf.Tensor | None = None) -> Model
                          'loss, tf.train.get_global_step())')
     loss = tf.reshape(loss, []) if loss.shape.rank else loss
     return Model(tf.cast(loss, tf.float32), train_op if isinstance(train_op, tf.Operation) else train_op.op, logits)
+
+
+def _refuse_what_nothing_calls(spec):
+    """Raises a BrokenRule if a spec has hooks that act on a training, or initialises variables by itself."""
+    for name in ('training_hooks', 'training_chief_hooks'):
+        for hook in getattr(spec, name, None) or ():
+            if type(hook) not in _HARMLESS:
+                raise BrokenRule(f'its {name} has a {type(hook).__name__}, which nothing calls; leave it out, and do '
+                                 'what it does in the graph')
+    make = getattr(spec, 'scaffold_fn', None)
+    scaffold = make() if make else getattr(spec, 'scaffold', None)
+    if any(getattr(scaffold, name, None) is not None for name in ('init_fn', 'init_op', 'local_init_op')):
+        raise BrokenRule('its scaffold gives variables their first values, which nothing calls; leave it out, and use '
+                         '--warm_start, or initializer=')
 
 
 def _described(value):
@@ -222,7 +247,7 @@ def _inferred(function, images, num_classes, known):
 
 def _as_logits(predictions, images, num_classes):
     """Returns the logits that predictions stand for, or None; of classes alone, they only tell the class."""
-    found = predictions if isinstance(predictions, dict) else {}
+    found = predictions if isinstance(predictions, dict) else dict(classes=predictions)
     if isinstance(found.get('logits'), tf.Tensor):
         return found['logits']
     probabilities = found.get('probabilities')

@@ -163,6 +163,10 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
             _refuse_other_constants('constant', other.forward, again.forward, again.graph)
             # It may follow the seed.
             _refuse_other_constants('initial value', one.initial.values(), again.initial.values(), again.graph)
+        if one.train_op and (followed := _changed([one.train_op.piece], [other.train_op.piece])):
+            name = next(iter(followed))
+            return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of images of a '
+                    'tower, and not of all towers; give it the number that you mean']
         if not half.drawn.issuperset(drawn):
             return []
         # Draws by the position are those of one tower, unless what they have drawn is fed.

@@ -1,8 +1,8 @@
 """A whole model as a value: what each tower computes of it, and what its train_op then does once.
 
 What depends on the images is computed by each tower; a gradient is averaged where it leaves `compute_gradients` or
-`tf.gradients`; what follows is done once for each copy of the variables. An assignment that depends on the images
-without a gradient is a statistic, as in networks.
+`tf.gradients`; what follows is done once for each copy of the variables. What is assigned without a gradient is done
+once, too: where it depends on the images, it is the mean over the towers.
 """
 import collections
 import contextlib
@@ -17,17 +17,16 @@ from cifar10.base.own_files import place_now
 from cifar10.own import mixed
 from cifar10.own.call import POSITION, STEP, Call, phrase
 from cifar10.own.code import BrokenRule
-from cifar10.own.pieces import Cutter, Piece
+from cifar10.own.pieces import Cutter, Piece, operation_of
 from cifar10.own.traced import (
     DRAWS,
     Traced,
-    assignments_of,
     check_operations,
     check_variables,
     refuse_fed_variables,
     variables_of,
 )
-from cifar10.own.writes import Writes, changes_a_variable, node_of
+from cifar10.own.writes import ASSIGNMENTS, REMEDY, WAYS, Writes, changes_a_variable, node_of, within
 
 # The global step before the update and after it, as the operations that follow the gradients take it.
 BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
@@ -53,11 +52,17 @@ class Averaged(NamedTuple):
     Attributes:
       values: the tensors of a tower: one, or the values and the indices of a sparse gradient.
       means: those in whose places the mean is taken.
-      variable: of which it is the gradient; None for another scalar.
+      variable: of which it is the gradient, or to which it is assigned; None for another scalar.
+      keep: where it is assigned, that of `layers.MovingStatistic`, 0 or None; else ''.
     """
     values: tuple[str, ...]
     means: tuple[str, ...]
     variable: str | None = None
+    keep: float | str | None = ''
+
+    @property
+    def is_gradient(self) -> bool:
+        return self.variable is not None and self.keep == ''
 
 
 class TrainOp(NamedTuple):
@@ -65,7 +70,7 @@ class TrainOp(NamedTuple):
 
     Attributes:
       piece: its operations.
-      target: what is run, as one of `piece.gives`.
+      targets: what is run, those of `piece.gives`.
       averaged: what the towers compute for it, in the order of `Traced.outputs`.
       unused: scalars of the towers whose value changes nothing, as of a loss that is only returned.
       changed: the names of the variables that it changes.
@@ -74,7 +79,7 @@ class TrainOp(NamedTuple):
       told: phrases about scalars of the towers that the update depends on.
     """
     piece: Piece
-    target: str
+    targets: tuple[str, ...]
     averaged: tuple[Averaged, ...]
     unused: tuple[str, ...]
     changed: tuple[str, ...]
@@ -167,138 +172,280 @@ def cut(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_t
     Raises:
       BrokenRule: there is no right answer on several towers.
     """
-    flow = _Flow(call.graph, given)
-    train_op, loss = _op(model.train_op), model.loss
-    needed = with_inputs([train_op, loss.op, *(each.op for each in given.values())])
-    leaving = _leaving(call.graph, flow, needed)
-    taken = {tensor.op for each in leaving for tensor in each.taken}
-    after = flow.after(taken, controls=True) - taken
-    images = [each.op for each in (*call.inputs.values(), call.position)]
-    of_images = flow.after(images, stops=taken) - after
-    while loss.op in after and loss.op.type == 'Identity':  # which only waits for the update
-        loss = loss.op.inputs[0]
     refuse_fed_variables(call, given)
-    _keep_saved_variables(call, needed)
-    summaries = _summaries(call, given)
-    late = [each for each in summaries if each.op in after]
-    targets = [train_op, *(each.op for each in late)]
-    of_images -= _recomputed(flow, targets, of_images, taken)
-    crossing = _crossing(targets, of_images, taken)
-    _refuse_crossing(crossing)
-    follows = with_inputs(targets, without=of_images | taken)
-    used = [each for each in crossing if _is_used(flow, each, follows)]
-    statistics = [each for each in of_images & needed if changes_a_variable(each)]
-    logits = [] if model.logits is None else [model.logits]
-    outputs = [loss, *logits, *(tensor for each in leaving for tensor in each.values), *used]
-    early = [each for each in summaries if each.op not in after]
-    of_towers = with_inputs([*(each.op for each in (*outputs, *early, *given.values())), *statistics])
-    _refuse_after_update(of_towers & after)
-    writes = Writes(call.variables, of_towers, True, call.not_taken | needed)
-    writes.collect()
-    writes.refuse_readers()
-    once = with_inputs(targets, without=of_images | taken | set(writes.all))
-    once |= with_inputs([value.op for key, value in given.items() if key.op in once], without=of_images)
-    _refuse_drawn_twice(of_towers & once)
-    cutter = _cutter_of_update(call, flow, once, given)
-    names = {each.handle.op: each.op.name for each in call.variables.values()}
-    changed = {names[tensor.op] for each in once for tensor in each.inputs
-               if tensor.op in names and (changes_a_variable(each) or each.type in _WITH_FUNCTIONS)}
-    piece = cutter.piece([f'^{train_op.name}', *(each.name for each in late)])
-    late = [each.name for each in late]
-    update = TrainOp(
-        piece, next(each for each in piece.gives if each.partition(':')[0] == train_op.name),
-        (*(Averaged(_names(each.values), _names(each.taken), each.variable.op.name) for each in leaving),
-         *(Averaged((each.name,), (each.name,)) for each in used)),
-        tuple(each.name for each in crossing if all(each is not other for other in used)),
-        tuple(sorted(changed)), _beside(once, names), tuple(late), tuple(_told(used)))
-    return _traced(call, given, narrow_to, writes, outputs, early, update)
+    found = _Cut(call, model, given)
+    return found.of_towers(narrow_to, found.update())
 
 
-_WITH_FUNCTIONS = 'If', 'While', 'Case', 'PartitionedCall', 'StatefulPartitionedCall'  # types of operations
+class _Cut:
+    """A model that is cut into what towers compute, and what is done once.
+
+    Attributes, sets of operations:
+      needed: what a step of plain TensorFlow needs.
+      taken: where gradients leave.
+      after: what comes after that, or waits for it.
+      again: that of it which gradients are computed from, though it waits: values from before.
+      changing: what changes variables.
+      of_images: what depends on the images, and is left to the towers.
+      once: what is done once.
+    """
+
+    def __init__(self, call, model, given):
+        self._call, self._given = call, given
+        self._flow = flow = _Flow(call.graph, given)
+        self._skipped = self._of_metrics([model.train_op, model.loss.op])
+        fed = [each.op for each in given.values()]
+        self.needed = self._inputs([model.train_op, model.loss.op, *fed])
+        self._leaving = self._last_gradients()
+        self.taken = {tensor.op for each in self._leaving for tensor in each.taken}
+        self.after = flow.after(self.taken, controls=True) - self.taken
+        self.again = self.after & with_inputs(
+            [tensor.op for each in self._leaving for tensor in each.values], controls=False)
+        images = [each.op for each in (*call.inputs.values(), call.position)]
+        self.of_images = flow.after(images, stops=self.taken) - (self.after - self.again) - self._skipped
+        library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
+        self._calling = {each for each in self.needed if library and any(
+            changes_a_variable(inner) for inner in within(each.node_def, library))}
+        self.changing = {each for each in self.needed if changes_a_variable(each) or each in self._calling}
+        self.of_images -= self.changing
+        self._keep_saved_variables()
+        summaries = self._summaries()
+        self._late = [each for each in summaries if each.op in self.after]
+        self._train_op = model.train_op
+        self._targets = [model.train_op, *(each.op for each in self._late), *self.changing]
+        self.of_images -= self._recomputed()
+        self._crossing = self._check_crossing()
+        self._used = [each for each in self._crossing if self._is_used(each)]
+        self.once = self._inputs(self._targets, self.of_images | self.taken)
+        self.once |= self._inputs([value.op for key, value in given.items() if key.op in self.once], self.of_images)
+        loss = model.loss
+        while loss.op in self.after and loss.op.type == 'Identity':  # which only waits for the update
+            loss = loss.op.inputs[0]
+        logits = [] if model.logits is None else [model.logits]
+        self._outputs = [loss, *logits, *(tensor for each in self._leaving for tensor in each.values), *self._used]
+        self._early = [each for each in summaries if each.op not in self.after]
+        self._by_towers = self._inputs_before([*(each.op for each in (*self._outputs, *self._early)), *fed])
+        self._refuse_what_is_in_both()
+
+    def _inputs(self, operations, without=()):
+        """Returns operations with all that they need, as `with_inputs` does, but nothing of metrics."""
+        return with_inputs(operations, without=self._skipped.union(without))
+
+    def _inputs_before(self, operations):
+        """Returns operations with all that they need, but for what they only wait for after gradients have left."""
+        found, pending = set(self._skipped), list(operations)
+        while pending:
+            if (operation := pending.pop()) not in found:
+                found.add(operation)
+                pending += [tensor.op for tensor in operation.inputs]
+                pending += [each for each in operation.control_inputs if each not in self.after]
+        return found - self._skipped
+
+    def _of_metrics(self, targets):
+        """Returns the operations of variables that no checkpoint holds, if they change nothing else.
+
+        Such are those of tf.metrics, for which the program has an accuracy of its own.
+        """
+        saved = {id(each) for each in tf.global_variables()}
+        variables = self._call.variables.values()
+        found = self._flow.after(each.handle.op for each in variables if id(each) not in saved)
+        kept = {each.handle.op for each in variables if id(each) in saved} | {self._call.step.handle.op}
+        acts = not found.isdisjoint(targets) or any(
+            changes_a_variable(each) and each.inputs[0].op in kept for each in found)
+        return set() if acts else found
+
+    def _last_gradients(self):
+        """Returns the gradients that the train_op needs: of those that others are computed from, the last."""
+        graph = self._call.graph
+        for each in graph.get_collection(_LEAVING):
+            if (taken := each.taken[0]).graph is not graph:
+                raise BrokenRule(f'it takes the gradient of {each.variable.op.name} in a branch or a loop'
+                                 f'{place_of(taken.op.name, taken.graph)}; take gradients outside of it')
+        found = [each for each in graph.get_collection(_LEAVING)
+                 if any(tensor.op in self.needed for tensor in each.taken)]
+        operations = {each.taken[0].op for each in found}
+        last = [each for each in found if operations.isdisjoint(
+            self._flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
+        if not last:
+            raise BrokenRule('its train_op applies no gradient; compute it by minimize or compute_gradients of a '
+                             'tf.train.Optimizer, or by tf.gradients of variables')
+        return last
+
+    def _keep_saved_variables(self):
+        """Leaves out variables that no checkpoint holds, unless the train_op needs them, which is refused."""
+        call, saved = self._call, {id(each) for each in tf.global_variables()}
+        call.variables = {name: each for name, each in call.variables.items()
+                          if id(each) in saved or each.handle.op in self.needed}
+        check_variables(call, averages=True)
+
+    def _summaries(self):
+        """Returns the summaries that the model adds, but for those of variables that no checkpoint holds."""
+        call = self._call
+        unfed = {each.op for each in call.placeholders} - {each.op for each in self._given}
+        found = []
+        for each in tf.get_collection(tf.GraphKeys.SUMMARIES):
+            operations = with_inputs([each.op])
+            unknown = [other for other in operations if other.type == 'VarHandleOp'
+                       and other is not call.step.handle.op and other.name not in call.variables]
+            if not unknown and unfed.isdisjoint(operations):
+                found.append(each)
+        return found
+
+    def _uses(self):
+        """Yields (tensor of the towers, operation that is done once and uses it), but for gradients."""
+        for operation in sorted(self._inputs(self._targets, self.of_images | self.taken), key=lambda each: each.name):
+            for tensor in operation.inputs:
+                if tensor.op in self.of_images:
+                    yield tensor, operation
+
+    def _is_used(self, tensor):
+        """Returns whether what is done once is computed from a tensor of the towers, and not only returns it."""
+        follows = self._flow.after([tensor.op]) & self._inputs(self._targets, self.of_images | self.taken)
+        return any(changes_a_variable(each) or each in self._calling or each.type.endswith('Summary')
+                   for each in follows)
+
+    def _recomputed(self):
+        """Returns the operations on scalars of the towers that are done once more, with the means of these scalars.
+
+        So a rate that follows a loss follows the mean of the loss.
+        """
+        found, pending = set(), [tensor for tensor, _ in self._uses() if self._is_used(tensor)]
+        while pending:
+            operation = pending.pop().op
+            inputs = [tensor for tensor in operation.inputs if tensor.op in self.of_images]
+            if operation not in found and inputs and all(each.shape.rank == 0 for each in inputs):
+                found.add(operation)
+                pending += inputs
+        return found
+
+    def _check_crossing(self):
+        """Returns the tensors of the towers, other than gradients, that what is done once uses.
+
+        Raises:
+          BrokenRule: the mean of one has no meaning.
+        """
+        found = {}
+        for tensor, operation in self._uses():
+            is_assigned = operation.type in ASSIGNMENTS and tensor is operation.inputs[1]
+            if not tensor.dtype.is_floating and is_assigned:
+                raise BrokenRule(f'the integer variable {operation.inputs[0].op.name} is assigned a value that depends '
+                                 f'on the images, which differ between towers{place_of(operation.name)}; make the '
+                                 'variable float32')
+            if not tensor.dtype.is_floating or not (is_assigned or tensor.shape.rank == 0):
+                raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the images and '
+                                 f'is no gradient{place_of(tensor.op.name)}; the towers have the mean of float scalars '
+                                 'only: use the mean over the images, or assign a mean to a variable before the update')
+            found[tensor.name] = tensor
+        return list(found.values())
+
+    def _refuse_what_is_in_both(self):
+        """Raises a BrokenRule if what towers compute has no right answer beside what is done once."""
+        changed = {tensor.op for each in self.changing for tensor in each.inputs if tensor.dtype == tf.resource}
+        for each in sorted(self._by_towers & self.after, key=lambda each: each.name):
+            if each not in self.again or not changed.isdisjoint(tensor.op for tensor in each.inputs):
+                raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
+                                 f'{place_of(each.name)}; take all gradients before the first update')
+        for each in sorted(self._by_towers & self.once, key=lambda each: each.name):
+            if DRAWS.fullmatch(each.type):
+                raise BrokenRule(f'its {each.name} is used both for the gradients and for the update'
+                                 f'{place_of(each.name)}, where it would draw other numbers; draw twice')
+        for each in sorted(self._by_towers & self.changing, key=lambda each: each.name):
+            if each.type not in ASSIGNMENTS:
+                raise BrokenRule(f'its operation {each.name} changes a variable before the gradients'
+                                 f'{place_of(each.name)}, but not by {WAYS}; {REMEDY}')
+
+    def update(self) -> TrainOp:
+        """Returns what is done once."""
+        call, late = self._call, [each.name for each in self._late]
+        nodes = {node.name: node for node in call.graph.as_graph_def().node}
+        everything = set(nodes)
+        nodes = {each.name: nodes[each.name] for each in self.once if each.type != 'VarHandleOp'}
+        self._keep_order(nodes)
+        self._count_outside(nodes)
+        outside = (everything - set(nodes)) | {BEFORE.partition(':')[0], AFTER.partition(':')[0]}
+        cutter = Cutter(call.graph, nodes, outside, call.fed_instead(nodes, self._given), (), (), ())
+        names = {each.handle.op: each.op.name for each in call.variables.values()}
+        changed = {names[tensor.op] for each in self.once for tensor in each.inputs
+                   if tensor.op in names and (changes_a_variable(each) or each in self._calling)}
+        run = {each.name for each in (self._train_op, *self.changing) if each.name in nodes}
+        piece = cutter.piece([*(f'^{name}' for name in sorted(run)), *late])
+        used = {id(each) for each in self._used}
+        return TrainOp(
+            piece, tuple(each for each in piece.gives if operation_of(each) in run),
+            (*(Averaged(_names(each.values), _names(each.taken), each.variable.op.name) for each in self._leaving),
+             *map(self._averaged, self._used)),
+            tuple(each.name for each in self._crossing if id(each) not in used), tuple(sorted(changed)),
+            _beside(self.once, names), tuple(late), tuple(_told(self._used)))
+
+    def _averaged(self, tensor):
+        """Returns the Averaged of a tensor other than a gradient."""
+        written = [operation for each, operation in self._uses() if each is tensor and operation.type in ASSIGNMENTS]
+        if not written:
+            return Averaged((tensor.name,), (tensor.name,))
+        keep = 0 if written[0].type == 'AssignVariableOp' else None
+        return Averaged((tensor.name,), (tensor.name,), written[0].inputs[0].op.name, keep)
+
+    def _keep_order(self, nodes):
+        """Adds to NodeDefs the order that towers leave out, between a change of a variable and others that use it."""
+        for change in self.changing & self.once if self.again else self.changing & self.once - self.after:
+            handles = {tensor.op for tensor in change.inputs if tensor.dtype == tf.resource}
+            later = self._flow.after([change], controls=True)
+            for each in self.once:
+                if each is not change and not handles.isdisjoint(tensor.op for tensor in each.inputs):
+                    if each in later:
+                        nodes[each.name].input.append(f'^{change.name}')
+                    elif change in self._flow.after([each], controls=True):
+                        nodes[change.name].input.append(f'^{each.name}')
+
+    def _count_outside(self, nodes):
+        """Takes the count of the global step out of NodeDefs; what reads it gets it before or after it is counted."""
+        step = self._call.step.handle.op
+        users = [each for each in self.once if any(tensor.op is step for tensor in each.inputs)]
+        writes = [each for each in users if changes_a_variable(each)]
+        if len(writes) != 1 or not _counts_one(self._call, writes[0]):
+            place = next((place_of(each.name) for each in (*writes, *users)), '')
+            raise BrokenRule(f'its train_op does not increment the global step by 1, outside of a tf.cond{place}; give '
+                             'apply_gradients or minimize global_step=tf.train.get_global_step()')
+        counted = self._flow.after(writes, controls=True)
+        for each in users:
+            controls = [name for name in nodes[each.name].input if name.startswith('^')]
+            if each is writes[0]:
+                nodes[each.name] = tf.NodeDef(name=each.name, op='NoOp', input=dict.fromkeys(
+                    [*controls, f'^{each.inputs[1].op.name}']))
+            elif each.type == 'ReadVariableOp':
+                value = AFTER if each in counted else BEFORE
+                nodes[each.name] = node_of('Identity', each.name, [value, *controls], tf.int64)
+            elif each.type != 'VarIsInitializedOp':
+                raise BrokenRule(f'its {each.name} reads the global step in a branch or a loop{place_of(each.name)}; '
+                                 'read it before, as in step = tf.identity(tf.train.get_global_step())')
+
+    def of_towers(self, narrow_to, update: TrainOp) -> Traced:
+        """Returns what each tower computes, as a Traced with its TrainOp."""
+        call = self._call
+        counted = {**call.variables, call.step.handle.op.name: call.step}
+        writes = Writes(counted, self._by_towers, False, call.not_taken | self.needed)
+        writes.refuse_readers()
+        nodes = {node.name: node for node in call.graph.as_graph_def().node}
+        writes.replace(nodes)
+        if narrow_to:
+            mixed.narrow(nodes, narrow_to)
+        begun = with_inputs(variable.initializer for variable in call.variables.values())
+        check_operations(call, self._by_towers | begun | self.once)
+        outside = call.outside(()) | {each.name for each in (self._skipped | self.after) - self._by_towers}
+        cutter = Cutter(call.graph, nodes, outside, call.instead(nodes, self._given), (), (), ())
+        forward, backward = cutter.pieces([each.name for each in (*self._outputs, *self._early)], [])
+        inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
+        variables = [each._replace(beside=update.beside.get(each.name)) for each in variables_of(call, cutter)]
+        return Traced(
+            call.graph, {name: each.name for name, each in inputs.items()}, tuple(variables),
+            outputs=_names(self._outputs), names=(), assignments=(), activations=(), forward=forward, cuts=(),
+            seeds=(), gradients={}, backward=backward, back_cuts=(),
+            initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain),
+            summaries=_names(self._early), train_op=update)
 
 
 def _names(tensors):
     return tuple(each.name for each in tensors)
-
-
-def _op(target):
-    return target if isinstance(target, tf.Operation) else target.op
-
-
-def _leaving(graph, flow, needed):
-    """Returns the gradients that the train_op needs: of those that others are computed from, the last."""
-    found = [each for each in graph.get_collection(_LEAVING) if any(tensor.op in needed for tensor in each.taken)]
-    inner = [each for each in graph.get_collection(_LEAVING) if each.taken[0].graph is not graph]
-    if inner:
-        taken = inner[0].taken[0]
-        raise BrokenRule(f'it takes the gradient of {inner[0].variable.op.name} in a branch or a loop'
-                         f'{place_of(taken.op.name, taken.graph)}; take gradients outside of it')
-    operations = {each.taken[0].op for each in found}
-    last = [each for each in found if operations.isdisjoint(
-        flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
-    if not last:
-        raise BrokenRule('its train_op applies no gradient; compute it by minimize or compute_gradients of a '
-                         'tf.train.Optimizer, or by tf.gradients of variables')
-    return last
-
-
-def _keep_saved_variables(call, needed):
-    """Leaves out variables that no checkpoint holds, such as those of tf.metrics, unless the train_op needs them."""
-    saved = {id(each) for each in tf.global_variables()}
-    call.variables = {name: each for name, each in call.variables.items()
-                      if id(each) in saved or each.handle.op in needed}
-    check_variables(call, averages=True)
-
-
-def _summaries(call, given):
-    """Returns the summaries that the model adds, but for those of variables that no checkpoint holds."""
-    unfed = {each.op for each in call.placeholders} - {each.op for each in given}
-    found = []
-    for each in tf.get_collection(tf.GraphKeys.SUMMARIES):
-        operations = with_inputs([each.op])
-        unknown = [other for other in operations if other.type == 'VarHandleOp' and other is not call.step.handle.op
-                   and other.name not in call.variables]
-        if not unknown and unfed.isdisjoint(operations):
-            found.append(each)
-    return found
-
-
-def _crossing(targets, of_images, taken):
-    """Returns the tensors of the towers, other than gradients, that what follows them uses."""
-    found = {}
-    for operation in with_inputs(targets, without=of_images | taken):
-        found.update((tensor.name, tensor) for tensor in operation.inputs if tensor.op in of_images)
-    return [found[name] for name in sorted(found)]
-
-
-def _is_used(flow, tensor, once):
-    """Returns whether what follows the gradients is computed from a tensor, and not only returns it."""
-    return any(changes_a_variable(each) or each.type in _WITH_FUNCTIONS or each.type.endswith('Summary')
-               for each in flow.after([tensor.op]) & once)
-
-
-def _recomputed(flow, targets, of_images, taken):
-    """Returns the operations on scalars of the towers that are done once more, with the means of these scalars.
-
-    So a rate that follows a loss follows the mean of the loss.
-    """
-    once = with_inputs(targets, without=of_images | taken)
-    found, pending = set(), [each for each in _crossing(targets, of_images, taken) if _is_used(flow, each, once)]
-    while pending:
-        operation = pending.pop().op
-        inputs = [tensor for tensor in operation.inputs if tensor.op in of_images]
-        if operation not in found and inputs and all(each.shape.rank == 0 for each in inputs):
-            found.add(operation)
-            pending += inputs
-    return found
-
-
-def _refuse_crossing(crossing):
-    for tensor in crossing:
-        if tensor.shape.rank != 0 or not tensor.dtype.is_floating:
-            raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the images and is '
-                             f'no gradient{place_of(tensor.op.name)}; the towers have the mean of float scalars only: '
-                             'use the mean over the images, or assign a mean to a variable before the update')
 
 
 def _beside(once, names):
@@ -314,53 +461,7 @@ def _beside(once, names):
 def _told(tensors):
     """Returns phrases about scalars of the towers that the update uses."""
     return [f'its update uses {tensor.op.name}{place_of(tensor.op.name)}, of which it gets the mean over the towers'
-            for tensor in tensors]
-
-
-def _refuse_after_update(operations):
-    for operation in sorted(operations, key=lambda each: each.name)[:1]:
-        raise BrokenRule(f'its {operation.name} depends on the images, but comes after the update of variables'
-                         f'{place_of(operation.name)}; take all gradients before the first update')
-
-
-def _refuse_drawn_twice(operations):
-    for operation in sorted(operations, key=lambda each: each.name):
-        if DRAWS.fullmatch(operation.type):
-            raise BrokenRule(f'its {operation.name} is used both for the gradients and for the update'
-                             f'{place_of(operation.name)}, where it would draw other numbers; draw twice')
-
-
-def _cutter_of_update(call, flow, once, given):
-    """Returns the Cutter of the operations that follow the gradients."""
-    nodes = {node.name: node for node in call.graph.as_graph_def().node}
-    everything = set(nodes)
-    nodes = {operation.name: nodes[operation.name] for operation in once if operation.type != 'VarHandleOp'}
-    _count_outside(call, flow, once, nodes)
-    outside = (everything - set(nodes)) | {BEFORE.partition(':')[0], AFTER.partition(':')[0]}
-    return Cutter(call.graph, nodes, outside, call.fed_instead(nodes, given), (), (), ())
-
-
-def _count_outside(call, flow, once, nodes):
-    """Takes the count of the global step out of NodeDefs; those that read it get it before or after it is counted."""
-    handle = call.step.handle.op
-    users = [each for each in once if any(tensor.op is handle for tensor in each.inputs)]
-    writes = [each for each in users if changes_a_variable(each)]
-    if len(writes) != 1 or not _counts_one(call, writes[0]):
-        place = next((place_of(each.name) for each in (*writes, *users)), '')
-        raise BrokenRule(f'its train_op does not increment the global step by 1, outside of a tf.cond{place}; give '
-                         'apply_gradients or minimize global_step=tf.train.get_global_step()')
-    counted = flow.after(writes, controls=True)
-    for each in users:
-        controls = [f'^{before.name}' for before in each.control_inputs]
-        if each is writes[0]:
-            nodes[each.name] = tf.NodeDef(name=each.name, op='NoOp', input=dict.fromkeys(
-                [*controls, f'^{each.inputs[1].op.name}']))
-        elif each.type == 'ReadVariableOp':
-            value = AFTER if each in counted else BEFORE
-            nodes[each.name] = node_of('Identity', each.name, [value, *controls], tf.int64)
-        elif each.type != 'VarIsInitializedOp':
-            raise BrokenRule(f'its {each.name} reads the global step in a branch or a loop{place_of(each.name)}; read '
-                             'it before, as in step = tf.identity(tf.train.get_global_step())')
+            for tensor in tensors if tensor.shape.rank == 0]
 
 
 def _counts_one(call, write):
@@ -383,26 +484,3 @@ def _counts_one(call, write):
         after, = tf.import_graph_def(definition, {each.outputs[0].name: step for each in reads}, [value.name])
         added = {'AssignAddVariableOp': after, 'AssignVariableOp': after - step}.get(write.type)
         return added is not None and [session.run(added, {step: before}) for before in (0, 7)] == [1, 1]
-
-
-def _traced(call, given, narrow_to, writes, outputs, summaries, update):
-    """Returns the Traced of what the towers compute."""
-    nodes = {node.name: node for node in call.graph.as_graph_def().node}
-    writes.replace(nodes)
-    if narrow_to:
-        mixed.narrow(nodes, narrow_to)
-    begun = with_inputs(variable.initializer for variable in call.variables.values())
-    check_operations(call, with_inputs([each.op for each in outputs]) | begun | {
-        call.graph.get_operation_by_name(node.name) for node in update.piece.definition.node})
-    assignments = assignments_of(call)
-    cutter = Cutter(call.graph, nodes, call.outside(()), call.instead(nodes, given), (), (), ())
-    targets = [each.name for each in (*outputs, *summaries)] + [each.value for each in assignments]
-    forward, backward = cutter.pieces(targets, [])
-    inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
-    variables = [each._replace(beside=update.beside.get(each.name)) for each in variables_of(call, cutter)]
-    return Traced(
-        call.graph, {name: each.name for name, each in inputs.items()}, tuple(variables),
-        outputs=tuple(each.name for each in outputs), names=(), assignments=tuple(assignments), activations=(),
-        forward=forward, cuts=(), seeds=(), gradients={}, backward=backward, back_cuts=(),
-        initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain),
-        summaries=tuple(each.name for each in summaries), train_op=update)

@@ -12,7 +12,7 @@ from cifar10.own.code import BrokenRule
 # Types of operations that change a variable.
 _WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
 # Those that are understood -> the function of the value before and the operation's that gives the value after.
-_ASSIGNMENTS = {'AssignVariableOp': None, 'AssignAddVariableOp': 'AddV2', 'AssignSubVariableOp': 'Sub'}
+ASSIGNMENTS = {'AssignVariableOp': None, 'AssignAddVariableOp': 'AddV2', 'AssignSubVariableOp': 'Sub'}
 WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
 REMEDY = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
 
@@ -57,7 +57,7 @@ class Writes:
         """Raises a BrokenRule if an operation changes a variable in a way that is not understood."""
         for write in self.all:
             variable = self._variables.get(write.inputs[0].op.name)
-            if write.type not in _ASSIGNMENTS or variable is None:
+            if write.type not in ASSIGNMENTS or variable is None:
                 raise BrokenRule(f'its operation {write.name} changes a variable{place_of(write.name)}, but not by '
                                  f'{WAYS}, so each update mode would run it a different number of times; {REMEDY}')
             if variable.trainable:
@@ -68,7 +68,7 @@ class Writes:
                    tf.get_default_graph().as_graph_def().library.function}
         for operation in self._needed if library else ():
             for inner in within(operation.node_def, library):
-                if _WRITES.fullmatch(inner.op):
+                if changes_a_variable(inner):
                     raise BrokenRule(f'its operation {inner.name} changes a variable{place_of(operation.name)}, which '
                                      f'is not {WAYS}, so it may run a different number of times; {REMEDY}')
 
@@ -131,7 +131,7 @@ class Writes:
 
     def _value_after(self, write, nodes):
         """Returns the name of the tensor that a variable is after a write."""
-        value, function = write.inputs[1], _ASSIGNMENTS.get(write.type)
+        value, function = write.inputs[1], ASSIGNMENTS.get(write.type)
         if function is None:
             return value.name
         name = f'{write.name}/after'
@@ -146,9 +146,9 @@ class Writes:
         return name
 
 
-def changes_a_variable(operation: tf.Operation) -> bool:
+def changes_a_variable(operation: tf.Operation | tf.NodeDef) -> bool:
     """Returns whether an operation changes the variable that is its first input."""
-    return _WRITES.fullmatch(operation.type) is not None
+    return _WRITES.fullmatch(operation.op if isinstance(operation, tf.NodeDef) else operation.type) is not None
 
 
 def node_of(kind: str, name: str, inputs: Iterable[str], dtype: tf.DType, attribute: str = 'T') -> tf.NodeDef:

@@ -203,9 +203,8 @@ class UpdateMode:
         first = update.towers[0]
         averaged = [(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)]
         moved = move([*averaged, *first.counters])
-        with tf.control_dependencies(moved):
-            pairs = update.gradients + [(value, None) for value in update.others]
-            return tf.group(first.optimizer.apply_gradients(pairs, counter), *moved)
+        pairs = update.gradients + [(value, None) for value in update.others]
+        return tf.group(first.optimizer.apply_gradients(pairs, counter), *moved)
 
     def copied(self) -> list[list[list[tf.Variable]]]:
         """Returns groups of copies that must be equal: for each copy its variables, in the same order."""

@@ -27,8 +27,8 @@ def describe(start: Start) -> list[str]:
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
-    rate = [Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')]
-    rate = [] if plan.recipe.is_whole else rate
+    rate = [] if plan.recipe.is_whole else [
+        Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')]
     before = ''
     if start.record and start.record.groups not in (None, len(plan.devices.groups)):
         before = f'; the run used {start.record.groups} before'

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import AUTO, CODE, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
+from cifar10.base.registry import AUTO, CODE, NETWORKS, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import saved, takeover
@@ -109,7 +109,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
         num_towers=count, batch_size=PRESETS[recipe.preset]['batch_size'],
         precision='bf16' if _hardware_has_bf16(devices.on_gpus) else 'fp32',
         learning_rate=None, auxiliary_learning_rate=None)
-    if not OPTIMIZERS.is_own(recipe.optimizer):
+    if not OPTIMIZERS.is_own(recipe.optimizer) and not NETWORKS.load(recipe.network).optimizer:
         rates = default_rates(recipe.preset, recipe.optimizer)
         defaults.update(learning_rate=rates.learning_rate, auxiliary_learning_rate=rates.auxiliary_learning_rate)
     given = settings.flat()
