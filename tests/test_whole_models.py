@@ -144,7 +144,7 @@ def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
 
 
 @pytest.mark.parametrize('result, problem', [
-    ('loss', 'the step function: the step function must return (loss, train_op)'),
+    ('loss', 'the step function: it returns something else; return (loss, train_op)'),
     ('loss, None', 'its train_op is nothing; return an operation'),
     ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,); return a float scalar'),
     ('loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)', 'does not increment the global step by 1')])

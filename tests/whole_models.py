@@ -329,6 +329,25 @@ def one_after_another(loss):
             return tf.assign_add(step_of(), 1)
 
 
+def assigned_after(features, labels, mode):
+    """What is assigned and summarised once the update is done, of values from before; and a gradient by a tape."""
+    with tf.GradientTape() as tape:
+        logits = network(features)
+        if mode == 'infer':
+            return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+        loss = cross_entropy(labels, logits)
+    variables = tf.trainable_variables()
+    updated = tf.train.AdamOptimizer(0.01).apply_gradients(zip(tape.gradient(loss, variables), variables), step_of())
+    mean = tf.get_variable('mean', [10], initializer=tf.zeros_initializer(), trainable=False)
+    before = mean.read_value()
+    with tf.control_dependencies([updated]):
+        right = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels), tf.float32))
+        tf.summary.scalar('right', right)
+        assigned = mean.assign(0.9 * before + 0.1 * tf.reduce_mean(logits, 0))
+        with tf.control_dependencies([assigned]):
+            return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.identity(loss))
+
+
 def measured(features, labels, mode):
     """The train_op waits for metrics, whose variables no checkpoint holds; predictions are the classes."""
     logits = network(features)
@@ -362,7 +381,7 @@ def one_draw(features, labels, mode):
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
            accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
            optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding,
-           one_after_another, counts_first, two_losses_of_float64, measured, of_tpu]
+           one_after_another, assigned_after, counts_first, two_losses_of_float64, measured, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
 IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)

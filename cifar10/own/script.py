@@ -3,6 +3,7 @@
     train_op, loss = cifar10.on_towers(step, batches, ['/gpu:0', '/gpu:1'])
 """
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -43,31 +44,31 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
     """
     if variable_update not in _MODES:
         raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
-    known, old_shapes = {}, has_old_shapes()
-
-    def called(*tensors):
-        with marking(), shapes(old_shapes):
-            found = step(tf.nest.pack_sequence_as(batches[0], tensors))
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise BrokenRule('the step function must return (loss, train_op)')
-        return model_of(*found)
+    groups = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0].lower())
+    mode = UPDATE_MODES.load(variable_update)(groups.with_towers(len(batches)))
+    called, known = functools.partial(_called, step, batches[0], has_old_shapes()), {}
 
     def tower(k, scope):
-        inputs = {f'batch_{number}': tf.convert_to_tensor(each) for number, each in enumerate(
-            tf.nest.flatten(batches[k]))}
+        tensors = map(tf.convert_to_tensor, tf.nest.flatten(batches[k]))
+        inputs = {f'batch_{number}': tensor for number, tensor in enumerate(tensors)}
         return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
-    groups = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0].lower())
-    with _usage_errors(), _resources(), shapes(old=False):
-        with tf.device('/cpu:0'):
-            global_step = tf.train.get_or_create_global_step()
+    with _usage_errors(), _resources(), shapes(old=False), tf.device('/cpu:0'):
+        global_step = tf.train.get_or_create_global_step()
         if not hasattr(global_step, 'handle'):
             raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables() '
                              'before it is made')
-        built = UPDATE_MODES.load(variable_update)(groups.with_towers(len(batches))).build(
-            tower, lambda: Update(_usage_errors), global_step)
-    with tf.device('/cpu:0'):
+        built = mode.build(tower, lambda: Update(_usage_errors), global_step)
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
     return tf.group(built.train_ops), loss
+
+
+def _called(step, batch, old_shapes, *tensors):
+    """Calls a step function on tensors that have the structure of a batch; returns a Model."""
+    with marking(), shapes(old_shapes):
+        found = step(tf.nest.pack_sequence_as(batch, tensors))
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise BrokenRule('it returns something else; return (loss, train_op)')
+    return model_of(*found)
 
 
 @contextlib.contextmanager

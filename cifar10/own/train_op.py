@@ -101,7 +101,7 @@ class _Leaving(NamedTuple):
 @contextlib.contextmanager
 def marking() -> Iterator[None]:
     """Context in which the current graph notes where gradients of variables leave TensorFlow's functions."""
-    compute, gradients = tf.train.Optimizer.compute_gradients, tf.gradients
+    compute, gradients, taped = tf.train.Optimizer.compute_gradients, tf.gradients, tf.GradientTape.gradient
 
     def left(gradient, variable):
         if gradient is None or not isinstance(variable, tf2.Variable):
@@ -120,16 +120,22 @@ def marking() -> Iterator[None]:
         found = gradients(ys, xs, *arguments, **options)
         return [left(*each) for each in zip(found, xs if isinstance(xs, (list, tuple)) else [xs])]
 
+    def of_tape(tape, target, sources, *arguments, **options):
+        found = taped(tape, target, sources, *arguments, **options)
+        return tf.nest.map_structure(left, found, sources)
+
     def refuse(*arguments, **options):
         raise BrokenRule(f'it uses a SyncReplicasOptimizer{place_now()}; leave it out: but in async and local, all '
                          'towers take a step together')
     replicas = tf.train.SyncReplicasOptimizer
     synchronised = replicas.apply_gradients
     tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute_gradients, of, refuse
+    tf.GradientTape.gradient = of_tape
     try:
         yield
     finally:
         tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute, gradients, synchronised
+        tf.GradientTape.gradient = taped
 
 
 class _Flow:
@@ -184,7 +190,7 @@ class _Cut:
       needed: what a step of plain TensorFlow needs.
       taken: where gradients leave.
       after: what comes after that, or waits for it.
-      again: that of it which gradients are computed from, though it waits: values from before.
+      again: that of it which only waits: its values are those from before, and towers may compute it.
       changing: what changes variables.
       of_images: what depends on the images, and is left to the towers.
       once: what is done once.
@@ -199,18 +205,19 @@ class _Cut:
         self._leaving = self._last_gradients()
         self.taken = {tensor.op for each in self._leaving for tensor in each.taken}
         self.after = flow.after(self.taken, controls=True) - self.taken
-        self.again = self.after & with_inputs(
-            [tensor.op for each in self._leaving for tensor in each.values], controls=False)
         images = [each.op for each in (*call.inputs.values(), call.position)]
-        self.of_images = flow.after(images, stops=self.taken) - (self.after - self.again) - self._skipped
         library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
         self._calling = {each for each in self.needed if library and any(
             changes_a_variable(inner) for inner in within(each.node_def, library))}
         self.changing = {each for each in self.needed if changes_a_variable(each) or each in self._calling}
-        self.of_images -= self.changing
+        changed = {tensor.op for each in self.changing for tensor in each.inputs if tensor.dtype == tf.resource}
+        late = {each for each in self.after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
+        self.again = self.after - flow.after([*self.taken, *late]) - self.changing
+        self.of_images = (flow.after(images, stops=self.taken) - (self.after - self.again) - self.changing
+                          - self._skipped)
         self._keep_saved_variables()
         summaries = self._summaries()
-        self._late = [each for each in summaries if each.op in self.after]
+        self._late = [each for each in summaries if each.op in self.after - self.again]
         self._train_op = model.train_op
         self._targets = [model.train_op, *(each.op for each in self._late), *self.changing]
         self.of_images -= self._recomputed()
@@ -218,12 +225,10 @@ class _Cut:
         self._used = [each for each in self._crossing if self._is_used(each)]
         self.once = self._inputs(self._targets, self.of_images | self.taken)
         self.once |= self._inputs([value.op for key, value in given.items() if key.op in self.once], self.of_images)
-        loss = model.loss
-        while loss.op in self.after and loss.op.type == 'Identity':  # which only waits for the update
-            loss = loss.op.inputs[0]
         logits = [] if model.logits is None else [model.logits]
-        self._outputs = [loss, *logits, *(tensor for each in self._leaving for tensor in each.values), *self._used]
-        self._early = [each for each in summaries if each.op not in self.after]
+        gradients = [tensor for each in self._leaving for tensor in each.values]
+        self._outputs = [model.loss, *logits, *gradients, *self._used]
+        self._early = [each for each in summaries if each.op not in self.after - self.again]
         self._by_towers = self._inputs_before([*(each.op for each in (*self._outputs, *self._early)), *fed])
         self._refuse_what_is_in_both()
 
@@ -267,8 +272,8 @@ class _Cut:
         last = [each for each in found if operations.isdisjoint(
             self._flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
         if not last:
-            raise BrokenRule('its train_op applies no gradient; compute it by minimize or compute_gradients of a '
-                             'tf.train.Optimizer, or by tf.gradients of variables')
+            raise BrokenRule('its train_op applies no gradient of a variable that is known; take gradients by minimize '
+                             'or compute_gradients of a tf.train.Optimizer, tf.gradients or a tf.GradientTape')
         return last
 
     def _keep_saved_variables(self):
@@ -340,11 +345,9 @@ class _Cut:
 
     def _refuse_what_is_in_both(self):
         """Raises a BrokenRule if what towers compute has no right answer beside what is done once."""
-        changed = {tensor.op for each in self.changing for tensor in each.inputs if tensor.dtype == tf.resource}
-        for each in sorted(self._by_towers & self.after, key=lambda each: each.name):
-            if each not in self.again or not changed.isdisjoint(tensor.op for tensor in each.inputs):
-                raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
-                                 f'{place_of(each.name)}; take all gradients before the first update')
+        for each in sorted(self._by_towers & self.after - self.again, key=lambda each: each.name)[:1]:
+            raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
+                             f'{place_of(each.name)}; take all gradients before the first update')
         for each in sorted(self._by_towers & self.once, key=lambda each: each.name):
             if DRAWS.fullmatch(each.type):
                 raise BrokenRule(f'its {each.name} is used both for the gradients and for the update'
@@ -387,7 +390,8 @@ class _Cut:
 
     def _keep_order(self, nodes):
         """Adds to NodeDefs the order that towers leave out, between a change of a variable and others that use it."""
-        for change in self.changing & self.once if self.again else self.changing & self.once - self.after:
+        waits = self.again & self._by_towers  # so what is done once may have lost its order
+        for change in self.changing & self.once if waits else self.changing & self.once - self.after:
             handles = {tensor.op for tensor in change.inputs if tensor.dtype == tf.resource}
             later = self._flow.after([change], controls=True)
             for each in self.once:
