@@ -1,4 +1,4 @@
-"""The code of docs/tf1-networks.md, row by row, and the functions for state of docs/networks.md."""
+"""The code of docs/tf1.md, row by row, and the functions for state of docs/networks.md."""
 import builtins
 import re
 import sys
@@ -13,7 +13,7 @@ from cifar10.own.network import rehearse
 from tests import idioms, test_idioms
 from tests.helpers import ROOT, inference_of, rehearsed, run_forked, tf
 
-PAGE = (ROOT / 'docs' / 'tf1-networks.md').read_text()
+PAGE = (ROOT / 'docs' / 'tf1.md').read_text()
 STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
           if 'add_moving_statistic' in code]
 
@@ -224,7 +224,7 @@ for path in sys.argv[3:]:
 
 @pytest.mark.parametrize('libraries, remedies', [
     ('installed', {
-        'tf.contrib.crf.crf_decode(x)': 'tf_slim does not have it; see contrib in docs/tf1-networks.md',
+        'tf.contrib.crf.crf_decode(x)': 'tf_slim does not have it; see contrib in docs/tf1.md',
         'from tensorflow.contrib.layers import optimize_loss': 'tf_slim does not have it; see contrib in docs',
         'tf.layers.dense(x, 10)': 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'}),
     ('hidden', {

@@ -27,7 +27,7 @@ _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
 _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
 _IMPORT = builtins.__import__
 _INSTALL = "python -m pip install -e '.[tf1]'"
-_PAGE = 'docs/tf1-networks.md'
+_PAGE = 'docs/tf1.md'
 
 
 class _Contrib:
