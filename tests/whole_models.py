@@ -361,6 +361,19 @@ def measured(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, accuracy[1]))
 
 
+def without_infer(features, labels, mode):
+    """Knows the modes 'train' and 'eval' only; an integer is trainable because nobody said otherwise."""
+    logits = network(features)
+    loss = cross_entropy(labels, logits)
+    tf.metrics.mean(loss, name='mean_loss')
+    if mode == tf.estimator.ModeKeys.EVAL:
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits), loss)
+    counter = tf.Variable(tf.zeros([], tf.int32), name='counter')
+    with tf.control_dependencies([counter.assign_add(1)]):
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer(0.01).minimize(
+            loss, step_of()))
+
+
 def fed(features, labels, mode):
     """Feeds placeholders, as an adapter of a class does."""
     keep = tf.placeholder_with_default(1.0, [], 'keep')
@@ -381,7 +394,8 @@ def one_draw(features, labels, mode):
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
            accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
            optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding,
-           one_after_another, assigned_after, counts_first, two_losses_of_float64, measured, of_tpu]
+           one_after_another, assigned_after, counts_first, two_losses_of_float64,
+           without_infer, measured, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
 IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)

@@ -4,8 +4,6 @@ A model function returns an EstimatorSpec. What else a file names, such as RunCo
 """
 from typing import Any, NamedTuple
 
-from cifar10.base.own_files import place_now
-
 
 class ModeKeys:
     """What a model function is called for."""
@@ -55,9 +53,8 @@ class _Missing(type):
         return missing(f'{cls.__name__}.{name}')
 
     def __call__(cls, *arguments, **options):
-        raise AttributeError(f'tf.{cls.__name__} is not in TensorFlow any more{place_now()}; leave it out: a model '
-                             'function needs EstimatorSpec, ModeKeys and export only, and the run is made by this '
-                             'program')
+        raise AttributeError(f'tf.{cls.__name__} is not in TensorFlow any more; leave it out: a model function needs '
+                             'EstimatorSpec, ModeKeys and export only, and the run is made by this program')
 
 
 def missing(name: str) -> type:
@@ -79,6 +76,9 @@ class Estimator:
         PredictOutput = ClassificationOutput = RegressionOutput = _Output
 
     def __getattr__(self, name):
+        import tensorflow.compat.v1 as tf
         if name.startswith('__'):
             raise AttributeError(name)
+        if hasattr(tf.tpu, name):  # which was contrib's, such as CrossShardOptimizer
+            return getattr(tf.tpu, name)
         return self if name == 'tpu' else missing(f'estimator.{name}')

@@ -27,7 +27,7 @@ from cifar10.own.train_op import AFTER, BEFORE, Model, cut, marking
 
 _FLAG = 'network'
 _ARGUMENTS = 'features, labels, mode'
-_TRAIN, _INFER = 'train', 'infer'  # as tf.estimator.ModeKeys has them
+_TRAIN, _EVAL, _INFER = 'train', 'eval', 'infer'  # as tf.estimator.ModeKeys has them
 _LEAST = 1e-7  # the smallest probability of a class, so that its logarithm is finite
 # Hooks that only look at a training.
 _HARMLESS = {tf.train.LoggingTensorHook, tf.train.SummarySaverHook, tf.train.StepCounterHook, tf.train.NanTensorHook,
@@ -230,19 +230,34 @@ def _described(value):
 
 
 def _inferred(function, images, num_classes, known):
-    """Builds a copy of a model for evaluation; returns logits."""
-    def called(features):
-        spec, fed = with_fed(function(features, None, _INFER))
+    """Builds a copy of a model for evaluation; returns logits.
+
+    Many functions know no mode 'infer': where that fails, mode 'eval' is tried, with labels that mean nothing.
+    """
+    def called(mode, features):
+        labels = None if mode == _INFER else tf.zeros([images.shape[0]], tf.int32)
+        spec, fed = with_fed(function(features, labels, mode))
         predictions = getattr(spec, 'predictions', None)
         logits = _as_logits(predictions, features, num_classes)
         if logits is None:
             found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else _described(predictions)
-            raise BrokenRule(f"in mode 'infer' its predictions are {found}; return an EstimatorSpec with predictions=, "
-                             "a dict with 'logits', 'probabilities', 'classes' or 'class_ids'")
+            raise BrokenRule(f"in mode {mode!r} its predictions are {found}; return an EstimatorSpec with "
+                             "predictions=, a dict with 'logits', 'probabilities', 'classes' or 'class_ids'")
         return (logits, fed) if fed else logits
     inputs = dict(features=images)
     check_logits = functools.partial(plain.check_logits, images, num_classes)
-    return plain.built(plain.traced_once(called, inputs, False, check_logits, known), inputs)[0]
+    try:
+        traced = plain.traced_once(functools.partial(called, _INFER), inputs, False, check_logits, known)
+    except BrokenRule:
+        raise
+    except Exception as error:
+        try:
+            traced = plain.traced_once(functools.partial(called, _EVAL), inputs, False, check_logits, known)
+        except BrokenRule:
+            raise
+        except Exception:
+            raise error from None
+    return plain.built(traced, inputs)[0]
 
 
 def _as_logits(predictions, images, num_classes):

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.own.writes import functions_of
+
 
 class Piece(NamedTuple):
     """Operations that are copied together.
@@ -55,6 +57,7 @@ class Cutter:
                  starts: Sequence[int], back_cuts: Sequence[Cut]):
         definition = graph.as_graph_def()
         self._library, self._versions = definition.library, definition.versions
+        self._functions = {function.signature.name for function in self._library.function}
         for function in self._library.function:
             for node in function.node_def:
                 node.attr.pop('_class', None)  # all copies call the function, over variables on different devices
@@ -151,7 +154,9 @@ class Cutter:
         taken = taken.union(*needs)
         pieces = []
         for number, group in enumerate(groups):
-            definition = tf.GraphDef(versions=self._versions, library=self._library)
+            definition = tf.GraphDef(versions=self._versions)
+            if any(each in self._functions for name in group for each in functions_of(self._nodes[name])):
+                definition.library.CopyFrom(self._library)
             for name in group:
                 node = definition.node.add()
                 node.CopyFrom(self._nodes[name])

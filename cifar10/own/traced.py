@@ -109,6 +109,11 @@ class Traced(NamedTuple):
         """What a step needs."""
         return (*self.forward, *self.backward, *([self.train_op.piece] if self.train_op else []))
 
+    @property
+    def library(self) -> Any:
+        """The functions that operations call; a piece in which none does has none."""
+        return max((piece.definition.library for piece in self.pieces), key=lambda each: len(each.function))
+
     def type_of(self, name: str) -> tf.DType:
         return self.graph.get_tensor_by_name(self.inputs[name]).dtype
 
@@ -116,12 +121,12 @@ class Traced(NamedTuple):
         """Yields the operations that a step needs, and those of their functions."""
         for piece in self.pieces:
             yield from piece.definition.node
-        for function in self.forward[0].definition.library.function:
+        for function in self.library.function:
             yield from function.node_def
 
     def described(self) -> list[tuple[str, str]]:
         """Returns (name, what it is) of each operation, variable and assignment, as they are in each process."""
-        functions = Functions(self.forward[0].definition.library)
+        functions = Functions(self.library)
         nodes = [(node.name, functions.digest_of(node, node.input))
                  for piece in self.pieces for node in piece.definition.node]
         kept = [(each.name, digest(each.name, each.shape, each.dtype, each.trained and bool(self.gradients)))
@@ -171,7 +176,6 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
 
 def _value(call, tensor, given, training, differentiable, narrow_to):
     """Returns the Traced of a call, in whose graph it is called."""
-    check_variables(call)
     losses = _losses(call, tensor) if training else []
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
@@ -179,6 +183,7 @@ def _value(call, tensor, given, training, differentiable, narrow_to):
     results = [tensor, *losses, *(each.value for each in statistics), *given.values()]
     needed = with_inputs([*(each.op for each in results), *updates], without=_fed_operations(given))
     _leave_out_variables(call, needed, training)
+    check_variables(call)
     call.leave_out_cuts(needed)
     writes = Writes(call.variables, needed, training, call.not_taken)
     if training:
@@ -321,14 +326,14 @@ def _refuse_other_updates(updates, writes):
                              f'{WAYS}; {REMEDY}')
 
 
-def check_variables(call: Call, averages: bool = False) -> None:
+def check_variables(call: Call, is_model: bool = False) -> None:
     """Raises a BrokenRule if a variable is not saved, cannot be trained, or begins with what does not exist yet.
 
     Args:
-      averages: whether variables may be moving averages as training would keep them.
+      is_model: whether it keeps its own moving averages, and says itself what its gradients are of.
     """
     saved = {variable.handle.op.name for variable in tf.global_variables()}
-    kept = set() if averages else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
+    kept = set() if is_model else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for handle, variable in call.variables.items():
         name, dtype = variable.op.name, variable.dtype.base_dtype
         if handle not in saved:
@@ -344,7 +349,7 @@ def check_variables(call: Call, averages: bool = False) -> None:
         if dtype == tf.string:
             raise BrokenRule(f'the variable {name} holds text, for which a checkpoint has no checksum{place_of(name)}; '
                              'keep text in variables of Python')
-        if variable.trainable and dtype != tf.float32:
+        if variable.trainable and dtype != tf.float32 and not is_model:
             raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be{place_of(name)}; '
                              'make it float32 and cast its value, or make it with trainable=False')
 

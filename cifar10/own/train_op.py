@@ -281,20 +281,16 @@ class _Cut:
         call, saved = self._call, {id(each) for each in tf.global_variables()}
         call.variables = {name: each for name, each in call.variables.items()
                           if id(each) in saved or each.handle.op in self.needed}
-        check_variables(call, averages=True)
+        check_variables(call, is_model=True)
 
     def _summaries(self):
         """Returns the summaries that the model adds, but for those of variables that no checkpoint holds."""
         call = self._call
-        unfed = {each.op for each in call.placeholders} - {each.op for each in self._given}
-        found = []
-        for each in tf.get_collection(tf.GraphKeys.SUMMARIES):
-            operations = with_inputs([each.op])
-            unknown = [other for other in operations if other.type == 'VarHandleOp'
-                       and other is not call.step.handle.op and other.name not in call.variables]
-            if not unknown and unfed.isdisjoint(operations):
-                found.append(each)
-        return found
+        known = {call.step.handle.op, *(each.handle.op for each in call.variables.values())}
+        unknown = {each.op for each in call.placeholders} - {each.op for each in self._given}
+        unknown |= {each for each in call.graph.get_operations() if each.type == 'VarHandleOp' and each not in known}
+        unknown = self._flow.after(unknown, controls=True)
+        return [each for each in tf.get_collection(tf.GraphKeys.SUMMARIES) if each.op not in unknown]
 
     def _uses(self):
         """Yields (tensor of the towers, operation that is done once and uses it), but for gradients."""
