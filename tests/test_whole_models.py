@@ -1,6 +1,7 @@
 """Whole models with their own loss and train_op: N towers take the steps of plain TensorFlow 1 on the whole batch."""
 import inspect
 import re
+import sys
 import textwrap
 
 import numpy as np
@@ -32,8 +33,9 @@ from tests.whole_models import IMAGES, LABELS, TRAINED
 
 PATH = f'{ROOT}/tests/whole_models.py'
 STEPS = 6
-# Statistics and an average, a scalar of the towers, branches, a gradient of a gradient, and a sparse one.
-ALWAYS = 'averages_after_statistics_before', 'rate_follows_loss', 'accumulating', 'gradient_penalty', 'embedding'
+# Statistics and an average, a scalar of the towers, branches, a gradient of a gradient, a sparse one, and reads.
+ALWAYS = ('averages_after_statistics_before', 'rate_follows_loss', 'accumulating', 'gradient_penalty', 'embedding',
+          'values_from_before')
 LAYOUTS = [(mode, towers) for mode in ('parameter_server', 'replicated') for towers in (1, 2, 5)]
 
 
@@ -237,3 +239,8 @@ def test_from_the_command_line_it_is_resumed_evaluated_classified_with_and_expor
     for use in ([], [f'--image={picture}'], [f"--export_dir={tmp_path / 'exported'}"]):
         status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu', *use)
         assert (status, error) == (0, '')
+
+
+def test_what_a_train_op_only_waits_for_happens_in_each_tower():
+    trained_on_towers('with_effects', 'parameter_server', 5, {})
+    assert len(sys.modules[f'own code in {PATH}'].SEEN) == 5 * STEPS

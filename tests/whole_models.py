@@ -361,6 +361,40 @@ def measured(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, accuracy[1]))
 
 
+def values_from_before(features, labels, mode):
+    """The forward pass and the update share what was read before: decoupled decay, an old copy, and a count."""
+    weights = tf.get_variable('dense', [3, 10])
+    count = tf.get_variable('count', [], initializer=tf.zeros_initializer(), trainable=False)
+    old = tf.get_variable('old', [3, 10], initializer=tf.zeros_initializer(), trainable=False)
+    value, number = weights.read_value(), count.read_value()
+    with tf.control_dependencies([value]):
+        logits = tf.reduce_mean(features, [1, 2]) @ value * (1.0 + 0.1 * number)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    loss = cross_entropy(labels, logits)
+    updated = tf.train.AdamOptimizer(0.01).minimize(loss, step_of())
+    with tf.control_dependencies([updated]):
+        decayed = weights.assign_sub(0.1 * value)
+        with tf.control_dependencies([decayed]):
+            train_op = tf.group(old.assign(value), count.assign(number + 1.0))
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+SEEN = []
+
+
+def with_effects(features, labels, mode):
+    """A train_op that waits for what is printed, asserted, and done in Python."""
+    logits = network(features)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    loss = cross_entropy(labels, logits)
+    seen = tf.py_func(lambda value: SEEN.append(float(value)) or np.float32(0), [loss], tf.float32)
+    train_op = tf.train.AdamOptimizer(0.01).minimize(loss, step_of())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.group(
+        train_op, seen, tf.Assert(loss < 100.0, [loss])))
+
+
 def without_infer(features, labels, mode):
     """Knows the modes 'train' and 'eval' only; an integer is trainable because nobody said otherwise."""
     logits = network(features)
@@ -395,7 +429,7 @@ TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, tw
            accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
            optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding,
            one_after_another, assigned_after, counts_first, two_losses_of_float64,
-           without_infer, measured, of_tpu]
+           values_from_before, with_effects, without_infer, measured, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
 IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)

@@ -206,9 +206,11 @@ class _Cut:
         self.taken = {tensor.op for each in self._leaving for tensor in each.taken}
         self.after = flow.after(self.taken, controls=True) - self.taken
         images = [each.op for each in (*call.inputs.values(), call.position)]
-        library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
-        self._calling = {each for each in self.needed if library and any(
-            changes_a_variable(inner) for inner in within(each.node_def, library))}
+        definition = call.graph.as_graph_def()
+        library = {function.signature.name: function for function in definition.library.function}
+        calling = {node.name for node in definition.node if library and any(
+            changes_a_variable(inner) for inner in within(node, library))}
+        self._calling = {each for each in self.needed if each.name in calling}
         self.changing = {each for each in self.needed if changes_a_variable(each) or each in self._calling}
         changed = {tensor.op for each in self.changing for tensor in each.inputs if tensor.dtype == tf.resource}
         late = {each for each in self.after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
@@ -220,16 +222,19 @@ class _Cut:
         self._late = [each for each in summaries if each.op in self.after - self.again]
         self._train_op = model.train_op
         self._targets = [model.train_op, *(each.op for each in self._late), *self.changing]
+        self.once = self._done_once()
         self.of_images -= self._recomputed()
+        self.once = self._done_once()
         self._crossing = self._check_crossing()
         self._used = [each for each in self._crossing if self._is_used(each)]
-        self.once = self._inputs(self._targets, self.of_images | self.taken)
-        self.once |= self._inputs([value.op for key, value in given.items() if key.op in self.once], self.of_images)
         logits = [] if model.logits is None else [model.logits]
         gradients = [tensor for each in self._leaving for tensor in each.values]
         self._outputs = [model.loss, *logits, *gradients, *self._used]
         self._early = [each for each in summaries if each.op not in self.after - self.again]
-        self._by_towers = self._inputs_before([*(each.op for each in (*self._outputs, *self._early)), *fed])
+        # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
+        self._effects = [each for each in self.of_images & self.needed if each.op_def.is_stateful]
+        self._by_towers = self._inputs_before([
+            *(each.op for each in (*self._outputs, *self._early)), *fed, *self._effects])
         self._refuse_what_is_in_both()
 
     def _inputs(self, operations, without=()):
@@ -292,16 +297,22 @@ class _Cut:
         unknown = self._flow.after(unknown, controls=True)
         return [each for each in tf.get_collection(tf.GraphKeys.SUMMARIES) if each.op not in unknown]
 
+    def _done_once(self):
+        """Returns what is needed that the towers do not compute."""
+        once = self._inputs(self._targets, self.of_images | self.taken)
+        fed = [value.op for key, value in self._given.items() if key.op in once]
+        return once | self._inputs(fed, self.of_images)
+
     def _uses(self):
         """Yields (tensor of the towers, operation that is done once and uses it), but for gradients."""
-        for operation in sorted(self._inputs(self._targets, self.of_images | self.taken), key=lambda each: each.name):
+        for operation in sorted(self.once, key=lambda each: each.name):
             for tensor in operation.inputs:
                 if tensor.op in self.of_images:
                     yield tensor, operation
 
     def _is_used(self, tensor):
         """Returns whether what is done once is computed from a tensor of the towers, and not only returns it."""
-        follows = self._flow.after([tensor.op]) & self._inputs(self._targets, self.of_images | self.taken)
+        follows = self._flow.after([tensor.op]) & self.once
         return any(changes_a_variable(each) or each in self._calling or each.type.endswith('Summary')
                    for each in follows)
 
@@ -386,16 +397,23 @@ class _Cut:
 
     def _keep_order(self, nodes):
         """Adds to NodeDefs the order that towers leave out, between a change of a variable and others that use it."""
+        users = collections.defaultdict(set)
+        for each in self.once:
+            for tensor in each.inputs if each.name in nodes else ():
+                if tensor.dtype == tf.resource:
+                    users[tensor.op].add(each)
+        for change in self.changing & self.once & self.after:
+            for each in set().union(*(users[tensor.op] for tensor in change.inputs)) & self._by_towers:
+                nodes[change.name].input.append(f'^{each.name}')  # a value from before the gradients
         waits = self.again & self._by_towers  # so what is done once may have lost its order
         for change in self.changing & self.once if waits else self.changing & self.once - self.after:
-            handles = {tensor.op for tensor in change.inputs if tensor.dtype == tf.resource}
-            later = self._flow.after([change], controls=True)
-            for each in self.once:
-                if each is not change and not handles.isdisjoint(tensor.op for tensor in each.inputs):
-                    if each in later:
-                        nodes[each.name].input.append(f'^{change.name}')
-                    elif change in self._flow.after([each], controls=True):
-                        nodes[change.name].input.append(f'^{each.name}')
+            others = set().union(*(users[tensor.op] for tensor in change.inputs)) - {change}
+            later = self._flow.after([change], controls=True) if others else ()
+            for each in others:
+                if each in later:
+                    nodes[each.name].input.append(f'^{change.name}')
+                elif change in self._flow.after([each], controls=True):
+                    nodes[change.name].input.append(f'^{each.name}')
 
     def _count_outside(self, nodes):
         """Takes the count of the global step out of NodeDefs; what reads it gets it before or after it is counted."""
@@ -432,13 +450,20 @@ class _Cut:
         begun = with_inputs(variable.initializer for variable in call.variables.values())
         check_operations(call, self._by_towers | begun | self.once)
         outside = call.outside(()) | {each.name for each in (self._skipped | self.after) - self._by_towers}
+        loss, *outputs = _names(self._outputs)
+        if self._effects:  # for which the loss waits
+            waiting = f'{operation_of(loss)}/waiting'
+            nodes[waiting] = node_of('Identity', waiting, [
+                loss, *sorted(f'^{each.name}' for each in self._effects)], tf.float32)
+            loss = f'{waiting}:0'
+        outputs = loss, *outputs
         cutter = Cutter(call.graph, nodes, outside, call.instead(nodes, self._given), (), (), ())
-        forward, backward = cutter.pieces([each.name for each in (*self._outputs, *self._early)], [])
+        forward, backward = cutter.pieces([*outputs, *_names(self._early)], [])
         inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
         variables = [each._replace(beside=update.beside.get(each.name)) for each in variables_of(call, cutter)]
         return Traced(
             call.graph, {name: each.name for name, each in inputs.items()}, tuple(variables),
-            outputs=_names(self._outputs), names=(), assignments=(), activations=(), forward=forward, cuts=(),
+            outputs=outputs, names=(), assignments=(), activations=(), forward=forward, cuts=(),
             seeds=(), gradients={}, backward=backward, back_cuts=(),
             initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain),
             summaries=_names(self._early), train_op=update)
