@@ -89,7 +89,7 @@ def _rehearsed(inference, images, scope):
 
 def _made_up(images, num_classes):
     """Returns a class for each image, which depends on nothing else: the brighter it is, the higher."""
-    brightness = tf.sigmoid(tf.reduce_mean(tf.cast(images, tf.float32), [1, 2, 3]))
+    brightness = tf.sigmoid(3.0 * tf.reduce_mean(tf.cast(images, tf.float32), [1, 2, 3]))
     return tf.minimum(tf.cast(brightness * num_classes, tf.int32), num_classes - 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, place_of, with_inputs
+from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, MOVING_STATISTICS, place_of, with_inputs
 from cifar10.own import mixed
 from cifar10.own.call import POSITION, STEP, Call, fed, phrase
 from cifar10.own.code import BrokenRule
@@ -336,6 +336,8 @@ def check_variables(call: Call, is_model: bool = False) -> None:
     kept = set() if is_model else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for handle, variable in call.variables.items():
         name, dtype = variable.op.name, variable.dtype.base_dtype
+        if name == EXAMPLES_SEEN:
+            raise BrokenRule(f'training has a variable of the name {name}{place_of(name)}; give yours another one')
         if handle not in saved:
             raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
                              f'neither initialised nor saved{place_of(name)}; leave out collections=')

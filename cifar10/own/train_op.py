@@ -31,6 +31,9 @@ from cifar10.own.writes import ASSIGNMENTS, REMEDY, WAYS, Writes, changes_a_vari
 # The global step before the update and after it, as the operations that follow the gradients take it.
 BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
 _LEAVING = 'gradients_leaving'  # the graph collection of `_Leaving`
+# Types of operations that are linear, of products in one of their factors.
+_PRODUCTS = 'Mul', 'RealDiv'
+_LINEAR = (*_PRODUCTS, 'Identity', 'Add', 'AddV2', 'AddN', 'Sub', 'Neg', 'Cast', 'Reshape')
 
 
 class Model(NamedTuple):
@@ -305,7 +308,7 @@ class _Cut:
 
     def _uses(self):
         """Yields (tensor of the towers, operation that is done once and uses it), but for gradients."""
-        for operation in sorted(self.once, key=lambda each: each.name):
+        for operation in _by_name(self.once):
             for tensor in operation.inputs:
                 if tensor.op in self.of_images:
                     yield tensor, operation
@@ -319,16 +322,28 @@ class _Cut:
     def _recomputed(self):
         """Returns the operations on scalars of the towers that are done once more, with the means of these scalars.
 
-        So a rate that follows a loss follows the mean of the loss.
+        So a rate that follows a loss follows the mean of the loss. What is linear has the mean of what it is computed
+        from, and stays.
         """
-        found, pending = set(), [tensor for tensor, _ in self._uses() if self._is_used(tensor)]
+        found, pending = set(), [tensor.op for tensor, _ in self._uses() if self._is_used(tensor)]
         while pending:
-            operation = pending.pop().op
-            inputs = [tensor for tensor in operation.inputs if tensor.op in self.of_images]
-            if operation not in found and inputs and all(each.shape.rank == 0 for each in inputs):
+            operation = pending.pop()
+            if operation not in found and self._of_scalars(operation) and not self._is_linear(operation):
                 found.add(operation)
-                pending += inputs
+                pending += self._of_scalars(operation)
         return found
+
+    def _of_scalars(self, operation):
+        """Returns what computes the inputs of an operation that depend on the images, if all are scalars, else []."""
+        inputs = [tensor for tensor in operation.inputs if tensor.op in self.of_images]
+        return [each.op for each in inputs] if all(each.shape.rank == 0 for each in inputs) else []
+
+    def _is_linear(self, operation):
+        """Returns whether a scalar is a linear function of what reductions over the images give."""
+        before = self._of_scalars(operation)
+        return not before or operation.type in _LINEAR and operation.outputs[0].dtype.is_floating and (
+            len(before) == 1 or operation.type not in _PRODUCTS) and (
+            operation.type != 'RealDiv' or operation.inputs[1].op not in before) and all(map(self._is_linear, before))
 
     def _check_crossing(self):
         """Returns the tensors of the towers, other than gradients, that what is done once uses.
@@ -352,14 +367,14 @@ class _Cut:
 
     def _refuse_what_is_in_both(self):
         """Raises a BrokenRule if what towers compute has no right answer beside what is done once."""
-        for each in sorted(self._by_towers & self.after - self.again, key=lambda each: each.name)[:1]:
+        for each in _by_name(self._by_towers & self.after - self.again)[:1]:
             raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
                              f'{place_of(each.name)}; take all gradients before the first update')
-        for each in sorted(self._by_towers & self.once, key=lambda each: each.name):
+        for each in _by_name(self._by_towers & self.once):
             if DRAWS.fullmatch(each.type):
                 raise BrokenRule(f'its {each.name} is used both for the gradients and for the update'
                                  f'{place_of(each.name)}, where it would draw other numbers; draw twice')
-        for each in sorted(self._by_towers & self.changing, key=lambda each: each.name):
+        for each in _by_name(self._by_towers & self.changing):
             if each.type not in ASSIGNMENTS:
                 raise BrokenRule(f'its operation {each.name} changes a variable before the gradients'
                                  f'{place_of(each.name)}, but not by {WAYS}; {REMEDY}')
@@ -402,14 +417,14 @@ class _Cut:
             for tensor in each.inputs if each.name in nodes else ():
                 if tensor.dtype == tf.resource:
                     users[tensor.op].add(each)
-        for change in self.changing & self.once & self.after:
-            for each in set().union(*(users[tensor.op] for tensor in change.inputs)) & self._by_towers:
+        for change in _by_name(self.changing & self.once & self.after):
+            for each in _by_name(set().union(*(users[tensor.op] for tensor in change.inputs)) & self._by_towers):
                 nodes[change.name].input.append(f'^{each.name}')  # a value from before the gradients
         waits = self.again & self._by_towers  # so what is done once may have lost its order
-        for change in self.changing & self.once if waits else self.changing & self.once - self.after:
+        for change in _by_name(self.changing & self.once if waits else self.changing & self.once - self.after):
             others = set().union(*(users[tensor.op] for tensor in change.inputs)) - {change}
             later = self._flow.after([change], controls=True) if others else ()
-            for each in others:
+            for each in _by_name(others):
                 if each in later:
                     nodes[each.name].input.append(f'^{change.name}')
                 elif change in self._flow.after([each], controls=True):
@@ -469,6 +484,11 @@ class _Cut:
             summaries=_names(self._early), train_op=update)
 
 
+def _by_name(operations):
+    """Returns operations in an order that is the same in each process."""
+    return sorted(operations, key=lambda each: each.name)
+
+
 def _names(tensors):
     return tuple(each.name for each in tensors)
 
@@ -476,7 +496,7 @@ def _names(tensors):
 def _beside(once, names):
     """Returns for variables, such as slots, the first of those that an operation takes together with them."""
     first, order = {}, list(names.values())
-    for operation in sorted(once, key=lambda each: each.name):
+    for operation in _by_name(once):
         together = sorted({names[tensor.op] for tensor in operation.inputs if tensor.op in names}, key=order.index)
         for name in together[1:]:
             first.setdefault(name, first.get(together[0], together[0]))
