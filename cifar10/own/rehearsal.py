@@ -16,13 +16,14 @@ from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, place_of, seeded
 from cifar10.model.network_draws import at_position
 from cifar10.own.call import STEP
 from cifar10.own.code import BrokenRule
-from cifar10.own.copied import SCOPE, copied_here
+from cifar10.own.copied import SCOPE, copied_here, uses
 from cifar10.own.traced import Traced
 
 # Types of operations whose random numbers are fed.
 _FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
 _DRAWN = 0.9  # is fed for each; with it, dropout at a rate of up to 0.9 drops nothing
 _PIXELS = 2 ** 14  # in the batch of a tower at most, so that a rehearsal of a small network takes a second
+_LATER = 10 ** 6  # a global step after which nothing is in its beginning
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 # A gradient may differ by ten times what it changes where each pixel changes by a hundred-thousandth. Behind many ReLUs
 # rounding needs up to 2.5 times that, and now and then 30 times, because some get to the other side of 0: so a gradient
@@ -172,7 +173,11 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         # Draws by the position are those of one tower, unless what they have drawn is fed.
         is_comparable = half.drawn.issuperset(stateless) if half.normalises else not _repeats(one, stateless)
         with cpu_session(tf.get_default_graph()) as session:
-            return _compared(rehearsal, session, half, whole, is_comparable)
+            # What follows the global step may do something else later.
+            for step in (0, _LATER) if uses(one, STEP) else (0,):
+                if found := _compared(rehearsal, session, half, whole, is_comparable, step):
+                    return found
+            return []
 
 
 def _repeats(traced, draws):
@@ -202,11 +207,11 @@ def _refuse_other_constants(kind, before, after, graph):
                              'random numbers a fixed seed, as in np.random.default_rng(0)')
 
 
-def _compared(rehearsal, session, half, whole, is_comparable):
+def _compared(rehearsal, session, half, whole, is_comparable, step):
     suspected = None
     for seed in range(_TRIALS):
         try:
-            first, again, second, together, nearby = _trial(rehearsal, session, half, whole, seed)
+            first, again, second, together, nearby = _trial(rehearsal, session, half, whole, seed, step)
         except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
             return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
         others = [name for name, gradient in first.gradients.items()
@@ -232,7 +237,7 @@ class _Computed(NamedTuple):
     moved: dict
 
 
-def _trial(rehearsal, session, half, whole, seed):
+def _trial(rehearsal, session, half, whole, seed, step):
     """Computes the first tower, twice, the second, and one tower that has the images of both, for random images.
 
     The last two are of that tower, and of the same where the images change a little.
@@ -244,7 +249,7 @@ def _trial(rehearsal, session, half, whole, seed):
     halves += np.sort(random.standard_normal(2 * count, np.float32)).reshape([2, count, 1, 1, 1])
     if half.normalises:
         halves[1] = halves[0]
-    initialise(session, random, _NOISE)
+    initialise(session, random, _NOISE, step)
     of_towers = [_computed(session, half, halves[k], k * count) for k in (0, 0, 1)]
     images = np.concatenate(halves)
     signs = random.choice(np.float32([-1, 1]), images.shape)
@@ -274,10 +279,10 @@ def _apart(rehearsal, first, second, together, nearby):
     return warnings
 
 
-def initialise(session: tf.Session, random: np.random.Generator, noise: float) -> None:
+def initialise(session: tf.Session, random: np.random.Generator, noise: float, step: int = 0) -> None:
     """Gives variables their initial values, with noise on those that are trained.
 
-    `noise` is its standard deviation.
+    `noise` is its standard deviation, `step` the global step.
     """
     session.run(tf.global_variables_initializer())
     values = session.run({variable.op.name: variable for variable in tf.global_variables()})
@@ -286,7 +291,9 @@ def initialise(session: tf.Session, random: np.random.Generator, noise: float) -
             raise BrokenRule(f'the variable {variable.op.name} begins with infinity or NaN, of which no checkpoint is '
                              'written; use a large number, such as -1e9')
     for variable in tf.trainable_variables():
-        values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
+        if variable.dtype.is_floating:
+            values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
+    values[tf.train.get_global_step().op.name] = step
     _set(session, values)
 
 

@@ -358,7 +358,8 @@ class _Cut:
                 raise BrokenRule(f'the integer variable {operation.inputs[0].op.name} is assigned a value that depends '
                                  f'on the images, which differ between towers{place_of(operation.name)}; make the '
                                  'variable float32')
-            if not tensor.dtype.is_floating or not (is_assigned or tensor.shape.rank == 0):
+            is_taken = tensor.op in {each.op for leaving in tf.get_collection(_LEAVING) for each in leaving.taken}
+            if not tensor.dtype.is_floating or not (is_assigned or is_taken or tensor.shape.rank == 0):
                 raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the images and '
                                  f'is no gradient{place_of(tensor.op.name)}; the towers have the mean of float scalars '
                                  'only: use the mean over the images, or assign a mean to a variable before the update')
