@@ -19,6 +19,12 @@ def integers_of_the_images(features, labels, mode):
     return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
 
 
+def an_integer_as_a_float(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    rate = 0.01 * tf.cast(tf.argmax(tf.reduce_mean(features, [1, 2, 3])), tf.float32)  # line
+    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
+
+
 def reads_activations(features, labels, mode):
     logits = network(features)
     loss = cross_entropy(labels, logits)
@@ -138,6 +144,7 @@ def needs_params(features, labels, mode, params):
 # {function: what is said}; where a line of the function is marked, it is named.
 REFUSED = dict(
     integers_of_the_images='which depends on the images and is no gradient',
+    an_integer_as_a_float='which depends on the images and is no gradient',
     reads_activations='which depends on the images and is no gradient',
     gradient_in_a_branch='in a branch or a loop',
     gradient_after_an_update='take all gradients before the first update',

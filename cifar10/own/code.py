@@ -185,7 +185,8 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
             _files[path].traced = file.traced
         _files[path].is_used = True
         tf1.mend()
-        with _files[path].running(), _without_sessions(tf.get_default_graph()):
+        with _files[path].running(), _without_sessions(tf.get_default_graph()), tf1.importing(
+                os.path.dirname(os.path.abspath(path))):  # a function may import, too
             before = _generators()
             result = getattr(_files[path].module, attribute)(*values)
             _files[path].draws_in_calls = _generators() != before

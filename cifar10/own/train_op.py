@@ -341,9 +341,10 @@ class _Cut:
     def _is_linear(self, operation):
         """Returns whether a scalar is a linear function of what reductions over the images give."""
         before = self._of_scalars(operation)
-        return not before or operation.type in _LINEAR and operation.outputs[0].dtype.is_floating and (
-            len(before) == 1 or operation.type not in _PRODUCTS) and (
-            operation.type != 'RealDiv' or operation.inputs[1].op not in before) and all(map(self._is_linear, before))
+        is_sum = len(before) <= 1 or operation.type not in _PRODUCTS
+        is_inverse = operation.type == 'RealDiv' and operation.inputs[1].op in before
+        return operation.outputs[0].dtype.is_floating and (not before or (
+            operation.type in _LINEAR and is_sum and not is_inverse and all(map(self._is_linear, before))))
 
     def _check_crossing(self):
         """Returns the tensors of the towers, other than gradients, that what is done once uses.
