@@ -225,7 +225,7 @@ for path in sys.argv[3:]:
 @pytest.mark.parametrize('libraries, remedies', [
     ('installed', {
         'tf.contrib.crf.crf_decode(x)': 'tf_slim does not have it; see contrib in docs/tf1.md',
-        'from tensorflow.contrib.layers import optimize_loss': 'tf_slim does not have it; see contrib in docs',
+        'from tensorflow.contrib.layers import real_valued_column': 'tf_slim does not have it; see contrib in docs',
         'tf.layers.dense(x, 10)': 'set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported'}),
     ('hidden', {
         **dict.fromkeys(['tf.layers.dense(x, 10)', 'import tf_slim'], "python -m pip install -e '.[tf1]' installs it"),

@@ -76,7 +76,7 @@ def trained_on_towers(function, mode, towers, before):
                     variable.load(before[variable.op.name], session)
             session.run(tf.local_variables_initializer())  # the other copies follow
             for _ in range(STEPS):
-                session.run(step.train_ops)
+                session.run([step.train_ops, step.scalars])
             for copies in update.copied():
                 for one, *others in zip(*session.run([[each.read_value() for each in copy] for copy in copies])):
                     assert all(one.tobytes() == other.tobytes() for other in others)

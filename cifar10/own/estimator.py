@@ -79,6 +79,6 @@ class Estimator:
         import tensorflow.compat.v1 as tf
         if name.startswith('__'):
             raise AttributeError(name)
-        if hasattr(tf.tpu, name):  # which was contrib's, such as CrossShardOptimizer
+        if hasattr(tf.tpu, name):  # such as CrossShardOptimizer, which files of TensorFlow 1 have from there
             return getattr(tf.tpu, name)
         return self if name == 'tpu' else missing(f'estimator.{name}')
