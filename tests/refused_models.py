@@ -157,7 +157,7 @@ REFUSED = dict(
     session='it runs a session while the graph is built',
     no_gradient='its train_op applies no gradient',
     draws_for_both='is used both for the gradients and for the update',
-    no_loss="without loss=; return an EstimatorSpec with both",
+    no_loss='without loss=; return an EstimatorSpec with loss= and train_op=',
     no_predictions="in mode 'infer' its predictions are 'scores'; return an EstimatorSpec with predictions=",
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
     needs_params="missing a required argument: 'params'")

@@ -102,8 +102,8 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.constant(1.0))', 'pixels @ weights',
      'it adds Const to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
     ('keep = 1.0 if training else tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
-     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); where the function returns its '
-     'logits, let it also return what the placeholder is fed: return logits, {placeholder: value}'),
+     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); '
+     'beside its result, let the function return what the placeholder is fed: return result, {placeholder: value}'),
     ('loss = tf.nn.l2_loss(tf.placeholder(tf.float32, [10], "labels")); tf.losses.add_loss(loss)', 'pixels @ weights',
      'its loss L2Loss needs the placeholder labels, which nothing feeds (line 11 of mine.py); leave the loss out, or '
      'out of tf.GraphKeys.LOSSES: training adds that of --loss'),

@@ -187,7 +187,7 @@ def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
         train(settings(network=name_of('clipped_adam'), train_dir=folder, num_gpus=2, max_steps=6, batch_size=4,
                        summary_steps=3, variable_update=mode))
         steps = [step for step, _ in scalars(folder, 'norm')]
-        assert len(steps) > 1 and (mode == 'async' or steps == [1, 3, 6])
+        assert steps and (mode == 'async' or steps == [1, 3, 6])
         assert not scalars(folder, 'train/learning_rate')
     train(settings(network=name_of('momentum'), max_steps=6, num_towers=2, batch_size=4, summary_steps=1))
     rates = [value for _, value in scalars(tmp_path / 'train', 'rate')]
@@ -244,3 +244,47 @@ def test_from_the_command_line_it_is_resumed_evaluated_classified_with_and_expor
 def test_what_a_train_op_only_waits_for_happens_in_each_tower():
     trained_on_towers('with_effects', 'parameter_server', 5, {})
     assert len(sys.modules[f'own code in {PATH}'].SEEN) == 5 * STEPS
+
+
+IN_VAIN = '''
+from tests.whole_models import *
+def mine(features, labels, mode):
+    x = tf.layers.batch_normalization(features, training=mode == 'train')
+    logits = network(x)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    loss = cross_entropy(labels, logits)
+    tf.summary.scalar('accuracy', tf.metrics.accuracy(labels, tf.argmax(logits, 1))[1])
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer().minimize(loss, step_of()))
+'''
+
+
+def test_statistics_and_summaries_that_are_left_out_are_told(own):
+    found = ' '.join(rehearsed(own(IN_VAIN, 'mine')))
+    assert 'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)' in found
+    assert 'its summary accuracy_1 (line ' in found and 'is of tf.metrics' in found
+
+
+def test_a_script_summarises_once_and_its_graph_is_written(tmp_path, capfd):
+    def step(batch):
+        loss = tf.reduce_mean(tf.square(batch['x'] @ tf.get_variable('w', [3, 1]))) * batch['scale']
+        tf.summary.scalar('loss', loss)
+        return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+    with tf.Graph().as_default(), tf.Session() as session:
+        train_op, _ = on_towers(step, [dict(scale=tf.constant(2.0), x=tf.ones([2, 3]))] * 3, ['/cpu:0'])
+        summary = tf.summary.merge_all()
+        session.run(tf.global_variables_initializer())
+        session.run(tf.local_variables_initializer())
+        found = tf.Summary.FromString(session.run([summary, train_op])[0])
+        assert [value.tag for value in found.value] == ['loss']
+        tf.train.Saver().save(session, str(tmp_path / 'model'))
+    assert 'has no attribute' not in ''.join(capfd.readouterr())
+
+
+@pytest.mark.parametrize('given, problem', [
+    (dict(batches=[]), 'batches is list; give a list, a batch for each tower'),
+    (dict(devices='/gpu:0'), "devices is str; give a list, such as '/gpu:0'"),
+    (dict(variable_update='async'), "variable_update='async'; choose from: parameter_server, replicated")])
+def test_arguments_of_another_form_are_a_usage_error(given, problem):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(problem)):
+        on_towers(lambda batch: None, **{**dict(batches=[tf.ones([2, 3])], devices=['/cpu:0']), **given})

@@ -87,6 +87,12 @@ def _rehearsed(inference, images, scope):
     return tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES, scope)), pairs
 
 
+def forget() -> None:
+    """Drops what was noted of towers in the current graph, which no Saver can write; once all are built."""
+    for name in (_TOWER, _STEP):
+        tf.get_default_graph().clear_collection(name)
+
+
 def _made_up(images, num_classes):
     """Returns a class for each image, which depends on nothing else: the brighter it is, the higher."""
     brightness = tf.sigmoid(3.0 * tf.reduce_mean(tf.cast(images, tf.float32), [1, 2, 3]))
@@ -194,7 +200,7 @@ def _trained(function, num_classes, features, labels):
     loss, train_op = (getattr(spec, name, None) for name in ('loss', 'train_op'))
     if loss is None or train_op is None:
         raise BrokenRule(f"in mode 'train' it returns {_described(spec)} without "
-                         f"{'loss' if loss is None else 'train_op'}=; return an EstimatorSpec with both")
+                         f"{'loss' if loss is None else 'train_op'}=; return an EstimatorSpec with loss= and train_op=")
     _refuse_what_nothing_calls(spec)
     model = model_of(loss, train_op, _as_logits(getattr(spec, 'predictions', None), features, num_classes))
     return (model, fed) if fed else model

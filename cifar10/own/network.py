@@ -22,7 +22,7 @@ from cifar10.model.layers import MovingStatistic, frozen_pattern
 from cifar10.own import code, rehearsal
 from cifar10.own.call import POSITION, phrase
 from cifar10.own.code import BrokenRule
-from cifar10.own.copied import copy, uses
+from cifar10.own.copied import copied_here, copy, uses
 from cifar10.own.mixed import computes_in
 from cifar10.own.traced import DRAWS, Traced, trace
 
@@ -102,7 +102,8 @@ def traced_once(function: Callable, inputs: Mapping[str, tf.Tensor], training: b
       known: what was traced of this function; what is traced now is added.
     """
     seed = tf.get_default_graph().seed or 0
-    key = training, next(iter(inputs.values())).shape[0], repr((
+    shape = next(iter(inputs.values())).shape
+    key = training, shape[0] if shape.rank else None, repr((
         *((name, each.shape.as_list(), each.dtype.name) for name, each in inputs.items()), seed,
         network_draws.current_seed(), frozen_pattern()))
     known[key] = known.pop(key, None) or _trace_in_type(
@@ -127,7 +128,8 @@ def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, name))
     for activation, name in zip(found.activations, traced.activations):
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.identity(activation, name.partition(':')[0]))
-    for summary in found.summaries:
+    is_first = sum(each is traced for each in copied_here()) == 1
+    for summary in found.summaries if is_first else ():  # those of one tower, for all
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, summary)
     for variable, value, keep in found.assignments:
         # The identity puts the value into the name scope of the calling tower.
@@ -215,8 +217,10 @@ def _warnings(traced):
         warnings += traced.train_op.told if traced.train_op else ()
         if in_vain := traced.in_vain:
             others = f', nor {len(in_vain) - 1} others' * (len(in_vain) > 1)
+            remedy = ('let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)' if traced.train_op else
+                      'add assignments to tf.GraphKeys.UPDATE_OPS')
             warnings.append(f'its {in_vain[0]} assigns to a variable, but nothing needs the assignment'
-                            f'{place_of(in_vain[0])}{others}; add assignments to tf.GraphKeys.UPDATE_OPS')
+                            f'{place_of(in_vain[0])}{others}; {remedy}')
         losses = tf.get_collection(tf.GraphKeys.LOSSES)
         unread = {}
         for key in sorted(set(traced.graph.get_all_collection_keys()) - known, key=str):

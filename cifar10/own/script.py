@@ -11,8 +11,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
+from cifar10.own.call import phrase, with_fed
 from cifar10.own.code import BrokenRule, has_old_shapes, shapes
-from cifar10.own.model import Update, add_loss, model_of
+from cifar10.own.model import Update, add_loss, forget, model_of
 from cifar10.own.train_op import marking
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import tower_loss
@@ -42,8 +43,7 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
     Raises:
       UsageError: the step function has no right answer on several towers; the message has its line.
     """
-    if variable_update not in _MODES:
-        raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
+    _refuse_arguments(batches, devices, variable_update)
     groups = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0].lower())
     mode = UPDATE_MODES.load(variable_update)(groups.with_towers(len(batches)))
     called, known = functools.partial(_called, step, batches[0], has_old_shapes()), {}
@@ -58,17 +58,29 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
             raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables() '
                              'before it is made')
         built = mode.build(tower, lambda: Update(_usage_errors), global_step)
+        forget()
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
     return tf.group(built.train_ops), loss
+
+
+def _refuse_arguments(batches, devices, variable_update):
+    """Raises a UsageError if arguments of `on_towers` are not of its form."""
+    if variable_update not in _MODES:
+        raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
+    for name, given, form in (('batches', batches, 'a batch for each tower'), ('devices', devices, "such as '/gpu:0'")):
+        if not isinstance(given, (list, tuple)) or not given:
+            raise UsageError(f'{name} is {phrase(given)}; give a list, {form}')
+    if tf.executing_eagerly():
+        raise UsageError('on_towers builds a graph; call tf.disable_eager_execution() first, or tf.disable_v2_behavior()')
 
 
 def _called(step, batch, old_shapes, *tensors):
     """Calls a step function on tensors that have the structure of a batch; returns a Model."""
     with marking(), shapes(old_shapes):
-        found = step(tf.nest.pack_sequence_as(batch, tensors))
+        found, fed = with_fed(step(tf.nest.pack_sequence_as(batch, tensors)))
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise BrokenRule('it returns something else; return (loss, train_op)')
-    return model_of(*found)
+    return (model_of(*found), fed) if fed else model_of(*found)
 
 
 @contextlib.contextmanager

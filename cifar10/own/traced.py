@@ -27,8 +27,8 @@ DRAWS = re.compile(
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
 _TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # what `tf.losses.get_total_loss` calls its sum
 _SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
-_FEED = ('where the function returns its logits, let it also return what the placeholder is fed: return logits, '
-         '{placeholder: value}')
+_FEED = ('beside its result, let the function return what the placeholder is fed: return result, {placeholder: '
+         'value}')
 
 
 class Variable(NamedTuple):

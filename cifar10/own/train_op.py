@@ -298,7 +298,9 @@ class _Cut:
         unknown = {each.op for each in call.placeholders} - {each.op for each in self._given}
         unknown |= {each for each in call.graph.get_operations() if each.type == 'VarHandleOp' and each not in known}
         unknown = self._flow.after(unknown, controls=True)
-        return [each for each in tf.get_collection(tf.GraphKeys.SUMMARIES) if each.op not in unknown]
+        summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
+        self._left_out = [each.op.name for each in summaries if each.op in unknown]
+        return [each for each in summaries if each.op not in unknown]
 
     def _done_once(self):
         """Returns what is needed that the towers do not compute."""
@@ -402,7 +404,11 @@ class _Cut:
             (*(Averaged(_names(each.values), _names(each.taken), each.variable.op.name) for each in self._leaving),
              *map(self._averaged, self._used)),
             tuple(each.name for each in self._crossing if id(each) not in used), tuple(sorted(changed)),
-            _beside(self.once, names), tuple(late), tuple(_told(self._used)))
+            _beside(self.once, names), tuple(late), (*_told(self._used), *self._told_of_summaries()))
+
+    def _told_of_summaries(self):
+        return [f'its summary {name}{place_of(name)} is of tf.metrics, or of what nothing feeds, and is left out; '
+                'training shows its own accuracy' for name in self._left_out[:1]]
 
     def _averaged(self, tensor):
         """Returns the Averaged of a tensor other than a gradient."""

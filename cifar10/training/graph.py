@@ -107,7 +107,8 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             total_loss, scalars = tower_loss(
                 scope, lambda: recipe.add_loss(images, labels, plan.precision.dtype, **learnt))
-            return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
+            parts = {} if recipe.is_whole else summaries.losses(scope)  # of the total, which a whole model adds up
+            return dict(total_loss=total_loss, **scalars, **parts)
 
     # GATE_NONE leaves out the gradients of frozen weights, which GATE_OP would compute for nothing.
     gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
