@@ -147,7 +147,7 @@ def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
 
 @pytest.mark.parametrize('result, problem', [
     ('loss', 'the step function: it returns something else; return (loss, train_op)'),
-    ('loss, None', 'its train_op is nothing; return an operation'),
+    ('loss, None', 'its train_op is None; return an operation'),
     ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,); return a float scalar'),
     ('loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)', 'does not increment the global step by 1')])
 def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, problem):
@@ -155,6 +155,15 @@ def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, pr
         def step(batch):
             loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))
             return eval(result, dict(tf=tf, loss=loss))
+        on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
+
+
+def test_a_refusal_of_a_step_function_has_its_line():
+    def step(batch):
+        loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))
+        return loss, tf.train.GradientDescentOptimizer(tf.cast(tf.argmax(batch[0]), tf.float32)).minimize(
+            loss, tf.train.get_global_step())
+    with tf.Graph().as_default(), pytest.raises(UsageError, match=rf'line \d+ of {__file__}'):
         on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
 

@@ -232,7 +232,7 @@ def _refuse_what_nothing_calls(spec):
 
 
 def _described(value):
-    return 'nothing' if value is None else phrase(value)
+    return 'None' if value is None else phrase(value)
 
 
 def _inferred(function, images, num_classes, known):

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.own.call import phrase, with_fed
 from cifar10.own.code import BrokenRule, has_old_shapes, shapes
@@ -44,6 +45,8 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
       UsageError: the step function has no right answer on several towers; the message has its line.
     """
     _refuse_arguments(batches, devices, variable_update)
+    if hasattr(step, '__code__'):  # for the lines in messages
+        executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
     groups = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0].lower())
     mode = UPDATE_MODES.load(variable_update)(groups.with_towers(len(batches)))
     called, known = functools.partial(_called, step, batches[0], has_old_shapes()), {}
@@ -71,7 +74,7 @@ def _refuse_arguments(batches, devices, variable_update):
         if not isinstance(given, (list, tuple)) or not given:
             raise UsageError(f'{name} is {phrase(given)}; give a list, {form}')
     if tf.executing_eagerly():
-        raise UsageError('on_towers builds a graph; call tf.disable_eager_execution() first, or tf.disable_v2_behavior()')
+        raise UsageError('on_towers builds a graph; call tf.disable_v2_behavior() first')
 
 
 def _called(step, batch, old_shapes, *tensors):

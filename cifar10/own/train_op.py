@@ -128,8 +128,8 @@ def marking() -> Iterator[None]:
         return tf.nest.map_structure(left, found, sources)
 
     def refuse(*arguments, **options):
-        raise BrokenRule(f'it uses a SyncReplicasOptimizer{place_now()}; leave it out: but in async and local, all '
-                         'towers take a step together')
+        raise BrokenRule(f'it uses a SyncReplicasOptimizer{place_now()}; leave it out: except in async and local, '
+                         'all towers take a step together')
     replicas = tf.train.SyncReplicasOptimizer
     synchronised = replicas.apply_gradients
     tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute_gradients, of, refuse
