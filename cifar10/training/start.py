@@ -96,7 +96,8 @@ def _refuse_for_whole_model(settings):
     for name in _OF_NETWORKS:
         value = getattr(recipe, name)
         if value not in (None, usual.get(name)):
-            raise UsageError(f'--{name}={value} is for networks, but {whose}, has its own recipe; leave it out, and set it in the model')
+            raise UsageError(f'--{name}={value} is for networks, but {whose}, has its own recipe; leave it out, and '
+                             'set it in the model')
     if UPDATE_MODES.load(towers.variable_update).uses_strategy:
         raise UsageError(f'--variable_update={towers.variable_update} averages gradients within an optimizer of its '
                          f'own, but {whose}, has its train_op; use --variable_update=replicated')
