@@ -210,8 +210,10 @@ def averaged_weights(loss):
 
     def average():
         number = tf.cast(count, tf.float32)
-        return tf.group(count.assign_add(1), *[mean.assign((mean * number + each) / (number + 1))
-                                               for mean, each in zip(means, tf.trainable_variables())])
+        averaged = [mean.assign((mean * number + each) / (number + 1))
+                    for mean, each in zip(means, tf.trainable_variables())]
+        with tf.control_dependencies(averaged):
+            return tf.group(count.assign_add(1))
     with tf.control_dependencies([updated]):
         return tf.cond(tf.equal(tf.identity(step_of()) % 2, 0), average, tf.no_op)
 

@@ -82,7 +82,8 @@ class Local(CopiedVariables):
         moved = [variable for value, variable in first.gradients + first.statistics if value is not None]
         moved += [variable for variable, *_ in first.counters] + first.optimizer.variables()
         self._frozen = _names(self.copies.variables[0]) - self._scaling - _names(moved)  # the slots do not exist yet
-        self._trained = [variable.op.name for value, variable in towers[0].gradients if value is not None]
+        # A model of the user's own may have several gradients of a variable.
+        self._trained = [*dict.fromkeys(variable.op.name for value, variable in first.gradients if value is not None)]
         # The first update also increments the global step, which any tower may read: it waits for all.
         return [Update(tower.gradients, tower.statistics, [tower] if tower.k else towers, device)
                 for tower, device in zip(towers, self.copy_devices)]
