@@ -45,21 +45,18 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
       UsageError: the step function has no right answer on several towers; the message has its line.
     """
     _refuse_arguments(batches, devices, variable_update)
-    if hasattr(step, '__code__'):  # for the lines in messages
-        executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
-    groups = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0].lower())
-    mode = UPDATE_MODES.load(variable_update)(groups.with_towers(len(batches)))
+    _note_file(step)
+    groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
+    mode = UPDATE_MODES.load(variable_update)(groups)
     called, known = functools.partial(_called, step, batches[0], has_old_shapes()), {}
 
     def tower(k, scope):
-        tensors = map(tf.convert_to_tensor, tf.nest.flatten(batches[k]))
-        inputs = {f'batch_{number}': tensor for number, tensor in enumerate(tensors)}
+        inputs = {f'batch_{number}': tf.convert_to_tensor(each) for number, each in enumerate(
+            tf.nest.flatten(batches[k]))}
         return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
     with _usage_errors(), _resources(), shapes(old=False), tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
-        if not hasattr(global_step, 'handle'):
-            raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables() '
-                             'before it is made')
+        _refuse_other_variables(global_step)
         built = mode.build(tower, lambda: Update(_usage_errors), global_step)
         forget()
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
@@ -75,6 +72,18 @@ def _refuse_arguments(batches, devices, variable_update):
             raise UsageError(f'{name} is {phrase(given)}; give a list, {form}')
     if tf.executing_eagerly():
         raise UsageError('on_towers builds a graph; call tf.disable_v2_behavior() first')
+
+
+def _refuse_other_variables(global_step):
+    if not hasattr(global_step, 'handle'):
+        raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables() '
+                         'before it is made')
+
+
+def _note_file(step):
+    """Notes the file of a step function, for the lines in messages."""
+    if hasattr(step, '__code__'):
+        executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
 
 
 def _called(step, batch, old_shapes, *tensors):

@@ -201,13 +201,37 @@ class _Cut:
 
     def __init__(self, call, model, given):
         self._call, self._given = call, given
-        self._flow = flow = _Flow(call.graph, given)
+        self._flow = _Flow(call.graph, given)
         self._skipped = self._of_metrics([model.train_op, model.loss.op])
         fed = [each.op for each in given.values()]
         self.needed = self._inputs([model.train_op, model.loss.op, *fed])
         self._leaving = self._last_gradients()
         self.taken = {tensor.op for each in self._leaving for tensor in each.taken}
-        self.after = flow.after(self.taken, controls=True) - self.taken
+        self.after = self._flow.after(self.taken, controls=True) - self.taken
+        self._divide()
+        self._keep_saved_variables()
+        summaries = self._summaries()
+        self._late = [each for each in summaries if each.op in self.after - self.again]
+        self._early = [each for each in summaries if each.op not in self.after - self.again]
+        self._train_op = model.train_op
+        self._targets = [model.train_op, *(each.op for each in self._late), *self.changing]
+        self.once = self._done_once()
+        self.of_images -= self._recomputed()
+        self.once = self._done_once()
+        self._crossing = self._check_crossing()
+        self._used = [each for each in self._crossing if self._is_used(each)]
+        logits = [] if model.logits is None else [model.logits]
+        gradients = [tensor for each in self._leaving for tensor in each.values]
+        self._outputs = [model.loss, *logits, *gradients, *self._used]
+        # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
+        self._effects = [each for each in self.of_images & self.needed if each.op_def.is_stateful]
+        self._by_towers = self._inputs_before([
+            *(each.op for each in (*self._outputs, *self._early)), *fed, *self._effects])
+        self._refuse_what_is_in_both()
+
+    def _divide(self):
+        """Finds what changes variables, what only waits for that, and what is left to the towers."""
+        call, flow = self._call, self._flow
         images = [each.op for each in (*call.inputs.values(), call.position)]
         definition = call.graph.as_graph_def()
         library = {function.signature.name: function for function in definition.library.function}
@@ -220,25 +244,6 @@ class _Cut:
         self.again = self.after - flow.after([*self.taken, *late]) - self.changing
         self.of_images = (flow.after(images, stops=self.taken) - (self.after - self.again) - self.changing
                           - self._skipped)
-        self._keep_saved_variables()
-        summaries = self._summaries()
-        self._late = [each for each in summaries if each.op in self.after - self.again]
-        self._train_op = model.train_op
-        self._targets = [model.train_op, *(each.op for each in self._late), *self.changing]
-        self.once = self._done_once()
-        self.of_images -= self._recomputed()
-        self.once = self._done_once()
-        self._crossing = self._check_crossing()
-        self._used = [each for each in self._crossing if self._is_used(each)]
-        logits = [] if model.logits is None else [model.logits]
-        gradients = [tensor for each in self._leaving for tensor in each.values]
-        self._outputs = [model.loss, *logits, *gradients, *self._used]
-        self._early = [each for each in summaries if each.op not in self.after - self.again]
-        # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
-        self._effects = [each for each in self.of_images & self.needed if each.op_def.is_stateful]
-        self._by_towers = self._inputs_before([
-            *(each.op for each in (*self._outputs, *self._early)), *fed, *self._effects])
-        self._refuse_what_is_in_both()
 
     def _inputs(self, operations, without=()):
         """Returns operations with all that they need, as `with_inputs` does, but nothing of metrics."""
