@@ -21,9 +21,10 @@ from cifar10.own import network as plain
 from cifar10.own.call import phrase, with_fed
 from cifar10.own.code import BrokenRule
 from cifar10.own.copied import follow
+from cifar10.own.leaving import marking
 from cifar10.own.rehearsal import gradient_of
 from cifar10.own.traced import Traced
-from cifar10.own.train_op import AFTER, BEFORE, Model, cut, marking
+from cifar10.own.train_op import AFTER, BEFORE, Model, cut
 
 _FLAG = 'network'
 _ARGUMENTS = 'features, labels, mode'
@@ -64,7 +65,8 @@ def network(name: str) -> Network:
 
 def check(name: str, *arguments: Any) -> list[str]:
     """Raises a UsageError if the model, or the network, breaks a rule; returns warnings; see `network.rehearse`."""
-    return plain.check(name, *arguments, **dict(tower=_rehearsed) if _is_model(name) else {})
+    options = dict(tower=_rehearsed) if _is_model(name) else {}
+    return plain.check(name, *arguments, **options)
 
 
 def _is_model(name):

@@ -14,8 +14,8 @@ from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.own.call import phrase, with_fed
 from cifar10.own.code import BrokenRule, has_old_shapes, shapes
+from cifar10.own.leaving import marking
 from cifar10.own.model import Update, add_loss, forget, model_of
-from cifar10.own.train_op import marking
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import tower_loss
 

@@ -5,18 +5,16 @@ What depends on the images is computed by each tower; a gradient is averaged whe
 once, too: where it depends on the images, it is the mean over the towers.
 """
 import collections
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import cpu_session, place_of, with_inputs
-from cifar10.base.own_files import place_now
 from cifar10.own import mixed
 from cifar10.own.call import POSITION, STEP, Call, phrase
 from cifar10.own.code import BrokenRule
+from cifar10.own.leaving import LEAVING
 from cifar10.own.pieces import Cutter, Piece, operation_of
 from cifar10.own.traced import (
     DRAWS,
@@ -30,7 +28,6 @@ from cifar10.own.writes import ASSIGNMENTS, REMEDY, WAYS, Writes, changes_a_vari
 
 # The global step before the update and after it, as the operations that follow the gradients take it.
 BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
-_LEAVING = 'gradients_leaving'  # the graph collection of `_Leaving`
 # Types of operations that are linear, of products in one of their factors.
 _PRODUCTS = 'Mul', 'RealDiv'
 _LINEAR = (*_PRODUCTS, 'Identity', 'Add', 'AddV2', 'AddN', 'Sub', 'Neg', 'Cast', 'Reshape')
@@ -41,11 +38,11 @@ class Model(NamedTuple):
 
     Attributes:
       loss: a scalar.
-      train_op: an operation, or a tensor.
+      train_op: what is run to take a step.
       logits: of the images, if they are known.
     """
     loss: tf.Tensor
-    train_op: tf.Operation | tf.Tensor
+    train_op: tf.Operation
     logits: tf.Tensor | None
 
 
@@ -56,16 +53,14 @@ class Averaged(NamedTuple):
       values: the tensors of a tower: one, or the values and the indices of a sparse gradient.
       means: those in whose places the mean is taken.
       variable: of which it is the gradient, or to which it is assigned; None for another scalar.
-      keep: where it is assigned, that of `layers.MovingStatistic`, 0 or None; else ''.
+      is_gradient: whether it is one.
+      keep: where it is assigned, that of `layers.MovingStatistic`, 0 or None.
     """
     values: tuple[str, ...]
     means: tuple[str, ...]
     variable: str | None = None
-    keep: float | str | None = ''
-
-    @property
-    def is_gradient(self) -> bool:
-        return self.variable is not None and self.keep == ''
+    is_gradient: bool = False
+    keep: float | None = None
 
 
 class TrainOp(NamedTuple):
@@ -89,56 +84,6 @@ class TrainOp(NamedTuple):
     beside: Mapping[str, str]
     summaries: tuple[str, ...]
     told: tuple[str, ...]
-
-
-class _Leaving(NamedTuple):
-    """A gradient that leaves `compute_gradients` or `tf.gradients`: its value, and what the function's author gets.
-
-    Each is a tensor, or the values and the indices of a sparse gradient.
-    """
-    variable: tf.Variable
-    values: list[tf.Tensor]
-    taken: list[tf.Tensor]
-
-
-@contextlib.contextmanager
-def marking() -> Iterator[None]:
-    """Context in which the current graph notes where gradients of variables leave TensorFlow's functions."""
-    compute, gradients, taped = tf.train.Optimizer.compute_gradients, tf.gradients, tf.GradientTape.gradient
-
-    def left(gradient, variable):
-        if gradient is None or not isinstance(variable, tf2.Variable):
-            return gradient
-        is_sparse = isinstance(gradient, tf.IndexedSlices)
-        values = [gradient.values, gradient.indices] if is_sparse else [tf.convert_to_tensor(gradient)]
-        taken = [tf.identity(value, name='gradient_of_the_batch') for value in values]
-        tf.add_to_collection(_LEAVING, _Leaving(variable, values, taken))
-        return tf.IndexedSlices(*taken, tf.shape(variable)) if is_sparse else taken[0]
-
-    def compute_gradients(optimizer, *arguments, **options):
-        pairs = compute(optimizer, *arguments, **options)
-        return [(left(gradient, variable), variable) for gradient, variable in pairs]
-
-    def of(ys, xs, *arguments, **options):
-        found = gradients(ys, xs, *arguments, **options)
-        return [left(*each) for each in zip(found, xs if isinstance(xs, (list, tuple)) else [xs])]
-
-    def of_tape(tape, target, sources, *arguments, **options):
-        found = taped(tape, target, sources, *arguments, **options)
-        return tf.nest.map_structure(left, found, sources)
-
-    def refuse(*arguments, **options):
-        raise BrokenRule(f'it uses a SyncReplicasOptimizer{place_now()}; leave it out: except in async and local, '
-                         'all towers take a step together')
-    replicas = tf.train.SyncReplicasOptimizer
-    synchronised = replicas.apply_gradients
-    tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute_gradients, of, refuse
-    tf.GradientTape.gradient = of_tape
-    try:
-        yield
-    finally:
-        tf.train.Optimizer.compute_gradients, tf.gradients, replicas.apply_gradients = compute, gradients, synchronised
-        tf.GradientTape.gradient = taped
 
 
 class _Flow:
@@ -275,11 +220,11 @@ class _Cut:
     def _last_gradients(self):
         """Returns the gradients that the train_op needs: of those that others are computed from, the last."""
         graph = self._call.graph
-        for each in graph.get_collection(_LEAVING):
+        for each in graph.get_collection(LEAVING):
             if (taken := each.taken[0]).graph is not graph:
                 raise BrokenRule(f'it takes the gradient of {each.variable.op.name} in a branch or a loop'
                                  f'{place_of(taken.op.name, taken.graph)}; take gradients outside of it')
-        found = [each for each in graph.get_collection(_LEAVING)
+        found = [each for each in graph.get_collection(LEAVING)
                  if any(tensor.op in self.needed for tensor in each.taken)]
         operations = {each.taken[0].op for each in found}
         last = [each for each in found if operations.isdisjoint(
@@ -360,14 +305,15 @@ class _Cut:
           BrokenRule: the mean of one has no meaning.
         """
         found = {}
+        all_taken = {tensor.op for each in tf.get_collection(LEAVING) for tensor in each.taken}
         for tensor, operation in self._uses():
             is_assigned = operation.type in ASSIGNMENTS and tensor is operation.inputs[1]
             if not tensor.dtype.is_floating and is_assigned:
                 raise BrokenRule(f'the integer variable {operation.inputs[0].op.name} is assigned a value that depends '
                                  f'on the images, which differ between towers{place_of(operation.name)}; make the '
                                  'variable float32')
-            is_taken = tensor.op in {each.op for leaving in tf.get_collection(_LEAVING) for each in leaving.taken}
-            if not tensor.dtype.is_floating or not (is_assigned or is_taken or tensor.shape.rank == 0):
+            has_mean = is_assigned or tensor.op in all_taken or tensor.shape.rank == 0
+            if not tensor.dtype.is_floating or not has_mean:
                 raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the images and '
                                  f'is no gradient{place_of(tensor.op.name)}; the towers have the mean of float scalars '
                                  'only: use the mean over the images, or assign a mean to a variable before the update')
@@ -404,10 +350,11 @@ class _Cut:
         run = {each.name for each in (self._train_op, *self.changing) if each.name in nodes}
         piece = cutter.piece([*(f'^{name}' for name in sorted(run)), *late])
         used = {id(each) for each in self._used}
+        gradients = [Averaged(_names(each.values), _names(each.taken), each.variable.op.name, is_gradient=True)
+                     for each in self._leaving]
         return TrainOp(
             piece, tuple(each for each in piece.gives if operation_of(each) in run),
-            (*(Averaged(_names(each.values), _names(each.taken), each.variable.op.name) for each in self._leaving),
-             *map(self._averaged, self._used)),
+            (*gradients, *map(self._averaged, self._used)),
             tuple(each.name for each in self._crossing if id(each) not in used), tuple(sorted(changed)),
             _beside(self.once, names), tuple(late), (*_told(self._used), *self._told_of_summaries()))
 
@@ -421,7 +368,7 @@ class _Cut:
         if not written:
             return Averaged((tensor.name,), (tensor.name,))
         keep = 0 if written[0].type == 'AssignVariableOp' else None
-        return Averaged((tensor.name,), (tensor.name,), written[0].inputs[0].op.name, keep)
+        return Averaged((tensor.name,), (tensor.name,), written[0].inputs[0].op.name, keep=keep)
 
     def _keep_order(self, nodes):
         """Adds to NodeDefs the order that towers leave out, between a change of a variable and others that use it."""
