@@ -148,7 +148,7 @@ def test_exit_statuses(error, status, tmp_path):
 
 
 def test_towers_that_drift_apart_may_need_fewer_local_steps():
-    with pytest.raises(RunError, match='try a lower --learning_rate, or fewer --local_steps$'):
+    with pytest.raises(RunError, match='try a lower learning rate, or fewer --local_steps$'):
         failures.refuse_divergence(1, [math.inf], '/nowhere', drifts=True)
 
 

@@ -146,7 +146,8 @@ def linear(images, classes):
     assert rehearsed(name) == []
 
 
-# Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone.
+# Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone;
+# `alone/steps.py` also has one of TensorFlow 2, in what nothing calls.
 FILES = {
     'theirs/plain.py': """
 import tensorflow as tf
@@ -174,7 +175,9 @@ def inference(images, classes, is_training):
     'alone/steps.py': """
 import tensorflow as tf
 def momentum(rate):
-    return tf.train.MomentumOptimizer(rate, tf.compat.as_bytes('') or 0.9)
+    return tf.train.MomentumOptimizer(rate, tf.placeholder(tf.float32, []))
+def keras_loss():
+    return tf.losses.CategoricalCrossentropy()
 """,
     'lib/in_a_path.py': 'import tensorflow as tf\nSIZE = tf.Dimension(3)\n',
     'theirs/aware.py': 'import tensorflow as tf2\nimport tensorflow.compat.v1 as tf\n',

@@ -88,7 +88,7 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
 
 def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, capsys):
     path = os.path.join(settings().run.train_dir, 'config.json')
-    with pytest.raises(RunError, match='try a lower --learning_rate'):
+    with pytest.raises(RunError, match='try a lower learning rate'):
         trainer.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
     failed = json.loads(pathlib.Path(path).read_text())
     capsys.readouterr()

@@ -114,7 +114,7 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
         return linear.inference(images) * (np.nan if in_first else 1.0)
     monkeypatch.setattr(linear, 'NETWORK', Network(broken))
     with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet; '
-                       'try a lower --learning_rate'):
+                       'try a lower learning rate'):
         trainer.train(settings(num_gpus=2, max_steps=3, save_steps=1))
 
 

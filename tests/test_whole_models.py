@@ -158,6 +158,16 @@ def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, pr
         on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
 
+def test_a_step_function_takes_tensors_from_its_batch_only():
+    with tf.Graph().as_default(), pytest.raises(UsageError, match='made outside of it; hand it over in the batches'):
+        rate = tf.placeholder(tf.float32, [])
+
+        def step(batch):
+            loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1]))) * rate
+            return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+        on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
+
+
 def test_a_refusal_of_a_step_function_has_its_line():
     def step(batch):
         loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))

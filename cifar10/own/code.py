@@ -384,8 +384,10 @@ _REMEDIES = (
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
-    (r'elements of [\[(].*\bNone\b|partially known TensorShape|unknown TensorShape|NoneType|Found None',
-     'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze'),
+    (r'elements of [\[(].*\bNone\b|partially known TensorShape|unknown TensorShape|(?<!PathLike object, not )NoneType|'
+     'Found None',
+     'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze; '
+     'and the gradient of what the loss does not depend on is None'),
     ('Registering two gradient', 'TensorFlow has a gradient of this name: choose another one'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),

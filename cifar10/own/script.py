@@ -116,3 +116,9 @@ def _usage_errors() -> Iterator[None]:
         yield
     except BrokenRule as rule:
         raise UsageError(f'the step function: {rule}') from rule
+    except ValueError as error:
+        if 'must be from the same graph' not in str(error):
+            raise
+        outer = str(error).partition(' must be')[0]
+        raise UsageError(f'the step function uses {outer}, which is made outside of it; hand it over in the batches, '
+                         'which may be dicts or tuples, or make it in the function') from error

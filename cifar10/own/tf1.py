@@ -71,8 +71,9 @@ def mend() -> None:
 def importing(folder: str) -> Iterator[list[str]]:
     """Context in which files of TensorFlow 1 find it where they import `tensorflow`.
 
-    A file below the folder is one if it, or a file beside it, uses what only TensorFlow 1 has in `tensorflow`; but not
-    if it names `compat.v1`, or uses what only TensorFlow 2 has. Yields a list to which such files are added.
+    A file below the folder is one if it uses more of what only TensorFlow 1 has in `tensorflow` than of what only
+    TensorFlow 2 has, or if it uses neither and a file beside it is one; but not if it names `compat.v1`. Yields a list
+    to which such files are added.
     """
     import tensorflow.compat.v1 as tf
     mend()
@@ -108,10 +109,15 @@ def _is_old(file):
     """Returns whether a file is one of TensorFlow 1, as `importing` says."""
     import tensorflow as tf2
     import tensorflow.compat.v1 as tf
+
+    def only(module, other, used):
+        return sum(_has(module, name) and not _has(other, name) for name in used)
+    used = _used(file)
+    if any(re.match(r'compat\.v\d', name) for name in used):
+        return False
+    of_1, of_2 = only(tf, tf2, used), only(tf2, tf, used)
     beside = glob.glob(os.path.join(glob.escape(os.path.dirname(file)), '*.py'))
-    knows_2 = any(re.match(r'compat\.v\d', name) or _has(tf2, name) and not _has(tf, name) for name in _used(file))
-    return not knows_2 and any(
-        _has(tf, name) and not _has(tf2, name) for each in (file, *beside) for name in _used(each))
+    return of_1 > of_2 or of_1 == of_2 == 0 and any(only(tf, tf2, _used(each)) for each in beside)
 
 
 def _has(module, name):

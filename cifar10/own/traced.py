@@ -5,7 +5,8 @@ has the operations that its results need, with the gradients of its variables, a
 It changes no variable: an assignment is a value, which the update of the towers assigns.
 """
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -85,19 +86,19 @@ class Traced(NamedTuple):
     """
     graph: tf.Graph
     inputs: Mapping[str, str]
-    variables: tuple[Variable, ...]
-    outputs: tuple[str, ...]
-    names: tuple[str, ...]
-    assignments: tuple[Assignment, ...]
-    activations: tuple[str, ...]
-    forward: tuple[Piece, ...]
-    cuts: tuple[Cut, ...]
-    seeds: tuple[str, ...]
-    gradients: Mapping[str, str]
-    backward: tuple[Piece, ...]
-    back_cuts: tuple[Cut, ...]
-    initial: Mapping[str, Piece]
-    in_vain: tuple[str, ...]
+    variables: tuple[Variable, ...] = ()
+    outputs: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    activations: tuple[str, ...] = ()
+    forward: tuple[Piece, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+    seeds: tuple[str, ...] = ()
+    gradients: Mapping[str, str] = types.MappingProxyType({})
+    backward: tuple[Piece, ...] = ()
+    back_cuts: tuple[Cut, ...] = ()
+    initial: Mapping[str, Piece] = types.MappingProxyType({})
+    in_vain: tuple[str, ...] = ()
     unfed: tuple[str, ...] = ()
     known: tuple = ()
     narrowed: bool = False
@@ -192,27 +193,46 @@ def _value(call, tensor, given, training, differentiable, narrow_to):
     writes.refuse_readers()
     outputs = [tensor, *losses]
     seeds, gradients = _gradients(call, outputs, differentiable) if training else ([], {})
+    activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
+        each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
+    return taken_from(
+        call, needed, writes, given, narrow_to, names=tuple(loss.op.name for loss in losses),
+        outputs=names_of(outputs), assignments=_assignments(call) if training else (),
+        activations=names_of(activations), seeds=tuple(seeds), gradients=gradients)
+
+
+def taken_from(call: Call, needed: set[tf.Operation], writes: Writes, given: Mapping[tf.Tensor, tf.Tensor],
+               narrow_to: tf.DType | None, left_out: Collection[str] = (), **results: Any) -> Traced:
+    """Returns what a call has computed, cut into pieces, in whose graph it is called.
+
+    Args:
+      needed: the operations of a step.
+      writes: what becomes a value.
+      given: what placeholders are fed.
+      narrow_to: as for `trace`.
+      left_out: the names of operations that no piece has.
+      results: attributes of the Traced, such as `outputs`.
+    """
     nodes = {node.name: node for node in call.graph.as_graph_def().node}
     writes.replace(nodes)
     if narrow_to:
         mixed.narrow(nodes, narrow_to)
-    begun = with_inputs(variable.initializer for variable in call.variables.values())
-    check_operations(call, needed | begun)
-    assignments = assignments_of(call) if training else []
-    activations = [each.name for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
-        each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
-    cutter = Cutter(call.graph, nodes, call.outside(seeds), call.instead(nodes, given), call.cuts, call.starts,
-                    call.back_cuts)
-    targets = [*(each.name for each in outputs), *(each.value for each in assignments), *activations]
-    forward, backward = cutter.pieces(targets, list(gradients.values()))
-    variables = variables_of(call, cutter)
+    _check_operations(call, needed | with_inputs(variable.initializer for variable in call.variables.values()))
     inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
-    return Traced(
-        call.graph, {name: each.name for name, each in inputs.items()}, variables,
-        outputs=tuple(each.name for each in outputs), names=tuple(loss.op.name for loss in losses),
-        assignments=tuple(assignments), activations=tuple(activations), forward=forward, cuts=tuple(call.cuts),
-        seeds=tuple(seeds), gradients=gradients, backward=backward, back_cuts=tuple(call.back_cuts),
-        initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain))
+    value = Traced(call.graph, {name: each.name for name, each in inputs.items()}, cuts=tuple(call.cuts),
+                   back_cuts=tuple(call.back_cuts), in_vain=tuple(writes.in_vain), **results)
+    cutter = Cutter(call.graph, nodes, call.outside(value.seeds).union(left_out), call.instead(nodes, given),
+                    call.cuts, call.starts, call.back_cuts)
+    targets = [*value.outputs, *(each.value for each in value.assignments), *value.activations, *value.summaries]
+    forward, backward = cutter.pieces(targets, list(value.gradients.values()))
+    variables = _variables(call, cutter)
+    return value._replace(variables=variables, forward=forward, backward=backward,
+                          initial={each.name: cutter.piece([each.initial]) for each in variables})
+
+
+def names_of(tensors: Iterable[tf.Tensor]) -> tuple[str, ...]:
+    """Returns the names of tensors."""
+    return tuple(each.name for each in tensors)
 
 
 def _leave_out_variables(call, needed, training):
@@ -260,17 +280,17 @@ def refuse_fed_variables(call: Call, given: Mapping[tf.Tensor, tf.Tensor]) -> No
                              f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
 
 
-def assignments_of(call: Call) -> list[Assignment]:
+def _assignments(call):
     """Returns the moving statistics of a call."""
     statistics = tf.get_collection(MOVING_STATISTICS)
     for each in statistics:
         if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
             raise BrokenRule(f'the integer variable {each.variable.op.name} is assigned a value that depends on the '
                              'images, which differ between towers; make the variable float32')
-    return [Assignment(each.variable.op.name, each.value.name, each.keep) for each in statistics]
+    return tuple(Assignment(each.variable.op.name, each.value.name, each.keep) for each in statistics)
 
 
-def variables_of(call: Call, cutter: Cutter) -> tuple[Variable, ...]:
+def _variables(call, cutter):
     """Returns the variables of a call, in the order in which they were made."""
     trained = {id(variable) for variable in tf.trainable_variables()}
     return tuple(
@@ -356,7 +376,7 @@ def check_variables(call: Call, is_model: bool = False) -> None:
                              'make it float32 and cast its value, or make it with trainable=False')
 
 
-def check_operations(call: Call, needed: set[tf.Operation]) -> None:
+def _check_operations(call, needed):
     """Raises a BrokenRule if an operation waits for what nothing starts."""
     library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
     for operation in sorted(needed, key=lambda each: each.name):

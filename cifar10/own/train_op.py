@@ -11,19 +11,11 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import cpu_session, place_of, with_inputs
-from cifar10.own import mixed
-from cifar10.own.call import POSITION, STEP, Call, phrase
+from cifar10.own.call import STEP, Call, phrase
 from cifar10.own.code import BrokenRule
 from cifar10.own.leaving import LEAVING
 from cifar10.own.pieces import Cutter, Piece, operation_of
-from cifar10.own.traced import (
-    DRAWS,
-    Traced,
-    check_operations,
-    check_variables,
-    refuse_fed_variables,
-    variables_of,
-)
+from cifar10.own.traced import DRAWS, Traced, check_variables, names_of, refuse_fed_variables, taken_from
 from cifar10.own.writes import ASSIGNMENTS, REMEDY, WAYS, Writes, changes_a_variable, node_of, within
 
 # The global step before the update and after it, as the operations that follow the gradients take it.
@@ -350,7 +342,7 @@ class _Cut:
         run = {each.name for each in (self._train_op, *self.changing) if each.name in nodes}
         piece = cutter.piece([*(f'^{name}' for name in sorted(run)), *late])
         used = {id(each) for each in self._used}
-        gradients = [Averaged(_names(each.values), _names(each.taken), each.variable.op.name, is_gradient=True)
+        gradients = [Averaged(names_of(each.values), names_of(each.taken), each.variable.op.name, is_gradient=True)
                      for each in self._leaving]
         return TrainOp(
             piece, tuple(each for each in piece.gives if operation_of(each) in run),
@@ -418,39 +410,22 @@ class _Cut:
         counted = {**call.variables, call.step.handle.op.name: call.step}
         writes = Writes(counted, self._by_towers, False, call.not_taken | self.needed)
         writes.refuse_readers()
-        nodes = {node.name: node for node in call.graph.as_graph_def().node}
-        writes.replace(nodes)
-        if narrow_to:
-            mixed.narrow(nodes, narrow_to)
-        begun = with_inputs(variable.initializer for variable in call.variables.values())
-        check_operations(call, self._by_towers | begun | self.once)
-        outside = call.outside(()) | {each.name for each in (self._skipped | self.after) - self._by_towers}
-        loss, *outputs = _names(self._outputs)
-        if self._effects:  # for which the loss waits
-            waiting = f'{operation_of(loss)}/waiting'
-            nodes[waiting] = node_of('Identity', waiting, [
-                loss, *sorted(f'^{each.name}' for each in self._effects)], tf.float32)
-            loss = f'{waiting}:0'
-        outputs = loss, *outputs
-        cutter = Cutter(call.graph, nodes, outside, call.instead(nodes, self._given), (), (), ())
-        forward, backward = cutter.pieces([*outputs, *_names(self._early)], [])
-        inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
-        variables = [each._replace(beside=update.beside.get(each.name)) for each in variables_of(call, cutter)]
-        return Traced(
-            call.graph, {name: each.name for name, each in inputs.items()}, tuple(variables),
-            outputs=outputs, names=(), assignments=(), activations=(), forward=forward, cuts=(),
-            seeds=(), gradients={}, backward=backward, back_cuts=(),
-            initial={each.name: cutter.piece([each.initial]) for each in variables}, in_vain=tuple(writes.in_vain),
-            summaries=_names(self._early), train_op=update)
+        call.leave_out_cuts(())  # a tower of a model is on one device
+        loss, *others = self._outputs
+        if self._effects:
+            with tf.control_dependencies(_by_name(self._effects)):
+                loss = tf.identity(loss, 'waiting')
+        traced = taken_from(
+            call, self._by_towers | self.once, writes, self._given, narrow_to,
+            {each.name for each in (self._skipped | self.after) - self._by_towers},
+            outputs=names_of([loss, *others]), summaries=names_of(self._early), train_op=update)
+        return traced._replace(variables=tuple(
+            each._replace(beside=update.beside.get(each.name)) for each in traced.variables))
 
 
 def _by_name(operations):
     """Returns operations in an order that is the same in each process."""
     return sorted(operations, key=lambda each: each.name)
-
-
-def _names(tensors):
-    return tuple(each.name for each in tensors)
 
 
 def _beside(once, names):

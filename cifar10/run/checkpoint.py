@@ -155,7 +155,7 @@ class Checkpoints:
         """Raises a RunError if a variable is not finite in the step that the session is at."""
         wrong = [name for name, is_finite in session.run(self._finite).items() if not is_finite]
         if wrong:
-            found, remedy = listed(wrong), 'try a lower --learning_rate'
+            found, remedy = listed(wrong), 'try a lower learning rate'
             if all(name.endswith(AVERAGE) for name in wrong):
                 found += ', although the averaged variables are finite: a device has computed wrongly'
                 remedy = ''

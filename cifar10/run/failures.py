@@ -43,7 +43,7 @@ def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts
     """
     for k, loss in enumerate(losses, first):
         if not math.isfinite(loss):
-            remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
+            remedy = 'try a lower learning rate' + ', or fewer --local_steps' * drifts
             raise diverged(train_dir, step, f'the loss of tower {k} is {loss}', remedy)
 
 
