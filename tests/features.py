@@ -34,6 +34,8 @@ FEATURES = {
     'images of 48 pixels': dict(network=f'{_NETWORKS}:convolutions', image_size=48),
     'shifted images': dict(network=f'{_NETWORKS}:convolutions', augmentation='shift', label_smoothing=0.1),
     'resized crops': dict(network=f'{_NETWORKS}:convolutions', augmentation='resized_crop'),
+    # Losses.
+    'class weights': dict(network='linear', class_weights='square=4,disc=0.5'),
     # Reports.
     'summaries and evaluations': dict(network='linear', summary_steps=2, eval_steps=2, keep_best=True),
 }

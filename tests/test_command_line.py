@@ -158,7 +158,7 @@ def test_as_a_process_the_status_and_the_stream_are_the_same():
 
 
 GROUPS = {'train': training.GROUPS, 'eval': evaluation.GROUPS, 'local_cluster': []}
-METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|HOST:PORT,...'
+METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|NAME=X,...|HOST:PORT,...'
 
 
 def help_of(program, flag, columns, monkeypatch, capsys):

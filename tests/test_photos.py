@@ -72,7 +72,7 @@ def prepare(folder, part=records.TRAIN, size=SIZE, fraction=0.25):
 
 def photos_of(data):
     """Returns the prepared photos of a part, in order."""
-    return prepared_photos.read_list(data.files[0])
+    return [photo for _, photo in prepared_photos.read_list(data.files[0])]
 
 
 def pixels_of(data):

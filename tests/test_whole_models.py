@@ -219,6 +219,7 @@ def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
     (dict(schedule='cosine', epochs=1.0), '--schedule=cosine is'), (dict(clip_norm=1.0), '--clip_norm=1.0 is'),
     (dict(label_smoothing=0.1), '--label_smoothing=0.1 is'), (dict(warmup_epochs=1.0), '--warmup_epochs=1.0 is'),
     (dict(loss=f'{ROOT}/tests/losses.py:focal'), 'losses.py:focal is for networks'),
+    (dict(class_weights='balanced'), '--class_weights=balanced is'),
     (dict(variable_update='mirrored'), 'use --variable_update=replicated'),
     (dict(precision='fp16'), 'use --precision=bf16, or scale the loss in the model')])
 def test_what_a_model_has_itself_is_no_flag(given, problem, data_dir, tmp_path):

@@ -46,7 +46,7 @@ class ArrayFile(Dataset):
 
     def expected(self):
         parts = _parts(self.path, self.test_fraction)
-        return _classes(parts), {part: len(pairs) for part, pairs in parts.items()}
+        return _classes(parts), records.labels_of(parts)
 
     def notices(self):
         if os.path.getmtime(self.path) > os.path.getmtime(self.folder):

@@ -75,7 +75,7 @@ class _ImageFolder(Dataset):
                              'writable folder of symbolic links to its class directories, and give that')
         parts = records.divided(files, self.test_fraction)
         self._check_counts(classes, parts)
-        return tuple(classes), {part: len(examples) for part, examples in parts.items()}
+        return tuple(classes), records.labels_of(parts)
 
     def notices(self):
         class_folders = [os.path.join(folder, name) for folder in self._folders().values()

@@ -67,12 +67,12 @@ class Dataset:
         del test_fraction, image_size
         return self
 
-    def expected(self) -> tuple[tuple[str, ...], dict[str, int]]:
-        """Returns (the names of the classes, how many images each part has) as `make` will make them.
+    def expected(self) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+        """Returns (the names of the classes, the labels of each part, in any order) as `make` will make them.
 
         Raises a UsageError if it could not make them.
         """
-        return self.classes, self.counts
+        return self.classes, {part: np.arange(count) % len(self.classes) for part, count in self.counts.items()}
 
     def make(self, folder: str) -> None:
         """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
@@ -89,7 +89,8 @@ class Dataset:
     def records(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'Records':
         """Returns the Records of a part that was made in `folder`, or will be; their count is not known yet."""
         paths = tuple(os.path.join(folder, file) for file in self.files[part])
-        return Records(name, paths, classes, 0, self.label_bytes, self.label, self.size, image_size)
+        return Records(name, paths, classes, label_bytes=self.label_bytes, label=self.label, stored_size=self.size,
+                       size=image_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Records:
       files: their paths, in order.
       classes: the names of the classes, in the order of their labels.
       count: records in all of them; 0 before they are `verified`.
+      class_counts: records of each class; empty before.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       stored_size: height and width in pixels of the images in the files.
       size: height and width to which the input pipeline brings them.
@@ -109,6 +111,7 @@ class Records:
     files: tuple[str, ...]
     classes: tuple[str, ...]
     count: int = 0
+    class_counts: tuple[int, ...] = ()
     label_bytes: int = 1
     label: int = 0
     stored_size: int = SIZE
@@ -128,11 +131,16 @@ class Records:
         return self.count * (1 + 3 * self.stored_size ** 2)
 
     def verified(self) -> 'Records':
-        """Returns the records with their count; raises a UsageError if the files are not valid."""
-        return dataclasses.replace(self, count=sum(map(self._verified_count, self.files)))
+        """Returns the records with their counts; raises a UsageError if the files are not valid."""
+        return self.counted(np.concatenate([self._verified_labels(path) for path in self.files]))
 
-    def _verified_count(self, path):
-        """Returns how many records a file holds, after checking its length and its labels."""
+    def counted(self, labels: np.ndarray) -> 'Records':
+        """Returns the records with their counts, given all labels."""
+        counts = np.bincount(labels, minlength=len(self.classes))
+        return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)))
+
+    def _verified_labels(self, path):
+        """Returns the labels in a file, after checking its length."""
         remedy = f'move {self.folder} away, and the next start makes it again'
         try:
             with named(path), open(path, 'rb') as stream:
@@ -147,7 +155,7 @@ class Records:
         if len(wrong):
             raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
                              f'{len(self.classes) - 1}; {remedy}')
-        return len(labels)
+        return labels
 
     @functools.cached_property
     def digest(self) -> str:
@@ -275,6 +283,11 @@ def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mappin
     return parts
 
 
+def labels_of(parts: Mapping[str, list]) -> dict[str, np.ndarray]:
+    """Returns the labels of each part, given examples as `divided` takes them."""
+    return {part: np.array([label for label, _ in examples]) for part, examples in parts.items()}
+
+
 def write(folder: str, part: str, count: int, rows: Iterable[bytes]) -> None:
     """Writes `count` records to the files of a part in a folder, one after the other, about as many to each."""
     files, rows = _FILES[part], iter(rows)
@@ -336,11 +349,11 @@ def expected(settings: Any) -> Expected | None:
     dataset, folder = _located(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
     if os.path.isdir(folder):
         return None
-    classes, counts = dataset.expected()
+    classes, labels = dataset.expected()
     parts = {}
     for part in dataset.files:
         data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
-        parts[part] = dataclasses.replace(data, count=counts[part])
+        parts[part] = data.counted(labels[part])
     how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
     num_bytes = max(num_bytes - dataset.made_bytes(), 0)
     if archive := dataset.archive:

@@ -30,6 +30,12 @@ def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
     return rows
 
 
+def mean_recall(confusion: np.ndarray) -> float:
+    """Returns the mean recall of the classes that have examples."""
+    totals = confusion.sum(1)
+    return float((np.diag(confusion)[totals > 0] / totals[totals > 0]).mean())
+
+
 def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
     """Returns the table of the classes and, if it is not too wide, the matrix, as lines of text."""
     width = max(max(map(len, classes)), len('class'))

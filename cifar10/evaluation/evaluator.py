@@ -18,8 +18,10 @@ from cifar10.base.graphs import Loader, seeded_graph
 from cifar10.data import pipeline, records
 from cifar10.data.images import loaded
 from cifar10.data.shift import average, views
+from cifar10.evaluation import confusion
 from cifar10.model import classifier
 from cifar10.model.averages import saved_names
+from cifar10.model.class_weights import are_uneven
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
@@ -80,6 +82,11 @@ class Result(NamedTuple):
         return self.correct / self.count
 
     @property
+    def mean_recall(self) -> float:
+        """The fraction of the images of a class that are predicted as it, as the mean over the classes."""
+        return confusion.mean_recall(self.confusion)
+
+    @property
     def averaged_precision(self) -> float | None:
         """The fraction of predictions that are correct with test-time averaging; None without it."""
         return None if self.averaged_correct is None else self.averaged_correct / self.count
@@ -87,8 +94,8 @@ class Result(NamedTuple):
     @property
     def figures(self) -> dict[str, float]:
         """The figures of a record in metrics.jsonl."""
-        figures = dict(precision=self.precision, cross_entropy=self.cross_entropy, correct=self.correct,
-                       examples=self.count)
+        figures = dict(precision=self.precision, mean_recall=self.mean_recall, cross_entropy=self.cross_entropy,
+                       correct=self.correct, examples=self.count)
         if self.averaged_correct is not None:
             figures['averaged_precision'] = self.averaged_precision
         return figures
@@ -106,6 +113,8 @@ class Result(NamedTuple):
         line = f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count})'
         if self.averaged_correct is not None:
             line += f', {self.averaged_precision:.3f} with test-time averaging'
+        if are_uneven(self.confusion.sum(1)):
+            line += f'; mean recall of the classes {self.mean_recall:.3f}'
         return line
 
 

@@ -16,10 +16,11 @@ from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.model import classifier, parts
+from cifar10.model.class_weights import weigh
 from cifar10.model.layers import freezing
 from cifar10.model.network_draws import at_position
 from cifar10.model.optimizers import Clipped
-from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
+from cifar10.settings.presets import PRESETS, UNWEIGHTED, parse_sizes, parse_widths
 from cifar10.settings.training import DataSettings, RecipeSettings
 
 
@@ -31,9 +32,10 @@ class Recipe:
       count: training examples in an epoch; None for evaluation.
       epochs: the length of the run, or None if it is a number of steps.
       image_size: height and width in pixels of the images before augmentation.
+      weights: of the classes in the loss, float32 [num_classes]; None: all weigh 1.
 
     Attributes:
-      image_size: as given.
+      image_size, weights: as given.
       augmentation: a `data.augment.Augmentation`.
       schedule: a `model.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
@@ -45,8 +47,10 @@ class Recipe:
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
-                 epochs: float | None = None, image_size: int = DataSettings.image_size):
+                 epochs: float | None = None, image_size: int = DataSettings.image_size,
+                 weights: np.ndarray | None = None):
         self._settings = settings
+        self.weights = weights
         self._seed = seed
         self._network = NETWORKS.load(settings.network)
         self.warnings = []
@@ -211,7 +215,8 @@ class Recipe:
     def losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each example, float32 [n]; the arguments are as for `classifier.cross_entropies`."""
         options = {} if LOSSES.is_own(self._settings.loss) else dict(smoothing=self._settings.label_smoothing)
-        return LOSSES.load(self._settings.loss)(logits, labels, **options)
+        losses = LOSSES.load(self._settings.loss)(logits, labels, **options)
+        return losses if self.weights is None else weigh(losses, labels, self.weights)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
         """Returns the learning rate and the auxiliary one: float32 scalars; None where there is none.
@@ -259,6 +264,8 @@ class Recipe:
         clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
         loss = f', loss {settings.loss}' if LOSSES.is_own(settings.loss) else ''
         smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
+        is_weighted = settings.class_weights != UNWEIGHTED
+        weights = f', class weights {settings.class_weights}' if is_weighted else ''
         frozen = f', frozen {settings.freeze}' if settings.freeze else ''
         return (f'{name}: network {settings.network}{widths}, {settings.optimizer}{decay}{clip}, '
-                f'augmentation {settings.augmentation}{sizes}{loss}{smoothing}{frozen}')
+                f'augmentation {settings.augmentation}{sizes}{loss}{smoothing}{weights}{frozen}')

@@ -55,7 +55,9 @@ RATES = {
 SMALL_IMAGE = 64
 OF_LARGE_IMAGES = dict(augmentation='resized_crop')
 
+BALANCED, UNWEIGHTED = 'balanced', 'none'  # class weights by which all classes weigh alike, or all images
 _WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
+_WEIGHT = re.compile(r'\d{1,9}(\.\d{1,9})?')
 _SIZES = re.compile(r'([1-9]\d{1,2}:(0?\.\d+),){0,7}[1-9]\d{1,2}')
 _SMALLEST = 12
 LARGEST_IMAGE = 512  # height and width in pixels
@@ -76,6 +78,18 @@ def parse_widths(text: str) -> tuple[int, ...]:
         raise UsageError(f'--widths={text} is not valid; give the channels of each group of layers, such as '
                          '64,128,256')
     return tuple(map(int, text.split(',')))
+
+
+def parse_class_weights(text: str) -> dict[str, float]:
+    """Returns the weights by the names of classes in a string such as 'cat=2,dog=1'; {} if it names none."""
+    if text in (BALANCED, UNWEIGHTED):
+        return {}
+    pairs = [entry.rpartition('=') for entry in text.split(',')]
+    weights = {name: float(weight) for name, _, weight in pairs if name and _WEIGHT.fullmatch(weight)}
+    if len(weights) < len(pairs) or not all(weights.values()):
+        raise UsageError(f'--class_weights={text} is not valid; give balanced, none, or the names of classes with '
+                         'weights above 0, such as cat=2,dog=1')
+    return weights
 
 
 def parse_sizes(text: str) -> list[tuple[float, int]]:

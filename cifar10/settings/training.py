@@ -29,7 +29,9 @@ from cifar10.settings.presets import (
     OF_LARGE_IMAGES,
     PRESETS,
     SMALL_IMAGE,
+    UNWEIGHTED,
     default_rates,
+    parse_class_weights,
     parse_sizes,
     parse_widths,
     scaled_sizes,
@@ -167,6 +169,9 @@ class RecipeSettings:
     label_smoothing: float = setting(
         None, 'label smoothing: probability that is spread evenly over all classes', change=Change.REPORTED,
         only_with=('loss', 'cross_entropy'), checks=[_below_1])
+    class_weights: str = setting(
+        UNWEIGHTED, 'weight of each class in the loss, such as cat=2,dog=1; balanced: all classes weigh alike',
+        change=Change.REPORTED, checks=[lambda name, value: parse_class_weights(value)])
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
     freeze: str = setting(

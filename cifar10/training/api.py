@@ -38,7 +38,8 @@ class TrainResult:
       finished: whether the run has its full length; False after a signal.
       figures: of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty if it
         has none yet.
-      evaluation: figures of its newest evaluation by `eval_steps`: 'precision', 'cross_entropy' and others; or empty.
+      evaluation: figures of its newest evaluation by `eval_steps`: 'precision', 'mean_recall', 'cross_entropy' and
+        others; or empty.
       notes: the lines that matter for the result: warnings, and what has changed since the last start.
     """
     step: int
@@ -74,6 +75,12 @@ class EvalResult:
     def examples(self) -> int:
         """The number of images."""
         return int(self.confusion.sum())
+
+    @property
+    def mean_recall(self) -> float:
+        """The mean recall of the classes, without test-time averaging."""
+        from cifar10.evaluation import confusion
+        return confusion.mean_recall(self.confusion)
 
     @property
     def per_class(self) -> dict[str, dict[str, float]]:

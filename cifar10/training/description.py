@@ -8,12 +8,14 @@ from cifar10.base.console import Line
 from cifar10.base.graphs import cpu_session
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
+from cifar10.model.class_weights import are_uneven
 from cifar10.run import saved
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
 from cifar10.training.start import Start
 
 _WARM_UP_FROM = 4  # times the examples that the rates are for
 _WARM_UP_EPOCHS = 5
+_MOST_CLASSES = 10  # whose numbers are shown
 _WARM_UP_FRACTION = 0.1  # of the run, at most
 
 
@@ -41,8 +43,25 @@ def describe(start: Start) -> list[str]:
             Line('towers', f'{plan.devices.num_towers} on {plan.devices}{before}'),
             Line('update', f'{towers.variable_update}{averages}'),
             Line('data', f'{plan.data}, fed as {plan.recipe.fed}'),
+            *_classes(plan),
             Line('batch', f'{examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch'),
             *rate, *idle]
+
+
+def _classes(plan):
+    """Returns lines about the images and the weights of the classes, if these differ much."""
+    weights, counts = plan.recipe.weights, plan.data.class_counts
+    if weights is None and not are_uneven(counts):
+        return []
+    order = sorted(range(len(counts)), key=lambda label: -counts[label])
+    shown = order if len(order) <= _MOST_CLASSES else [*order[:_MOST_CLASSES // 2], *order[-_MOST_CLASSES // 2:]]
+    of = '' if shown is order else f' (the largest and the smallest of {len(order)})'
+    if weights is not None:
+        text = ', '.join(f'{plan.data.classes[label]} {weights[label]:.3g}' for label in shown)
+        return [Line('weights', f'{text}{of}, of the losses of their images')]
+    text = ', '.join(f'{plan.data.classes[label]} {counts[label]:,}' for label in shown)
+    remedy = '' if plan.recipe.is_whole else '; --class_weights=balanced lets all classes weigh alike'
+    return [Line('uneven', f'{text}{of} images{remedy}')]
 
 
 def advise(start: Start) -> list[str]:

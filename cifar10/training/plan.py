@@ -6,9 +6,11 @@ import numpy as np
 
 from cifar10.base.registry import PRECISIONS, UPDATE_MODES
 from cifar10.data.records import Records
+from cifar10.model.class_weights import class_weights
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.update import UpdateMode
+from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 
 
@@ -59,7 +61,12 @@ class Plan(NamedTuple):
 
 def recipe_of(settings: TrainSettings, data: Records) -> Recipe:
     """Returns the recipe of a run, given its training images."""
-    return Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
+    text = settings.recipe.class_weights
+    weights = None
+    if text != UNWEIGHTED:
+        weights = class_weights(text, dict(zip(data.classes, data.class_counts)))
+    return Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size,
+                  weights)
 
 
 def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None = None,

@@ -27,13 +27,13 @@ from cifar10.run import checkpoint, saved, takeover
 from cifar10.run.folder import Folder, exists, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.presets import CLASSIC
+from cifar10.settings.presets import CLASSIC, UNWEIGHTED
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.training.plan import Plan
 
 # Settings of a recipe that a whole model has itself.
 _OF_NETWORKS = ('preset', 'optimizer', 'learning_rate', 'auxiliary_learning_rate', 'weight_decay', 'schedule', 'loss',
-                'clip_norm', 'warmup_epochs', 'label_smoothing', 'freeze')
+                'clip_norm', 'warmup_epochs', 'label_smoothing', 'class_weights', 'freeze')
 _NOT_FOR_XLA = (12, 0)  # the lowest compute capability; https://github.com/tensorflow/tensorflow/issues/111958
 
 
@@ -92,7 +92,7 @@ def _refuse_for_whole_model(settings):
     """Raises a UsageError if a setting is for networks, whose recipe is the program's."""
     recipe, towers = settings.recipe, settings.towers
     whose = f'--network={recipe.network}, a whole model'
-    usual = dict(CLASSIC, learning_rate=None)
+    usual = dict(CLASSIC, learning_rate=None, class_weights=UNWEIGHTED)
     for name in _OF_NETWORKS:
         value = getattr(recipe, name)
         if value not in (None, usual.get(name)):

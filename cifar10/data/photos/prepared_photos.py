@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from PIL import Image
@@ -110,11 +111,12 @@ def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> N
             rows.write('\t'.join(map(str, fields)) + '\n')
 
 
-def read_list(path: str) -> list[Photo]:
-    """Returns the photos whose rows are in a file of a list; raises a ValueError if these have other columns."""
+def read_list(path: str) -> list[tuple[int, Photo]]:
+    """Returns (label, photo) of each row of a file of a list; raises a ValueError if these have other columns."""
     with named(path), open(path, **_TEXT) as stream:
         rows = [row.rstrip('\n').split('\t') for row in stream]
-    return [Photo(int(height), int(width), name, source) for _, height, width, name, source in rows[1:]]
+    return [(int(label), Photo(int(height), int(width), name, source)) for label, height, width, name, source in
+            rows[1:]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,19 +139,19 @@ class Photos(Records):
     def verified(self):
         remedy = f'to prepare them again: rm -r {self.folder}'
         try:
-            photos = read_list(self.files[0])
+            examples = read_list(self.files[0])
             sizes = {entry.name: entry.stat().st_size for entry in os.scandir(self.root)}
         except (OSError, ValueError) as error:
             raise UsageError(f'the prepared photos of {self.files[0]} cannot be used ({error}); {remedy}') from error
-        for photo in photos:
+        for _, photo in examples:
             if sizes.get(photo.name) != photo.bytes:
                 what = 'has another size' if photo.name in sizes else 'is missing'
                 raise UsageError(f'the prepared photo {os.path.join(self.root, photo.name)} of {photo.source} {what}; '
                                  f'{remedy}')
-        return dataclasses.replace(self, count=len(photos))
+        return self.counted(np.array([label for label, _ in examples]))
 
     def fingerprints(self):
-        return {photo.name for photo in read_list(self.files[0])}
+        return {photo.name for _, photo in read_list(self.files[0])}
 
     def name_of(self, example):
         with named(self.files[0]), open(self.files[0], **_TEXT) as rows:

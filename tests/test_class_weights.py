@@ -1,0 +1,96 @@
+"""Weights of the classes: of mean 1 over the data set, the same on all towers, told where a data set is uneven."""
+import numpy as np
+import pytest
+
+from cifar10 import evaluate, train
+from cifar10.base.errors import UsageError
+from cifar10.model.class_weights import class_weights
+from cifar10.run import metrics
+from tests.helpers import checkpoints, variables
+
+COUNTS = dict(cat=40, dog=8, hen=2)
+_LOSSES = """
+import tensorflow.compat.v1 as tf
+def own(logits, labels):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+def weighted(logits, labels):  # 60 images: 40, 15 and 5
+    return own(logits, labels) * tf.gather([60 / 3 / 40, 60 / 3 / 15, 60 / 3 / 5], labels)
+"""
+
+
+@pytest.mark.parametrize('text, relative', [
+    ('balanced', (1 / 40, 1 / 8, 1 / 2)), ('dog=2', (1, 2, 1)), ('dog=0.5,hen=12', (1, 0.5, 12))])
+def test_their_mean_over_the_images_is_1(text, relative):
+    weights = class_weights(text, COUNTS)
+    np.testing.assert_allclose(weights / weights[0], np.array(relative) / relative[0], rtol=1e-6)
+    assert weights @ list(COUNTS.values()) == pytest.approx(sum(COUNTS.values())) and weights.dtype == np.float32
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """Returns a function that makes the settings of a small run on 40, 15 and 5 images of three classes."""
+    def images(seed):
+        random = np.random.default_rng(seed)
+        labels = random.permutation(np.repeat([0, 1, 2], [40, 15, 5]))
+        pixels = random.integers(0, 100, [60, 32, 32, 3]) + 50 * labels[:, None, None, None]
+        return pixels.astype(np.uint8), labels
+    (tmp_path / 'losses.py').write_text(_LOSSES)
+
+    def make(**changes):
+        return dict(dict(dataset=(images(0), images(1)), data_dir=str(tmp_path / 'data'), network='linear',
+                         train_dir=str(tmp_path / 'train'), batch_size=12, tower_device='cpu', max_steps=4,
+                         summary_steps=0), **changes)
+    return make
+
+
+def trained(settings, name, folder, **changes):
+    directory = str(folder / name)
+    train(**settings(train_dir=directory, **changes))
+    return variables(checkpoints(directory)[-1])
+
+
+def test_towers_take_the_steps_of_one_tower_and_of_a_loss_with_the_same_weights(uneven, tmp_path):
+    loss = f'{tmp_path}/losses.py:'
+    runs = dict(one=dict(class_weights='balanced'), three=dict(class_weights='balanced', num_gpus=3, batch_size=4),
+                own=dict(class_weights='balanced', loss=loss + 'own'), by_hand=dict(loss=loss + 'weighted'),
+                without={})
+    found = {name: trained(uneven, name, tmp_path, **changes) for name, changes in runs.items()}
+    expected = found.pop('one')
+    without = found.pop('without')
+    for name, each in found.items():
+        for variable, value in expected.items():
+            np.testing.assert_allclose(each[variable], value, atol=1e-6, err_msg=f'{name} {variable}')
+    assert any(np.abs(value - without[name]).max() > 1e-3 for name, value in expected.items())
+
+
+def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, capsys):
+    settings = uneven(eval_steps=4, summary_steps=4)
+    result = train(say=print, **settings)
+    output = capsys.readouterr().out
+    assert '0 40, 1 15, 2 5 images; --class_weights=balanced lets all classes weigh alike\n' in output
+    evaluated = evaluate(checkpoint_dir=settings['train_dir'], data_dir=settings['data_dir'])
+    recalls = [each['recall'] for each in evaluated.per_class.values()]
+    assert evaluated.mean_recall == pytest.approx(np.mean(recalls)) == pytest.approx(result.evaluation['mean_recall'])
+    assert f'; mean recall of the classes {evaluated.mean_recall:.3f}, step 4\n' in output
+    record, = metrics.read(settings['train_dir'], metrics.EVAL)
+    assert record['mean_recall'] == result.evaluation['mean_recall'] != record['precision']
+    train(say=print, **dict(settings, class_weights='balanced', max_steps=5))
+    output = capsys.readouterr().out
+    assert 'weights    0 0.5, 1 1.33, 2 4, ' in output and 'class_weights=none (now balanced)' in output
+    assert 'uneven' not in output
+
+
+@pytest.mark.parametrize('text, problem', [
+    ('cats=2', "--class_weights=cats=2: there is no class cats; the classes are 0, 1, 2"),
+    *((text, f'--class_weights={text} is not valid; give balanced, none, or') for text in (
+        'even', '0=-1', '0=0', '0=2,', '=2', '0=1e3'))])
+def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
+    with pytest.raises(UsageError, match=problem):
+        train(**uneven(class_weights=text))
+
+
+def test_even_classes_are_not_spoken_of(settings, capsys):
+    from tests.helpers import train as train_with_settings
+    train_with_settings(settings(network='linear', max_steps=1, eval_steps=1))
+    output = capsys.readouterr().out
+    assert 'uneven' not in output and 'recall' not in output
