@@ -34,6 +34,9 @@ FEATURES = {
     'images of 48 pixels': dict(network=f'{_NETWORKS}:convolutions', image_size=48),
     'shifted images': dict(network=f'{_NETWORKS}:convolutions', augmentation='shift', label_smoothing=0.1),
     'resized crops': dict(network=f'{_NETWORKS}:convolutions', augmentation='resized_crop'),
+    'cutout': dict(network=f'{_NETWORKS}:convolutions', augmentation=f'shift,{_EXAMPLES}/augmentations.py:cutout'),
+    'mixup': dict(network=f'{_NETWORKS}:convolutions', augmentation=f'none,{_EXAMPLES}/augmentations.py:mixup',
+                  label_smoothing=0.1),
     # Losses.
     'class weights': dict(network='linear', class_weights='square=4,disc=0.5'),
     # Reports.
@@ -41,8 +44,8 @@ FEATURES = {
 }
 # The number of parts of the network, where it has several.
 PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'random numbers': 2, 'three parts': 3, 'fp16': 3}
-# Whose towers do not take the steps of one tower: they normalise with their own batches, drop the same, or overflow.
-EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16'}
+# Whose towers do not take the steps of one tower: they normalise or mix their own batches, drop the same, overflow.
+EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16', 'mixup'}
 SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`
 REFUSED = {('clipped gradients', 'mirrored')}
 _IMAGES = 10000  # in the data set `shapes`

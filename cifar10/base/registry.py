@@ -17,11 +17,13 @@ class Own(NamedTuple):
       load: 'module:function' of the function that takes the name and returns the object.
       check: 'module:function' of the function that takes the name, and what `Registry.check` is given, and raises a
         UsageError if the object breaks a rule; it may return warnings. None where nothing is checked.
+      follows: whether it comes after an entry, whose name and a comma precede it.
     """
     form: str
     pattern: str
     load: str
     check: str | None = None
+    follows: bool = False
 
 
 class Registry(dict):
@@ -40,7 +42,15 @@ class Registry(dict):
         """Returns whether a name means something of the user's own."""
         if super().__contains__(name) or self._own is None:
             return False
-        return re.fullmatch(self._own.pattern, name) is not None
+        entry, _, own = name.partition(',') if self._own.follows else (None, '', name)
+        return entry in (None, *self) and re.fullmatch(self._own.pattern, own) is not None
+
+    def divided(self, name: str) -> tuple[str, str]:
+        """Returns (the entry, what is the user's own) of a name; either may be ''."""
+        if not self.is_own(name):
+            return name, ''
+        entry, _, own = name.partition(',') if self._own.follows else ('', '', name)
+        return entry, own
 
     def __contains__(self, name):
         return super().__contains__(name) or self.is_own(name)
@@ -112,7 +122,10 @@ TO_THE_END = frozenset({'linear', 'cosine'})
 AUGMENTATIONS = Registry({
     'classic': 'cifar10.data.augment:Classic',
     'shift': 'cifar10.data.shift:Shift',
-    'resized_crop': 'cifar10.data.photos.resized_crop:ResizedCrop'})
+    'resized_crop': 'cifar10.data.photos.resized_crop:ResizedCrop',
+    'none': 'cifar10.data.augment:Augmentation'},
+    Own(f'NAME,{_FUNCTION}', _IN_A_FILE, 'cifar10.own.augmentation:augmentation', 'cifar10.own.augmentation:check',
+        follows=True))
 
 # A `data.records.Dataset`.
 DATASETS = Registry({
@@ -123,8 +136,8 @@ DATASETS = Registry({
     Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.arrays:dataset'))
 
 # What may be the user's own, by the names of the settings.
-OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, loss=LOSSES)
-CODE = 'network', 'optimizer', 'loss'  # those of them that are code
+OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, augmentation=AUGMENTATIONS, loss=LOSSES)
+CODE = 'network', 'optimizer', 'augmentation', 'loss'  # those of them that are code
 
 # A `model.precision.Precision`.
 PRECISIONS = Registry({

@@ -2,42 +2,48 @@
 
 Augmentations are pure functions of (seed, position), built as graph operations.
 """
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import SIZE
 from cifar10.data.draws import Positions, draws
-from cifar10.data.resize import cut_planes, mirrored
+from cifar10.data.resize import AS_THEY_ARE, cut_planes, mirrored, normalised
 
 
 class Augmentation:
-    """How images of the data set become the input of a network.
+    """How images of the data set become the input of a network; this one changes nothing at random.
 
     Args:
       sizes, total_examples: as for `data.shift.Shift`, which alone uses them.
       seed: seed of all random choices.
       image_size: height and width in pixels of the images of the data.
+      then: function (images, labels, num_classes) -> (images, labels), the user's own augmentation that follows in each
+        tower, or None. Its images are what `pixels` returns; labels are int32 [n], or float32 [n, num_classes].
 
     Attributes:
       test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
         the user says otherwise.
+      mean, deviation: of red, green and blue, from 0 to 255, by which images are normalised: ImageNet's, as torchvision
+        has them.
     """
     test_time_averaging = False
+    mean, deviation = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
     def __init__(self, sizes: Sequence[tuple[float, int]] | None = None, total_examples: int | None = None,
-                 seed: int = 0, image_size: int = SIZE):
+                 seed: int = 0, image_size: int = SIZE, then: Callable | None = None):
         del sizes, total_examples
         self._seed = seed
         self._image_size = image_size
+        self._then = then
 
     def image_sizes(self) -> list[int]:
         """Returns the sizes (height and width in pixels) that images have in the course of a run."""
-        raise NotImplementedError
+        return [self._image_size]
 
     def flags_for(self, size: int) -> str:
         """Returns the flags with which images would have a size, for messages."""
-        raise NotImplementedError
+        return f'--image_size={size}'
 
     def boxes(self, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor | None:
         """Returns which part of each picture becomes an image; None for the largest square in the centre.
@@ -62,11 +68,29 @@ class Augmentation:
 
     def plain(self, planes: tf.Tensor) -> tf.Tensor:
         """Returns a batch for evaluation, without random changes; shapes as in `train`."""
-        raise NotImplementedError
+        return normalised(planes, self.mean, self.deviation)
+
+    def pixels(self, planes: tf.Tensor, positions: Positions) -> tf.Tensor:
+        """Returns what `train` does before it is normalised: float32 [n, height, width, 3] from 0 to 255."""
+        del positions
+        return normalised(planes, *AS_THEY_ARE)
+
+    def normalise(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Returns a training batch, given `pixels`, or what a user's own augmentation makes of them."""
+        return (pixels - tf.constant(self.mean)) / tf.constant(self.deviation)
 
     def __call__(self, planes: tf.Tensor, positions: Positions | None) -> tf.Tensor:
-        """Returns what `train` makes of planes at positions, or `plain` without positions."""
-        return self.plain(planes) if positions is None else self.train(planes, positions)
+        """Returns the images of a batch at positions, as `in_tower` takes them; without positions, `plain`."""
+        if positions is None:
+            return self.plain(planes)
+        return self.pixels(planes, positions) if self._then else self.train(planes, positions)
+
+    def in_tower(self, images: tf.Tensor, labels: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the images and labels of a training batch as a network is fed them, given those that a tower gets."""
+        if self._then is None:
+            return images, labels
+        images, labels = self._then(images, labels, num_classes)
+        return self.normalise(images), labels
 
 
 class Classic(Augmentation):
@@ -79,8 +103,16 @@ class Classic(Augmentation):
         return f'--image_size={-(-4 * size // 3)}'
 
     def train(self, planes, positions):
-        numbers = draws(positions.first, planes.shape[0], self._seed)
-        return standardise(augment(planes, numbers))
+        return standardise(self._cut(planes, positions))
+
+    def pixels(self, planes, positions):
+        return tf.transpose(self._cut(planes, positions), [0, 2, 3, 1])
+
+    def normalise(self, pixels):
+        return tf.image.per_image_standardization(pixels)
+
+    def _cut(self, planes, positions):
+        return augment(planes, draws(positions.first, planes.shape[0], self._seed))
 
     def plain(self, planes):
         crop = crop_size(self._image_size)

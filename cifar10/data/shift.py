@@ -1,16 +1,13 @@
 """Augmentation of the fast recipe: shifts by a pixel or two, mirror images in turn, images that grow with the run."""
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import SIZE
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
-from cifar10.data.resize import normalised
+from cifar10.data.resize import AS_THEY_ARE, normalised
 
-# Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.
-_MEAN = (125.3, 123.0, 113.9)
-_DEVIATION = (63.0, 62.1, 66.7)
 _SMALL = 28  # images of fewer pixels are shifted by at most one
 
 # The views of test-time averaging, as shifts in pixels, and their weights: the unshifted view counts as much
@@ -30,13 +27,14 @@ class Shift(Augmentation):
       sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending
         order; the first fraction is 0. None: all images have the size of the data's.
       total_examples: examples of the whole run; may be None where all images have one size.
-      seed, image_size: as for any Augmentation.
+      seed, image_size, then: as for any Augmentation.
     """
     test_time_averaging = True
+    mean, deviation = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # CIFAR-10's
 
     def __init__(self, sizes: Sequence[tuple[float, int]] | None, total_examples: int | None, seed: int,
-                 image_size: int = SIZE):
-        super().__init__(seed=seed, image_size=image_size)
+                 image_size: int = SIZE, then: Callable | None = None):
+        super().__init__(seed=seed, image_size=image_size, then=then)
         self._sizes = sizes or [(0.0, image_size)]
         self._total_examples = total_examples
 
@@ -47,6 +45,13 @@ class Shift(Augmentation):
         return f'--sizes={size}' if size <= self._image_size else f'--image_size={size} --sizes={size}'
 
     def train(self, planes, positions):
+        return self._changed(planes, positions, self.mean, self.deviation)
+
+    def pixels(self, planes, positions):
+        return self._changed(planes, positions, *AS_THEY_ARE)
+
+    def _changed(self, planes, positions, mean, deviation):
+        """Returns a training batch, normalised by a mean and a deviation of the channels."""
         size = self._size(positions.step)
         numbers = draws(positions.first, planes.shape[0], self._seed)
         # The halves are the same in every epoch; the epoch's number says which of them is mirrored.
@@ -57,11 +62,12 @@ class Shift(Augmentation):
         rows = _reflected(tf.range(size) + shifts[:, :1], size)
         columns = _reflected(tf.range(size) + shifts[:, 1:], size)
         columns = tf.where_v2(mirror[:, None], size - 1 - columns, columns)
-        return _shifted(_resized(planes, size), rows, columns, self._sizes[0][1] if len(self._sizes) == 1 else None)
+        images = _resized(normalised(planes, mean, deviation), size)
+        return _shifted(images, rows, columns, self._sizes[0][1] if len(self._sizes) == 1 else None)
 
     def plain(self, planes):
         size = self._sizes[-1][1]
-        return tf.ensure_shape(_resized(planes, size), [None, size, size, 3])
+        return tf.ensure_shape(_resized(super().plain(planes), size), [None, size, size, 3])
 
     def _size(self, step_position):
         """Returns the size of all images of a step, an int32 scalar, from the step's first position."""
@@ -77,10 +83,9 @@ def _reflected(index, size):
     return tf.minimum(index, 2 * (size - 1) - index)
 
 
-def _resized(planes, size):
-    """Returns planes uint8 [n, 3, height, width] as normalised images float32 [n, size, size, 3]; resized by area."""
-    return tf.raw_ops.ResizeArea(
-        images=normalised(planes, _MEAN, _DEVIATION), size=tf.stack([size, size]), align_corners=False)
+def _resized(images, size):
+    """Returns images float32 [n, height, width, 3] as [n, size, size, 3]; resized by area."""
+    return tf.raw_ops.ResizeArea(images=images, size=tf.stack([size, size]), align_corners=False)
 
 
 def _shifted(images, rows, columns, static_size):

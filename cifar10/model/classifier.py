@@ -9,13 +9,15 @@ def cross_entropies(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0
 
     Args:
       logits: float32 [n, classes].
-      labels: int32 [n].
+      labels: int32 [n], or the fractions of classes, float32 [n, classes].
       smoothing: label smoothing, the probability that is spread evenly over all classes (Szegedy et al. 2016,
         section 7).
     """
-    if smoothing:
-        classes = int(logits.shape[-1])
-        targets = (1 - smoothing) * tf.one_hot(labels, classes) + smoothing / classes
+    classes = int(logits.shape[-1])
+    if smoothing or labels.dtype.is_floating:
+        targets = labels if labels.dtype.is_floating else tf.one_hot(labels, classes)
+        if smoothing:
+            targets = (1 - smoothing) * targets + smoothing / classes
         return tf.nn.softmax_cross_entropy_with_logits_v2(labels=targets, logits=logits)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
@@ -25,8 +27,9 @@ def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
     Args:
       logits: float32 [n, classes].
-      labels: int32 [n].
+      labels: int32 [n], or the fractions of classes, float32 [n, classes], of which the largest counts.
     """
+    labels = tf.argmax(labels, 1) if labels.dtype.is_floating else labels
     # As int64, because GPUs compare int32 on the host: three small copies for each batch.
     return tf.equal(tf.argmax(logits, 1), tf.cast(labels, tf.int64))
 
@@ -38,7 +41,7 @@ def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, dtype: t
     Args:
       inference: the network's `inference`, with its options bound.
       images: float32 [n, height, width, 3].
-      labels: int32 [n].
+      labels: as for `cross_entropies`.
       dtype: the type that the network computes in.
       losses: function (logits, labels) -> the loss of each example, float32 [n].
       name: of their mean.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import tensorflow.compat.v1 as tf
 
 _PER_COUNT = 4  # float32 numbers that Philox makes of one value of its counter
+OF_AUGMENTATIONS = 2 ** 31  # the number of the first draw of an augmentation, after those of all networks
 _PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw operation wants it
 
 # In each thread, for the network that is being built: the arguments of `at_position`, and the numbers of its draws to
@@ -18,15 +19,17 @@ _place = contextvars.ContextVar('place', default=None)
 
 
 @contextlib.contextmanager
-def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int | tf.Tensor = 0) -> Iterator[None]:
+def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int | tf.Tensor = 0,
+                first_draw: int = 1) -> Iterator[None]:
     """Context in which a network is built on a training batch, for what it draws.
 
     Args:
       seed: seed of the run.
       start: int64 scalar, read only if the network draws.
       offset: how far from `start` the first example of the batch is; the others follow it.
+      first_draw: the number of the first draw; others have other random numbers.
     """
-    token = _place.set((seed, start, offset, itertools.count(1)))
+    token = _place.set((seed, start, offset, itertools.count(first_draw)))
     try:
         yield
     finally:

@@ -43,7 +43,8 @@ class Recipe:
 
     Raises:
       KeyError: a setting is a name that is not registered.
-      UsageError: the network does not take images of the size that the augmentation gives.
+      UsageError: the network does not take images of the size that the augmentation gives, or there is no augmentation
+        of a user's own.
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
@@ -60,7 +61,9 @@ class Recipe:
         self.total_examples = round(epochs * count) if epochs and count else None
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
-        self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
+        # One of the user's own changes training images only.
+        augmentation = settings.augmentation if count else AUGMENTATIONS.divided(settings.augmentation)[0]
+        self.augmentation = AUGMENTATIONS.load(augmentation)(sizes, self.total_examples, seed, image_size)
         self.schedule = None
         if count:
             warm_up = round(settings.warmup_epochs * count)
@@ -115,7 +118,8 @@ class Recipe:
         sizes = self.augmentation.image_sizes()
         found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed,
                                in_numbers)
-        self.warnings = found or []
+        self.warnings = (found or []) + (AUGMENTATIONS.check(
+            self._settings.augmentation, self.augmented, sizes, self._options['num_classes'], self._seed) or [])
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
         """Returns the variables that the network makes in training, by their names; see `check`."""
@@ -189,6 +193,10 @@ class Recipe:
         """
         with freezing(self._settings.freeze):
             return self._network.inference(images, training, **self._options, **learnt)
+
+    def augmented(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the images and labels that `add_loss` takes, given those that a tower gets."""
+        return self.augmentation.in_tower(images, labels, self._options['num_classes'])
 
     @property
     def is_whole(self) -> bool:

@@ -1,6 +1,6 @@
 """A user's own loss: a function in a Python file that returns the loss of each example.
 
-    def loss(logits, labels):  # float32 [n, classes], int32 [n]
+    def loss(logits, labels):  # float32 [n, classes], int32 [n] or what an augmentation of your own makes of it
         ...
         return losses  # [n]
 """
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
+from cifar10.base.errors import UsageError
 from cifar10.base.graphs import cpu_session, seeded_graph, with_inputs
 from cifar10.model import NUM_CLASSES
 from cifar10.own import code
@@ -34,7 +35,7 @@ def loss(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
 def _losses(name, function, logits, labels):
     def check(losses):
         if not (isinstance(losses, tf.Tensor) and losses.dtype.is_floating and losses.shape.rank == 1
-                and losses.shape.is_compatible_with(labels.shape)):
+                and losses.shape.is_compatible_with(labels.shape[:1])):
             found = f'{losses.dtype.name} {losses.shape}' if isinstance(losses, tf.Tensor) else type(losses).__name__
             raise BrokenRule(f'it returns {found}; return the loss of each example, float [{labels.shape[0]}], without '
                              'a mean or a sum over them')
@@ -48,12 +49,26 @@ def _losses(name, function, logits, labels):
         return built(traced, inputs)[0]
 
 
-def check(name: str) -> list[str]:
-    """Raises a UsageError if a loss breaks a rule; returns warnings. It is built once, and tried on random logits."""
+def check(name: str, is_augmented: bool = False) -> list[str]:
+    """Raises a UsageError if a loss breaks a rule; returns warnings. It is built once, and tried on random logits.
+
+    Args:
+      is_augmented: whether the labels may be fractions of classes, which an augmentation of the user's own has made.
+    """
+    try:
+        return _tried(name, lambda labels: labels)
+    except UsageError:
+        if not is_augmented:
+            raise
+        return _tried(name, lambda labels: tf.one_hot(labels, NUM_CLASSES))
+
+
+def _tried(name, labels_of):
+    """As `check`, with what `labels_of` makes of labels."""
     with code.usage_errors(_FLAG, name), seeded_graph() as graph:
         logits = tf.placeholder(tf.float32, [_EXAMPLES, NUM_CLASSES])
         labels = tf.placeholder(tf.int32, [_EXAMPLES])
-        losses = loss(name)(logits, labels)
+        losses = loss(name)(logits, labels_of(labels))
         gradient = tf.gradients(losses, logits)[0]
         if gradient is None:
             raise BrokenRule('its losses do not depend on the logits, so nothing would be learnt; use the logits')

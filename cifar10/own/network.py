@@ -124,7 +124,7 @@ def built(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
     if uses(traced, POSITION):
         inputs[POSITION] = network_draws.current_position()
     found = copy(traced, inputs)
-    for name, loss in zip(traced.names, found.outputs[1:]):
+    for name, loss in zip(traced.names, found.outputs[len(found.outputs) - len(traced.names):]):
         tf.add_to_collection(tf.GraphKeys.LOSSES, tf.identity(loss, name))
     for activation, name in zip(found.activations, traced.activations):
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.identity(activation, name.partition(':')[0]))

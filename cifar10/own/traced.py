@@ -137,30 +137,32 @@ class Traced(NamedTuple):
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
           differentiable: Sequence[str] = (), check: Callable = lambda tensor: None,
-          narrow_to: tf.DType | None = None, known: Sequence[Any] = (), cut: Callable | None = None) -> Traced:
+          narrow_to: tf.DType | None = None, known: Sequence[Any] = (), cut: Callable | None = None,
+          first_draw: int = 1) -> Traced:
     """Calls a function in a graph of its own; returns what it computes.
 
     Args:
-      function: of the inputs, tensors; returns a floating-point tensor, or (such a tensor, {placeholder: value}).
+      function: of the inputs, tensors; returns a tensor or a list of tensors, or (these, {placeholder: value}).
       inputs: (type, shape) of each input, by its name.
       training: whether assignments count and gradients are computed.
       seed: of the graph.
       differentiable: the inputs that have gradients.
-      check: is called with the tensor that the function returned, in its graph; raises a BrokenRule if it is another.
+      check: is called with what the function returned, in its graph; raises a BrokenRule if it is something else.
       narrow_to: the type that convolutions and matrix products compute in where the function computes in float32; None:
         they stay as they are.
       known: what is probably fed to placeholders, the `known` of another Traced.
       cut: `train_op.cut` where the function returns a `train_op.Model`.
+      first_draw: the number of its first random draw, as for `network_draws.at_position`.
 
     Raises:
       BrokenRule: several towers cannot compute what the function computes.
     """
-    found = Call(inputs, training, seed, known)
+    found = Call(inputs, training, seed, known, first_draw)
     result, given = found.run(function)
     with found.graph.as_default():
         known = found.known(result, given)
     if not found.follows_from(known):  # what is known then counts in the conditions and shapes of another call
-        found = Call(inputs, training, seed, known)
+        found = Call(inputs, training, seed, known, first_draw)
         result, given = found.run(function)
     with found.graph.as_default():
         given = {key: fed(key, value) for key, value in given.items()}
@@ -169,19 +171,19 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         if cut:
             value = cut(found, result, given, narrow_to)
         else:
-            tensor = tf.cast(result, tf.float32)
-            value = _value(found, tensor, given, training, differentiable, narrow_to)
+            tensors = [tf.cast(each, tf.float32) for each in tf.nest.flatten(result)]
+            value = _value(found, tensors, given, training, differentiable, narrow_to)
         return value._replace(
             unfed=tuple(found.unfed), known=tuple(known), narrowed=narrow_to is not None)
 
 
-def _value(call, tensor, given, training, differentiable, narrow_to):
+def _value(call, tensors, given, training, differentiable, narrow_to):
     """Returns the Traced of a call, in whose graph it is called."""
-    losses = _losses(call, tensor) if training else []
+    losses = _losses(call, tensors) if training else []
     updates = [_op(update) for update in tf.get_collection(tf.GraphKeys.UPDATE_OPS)] if training else []
     statistics = tf.get_collection(MOVING_STATISTICS) if training else []
     refuse_fed_variables(call, given)
-    results = [tensor, *losses, *(each.value for each in statistics), *given.values()]
+    results = [*tensors, *losses, *(each.value for each in statistics), *given.values()]
     needed = with_inputs([*(each.op for each in results), *updates], without=_fed_operations(given))
     _leave_out_variables(call, needed, training)
     check_variables(call)
@@ -191,7 +193,7 @@ def _value(call, tensor, given, training, differentiable, narrow_to):
         _refuse_other_updates(updates, writes)
         writes.collect()
     writes.refuse_readers()
-    outputs = [tensor, *losses]
+    outputs = [*tensors, *losses]
     seeds, gradients = _gradients(call, outputs, differentiable) if training else ([], {})
     activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
@@ -314,8 +316,8 @@ def _gradients(call, outputs, differentiable):
     return [each.name for each in seeds], {name: each.name for name, each in zip(names, values) if each is not None}
 
 
-def _losses(call, tensor):
-    """Returns the losses of a call that returned a tensor, with what counts of its penalties.
+def _losses(call, tensors):
+    """Returns the losses of a call that returned some tensors, with what counts of its penalties.
 
     A penalty counts once, whether or not the function has added it to a loss; but not where it was made in a branch
     that is not taken, for a variable that nothing else uses.
@@ -329,7 +331,7 @@ def _losses(call, tensor):
     summed = {tensor.op for total in totals for tensor in total.inputs}
     losses = [loss for loss in losses if loss.op not in summed]
     added = with_inputs([loss.op for loss in losses], controls=False)
-    used = with_inputs([tensor.op, *(loss.op for loss in losses)]) - call.not_taken
+    used = with_inputs(each.op for each in (*tensors, *losses)) - call.not_taken
     handles = {variable.handle.op for variable in call.variables.values()}
     others = [penalty for penalty in tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
               if penalty.op not in added and not (

@@ -14,8 +14,11 @@ from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, OWN, Registry
 from cifar10.settings.definition import Of, checked, fields
+from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
+# Settings that earlier versions do not have, as these trained.
+_BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED)
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
 _DIGITS = 4  # of an operation
 _MEND = 'correct it, use the version that wrote it, or use another directory'
@@ -31,8 +34,8 @@ class RunRecord(NamedTuple):
       last_step: the step after which the run was to end.
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
-      network_sha256, optimizer_sha256, loss_sha256: of the files of the user's own network, optimizer and loss, as
-        `own_files.sha256` returns it; None for others.
+      network_sha256, optimizer_sha256, augmentation_sha256, loss_sha256: of the files of the user's own code, as
+        `own_files.sha256` returns it; None for what is not the user's own.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
@@ -51,6 +54,7 @@ class RunRecord(NamedTuple):
     test_sha256: str | None = None
     network_sha256: Mapping[str, str] | None = None
     optimizer_sha256: Mapping[str, str] | None = None
+    augmentation_sha256: Mapping[str, str] | None = None
     loss_sha256: Mapping[str, str] | None = None
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
@@ -71,8 +75,9 @@ class RunRecord(NamedTuple):
         settings = facts.pop('settings', {})
         if not isinstance(settings, dict):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
-        settings.setdefault('loss', 'cross_entropy')  # versions before 2.0 knew no other
-        added = 'run_id', 'loss_sha256', 'network_operations', 'numerics'  # which earlier versions do not have
+        settings = {**_BEFORE, **settings}
+        # Which earlier versions do not have.
+        added = 'run_id', 'augmentation_sha256', 'loss_sha256', 'network_operations', 'numerics'
         missing = [name for name in cls._fields if name not in values and name not in added] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
@@ -155,10 +160,10 @@ class RunRecord(NamedTuple):
                              'them back or, if they were moved, give --dataset=NEW_PATH')
 
     def code_changes(self, **names: str) -> list[str]:
-        """Returns a warning for each own `network`, `optimizer` or `loss` whose file has changed since its last use."""
+        """Returns a warning for each of the user's own `registry.CODE` whose file has changed since its last use."""
         lines = []
         for flag, name in names.items():
-            path, _, function = name.rpartition(':')
+            path, _, function = OWN[flag].divided(name)[1].rpartition(':')
             other = own_files.changed(path, getattr(self, f'{flag}_sha256') or {})
             if function != self.settings.flat()[flag].rpartition(':')[2]:
                 other.append('function')
@@ -194,7 +199,8 @@ def _identity(name, value):
     """Returns the part of a value that identifies the run: the user's own files may be elsewhere by now."""
     if name in OWN and OWN[name].is_own(value):
         # FILE.py:FUNCTION without its folder; of images the classes and their number are recorded.
-        return 'images of your own' if name == 'dataset' else os.path.basename(value)
+        entry, own = OWN[name].divided(value)
+        return 'images of your own' if name == 'dataset' else (entry, os.path.basename(own))
     return value
 
 
@@ -202,7 +208,7 @@ def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
     """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
     if not registry.is_own(name):
         return None
-    path = name.rpartition(':')[0]
+    path = registry.divided(name)[1].rpartition(':')[0]
     if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
         registry.load(name)
     return own_files.sha256(path)

@@ -45,7 +45,7 @@ def check(flag: str, name: str, path: str) -> str:
     """Checks that only this user can have written the code that a run names.
 
     Args:
-      name: 'FILE.py:FUNCTION'.
+      name: the flag's value, with 'FILE.py:FUNCTION'.
 
     Returns:
       A line that reports that the file is executed.
@@ -53,7 +53,7 @@ def check(flag: str, name: str, path: str) -> str:
     Raises:
       UsageError: others may have written it.
     """
-    file = name.rpartition(':')[0]
+    file = OWN[flag].divided(name)[1].rpartition(':')[0]
     for route in map(pathlib.Path, (os.path.abspath(file), os.path.realpath(file))):  # with links, and without
         for place in (route, *route.parents):
             if os.path.lexists(place) and (why := _of_others(os.lstat(place), place not in (route, route.parent))):

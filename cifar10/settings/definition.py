@@ -138,7 +138,10 @@ def _whole_path(value, is_path, field):
     is_folder = os.path.isdir(value) or value.startswith('~')
     if _is_own(value + '/', field) and (is_path or is_folder and value not in field.metadata['choices']):
         value += '/'
-    return os.path.abspath(path_of(flag_of(field), value)) if _is_own(value, field) else value
+    if not _is_own(value, field):
+        return value
+    entry, own = field.metadata['choices'].divided(value)
+    return f'{entry},' * bool(entry) + os.path.abspath(path_of(flag_of(field), own))
 
 
 def _is_own(value, field):

@@ -160,7 +160,8 @@ class RecipeSettings:
         None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
         change=Change.NEVER, checks=[_countable])
     augmentation: str = setting(
-        None, 'augmentation of the training images', choices=AUGMENTATIONS, change=Change.NEVER)
+        None, 'augmentation of the training images; NAME,FILE.py:FUNCTION adds one of your own',
+        choices=AUGMENTATIONS, change=Change.NEVER)
     sizes: str = setting(
         None, 'image sizes of the shift augmentation, each with its fraction of the run, such as 20:0.5,28',
         change=Change.NEVER, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
@@ -381,6 +382,7 @@ def meaningless(values: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
       {name: (name of the other setting, the value that it would need)}.
     """
     values = {**{field.name: field.default for field in fields(*GROUPS)}, **values}
+    values['augmentation'], _ = AUGMENTATIONS.divided(values['augmentation'] or '')
     only_with = {field.name: field.metadata['only_with'] for field in fields(*GROUPS) if field.metadata['only_with']}
     return {name: (other, required) for name, (other, required) in only_with.items() if values[other] != required}
 

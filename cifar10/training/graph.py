@@ -70,8 +70,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    step, batches = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
-    shown, summary, losses_moved = _shown(plan, step, rates[0], batches)
+    step, batches, images = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
+    shown, summary, losses_moved = _shown(plan, step, rates[0], images)
     train_ops, average = _counted(plan, step, losses_moved, global_step, examples_seen)
     with tf.name_scope('initialise'), plan.mode.scope():
         # What a tower computes waits for its turn, and in `async` for the step. So does an initial value that the
@@ -96,15 +96,17 @@ def _input(plan, global_step, examples_seen):
 
 
 def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
-    """Builds the towers and the update of the variables; returns (the Step, `TrainingGraph.batches`)."""
+    """Builds the towers and the update of the variables; returns (the Step, the batches, tower 0's images)."""
     recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
-    batches = []
+    batches, fed = [], []
 
     def tower(k, scope):
         batches.append((*next_batch(k), tf.placeholder_with_default(np.int64(k * towers.batch_size), [])))
         images, labels, offset = batches[k]
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
+            images, labels = recipe.augmented(images, labels)
+            fed.append(images)
             total_loss, scalars = tower_loss(
                 scope, lambda: recipe.add_loss(images, labels, plan.precision.dtype, **learnt))
             parts = {} if recipe.is_whole else summaries.losses(scope)  # of the total, which a whole model adds up
@@ -114,7 +116,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
     step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
                       gate_gradients=gate_gradients)
-    return step, batches
+    return step, batches, fed[0]
 
 
 def _counted(plan, step, losses_moved, global_step, examples_seen):
@@ -146,7 +148,7 @@ def _counted(plan, step, losses_moved, global_step, examples_seen):
     return train_ops, average
 
 
-def _shown(plan, step, rate, batches):
+def _shown(plan, step, rate, images):
     """Returns (for each thread what its steps fetch, the summary, the operation that moves averages of losses)."""
     threads = [step.scalars] if plan.mode.synchronous else [[scalars] for scalars in step.scalars]
     means = [summaries.means(scalars) for scalars in threads]
@@ -166,5 +168,5 @@ def _shown(plan, step, rate, batches):
     summary = None
     if plan.settings.reports.summary_steps:
         own = [each for scope in ('tower_0/', 'update/') for each in tf.get_collection(tf.GraphKeys.SUMMARIES, scope)]
-        summary = summaries.build(step, {**means[0], **averaged_losses}, rate, batches[0][0], activations, own)
+        summary = summaries.build(step, {**means[0], **averaged_losses}, rate, images, activations, own)
     return shown, summary, losses_moved

@@ -15,7 +15,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import shortage
-from cifar10.base.registry import DATASETS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
+from cifar10.base.registry import AUGMENTATIONS, DATASETS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.download import DownloadError
 from cifar10.data.records import Expected, Records
@@ -121,7 +121,8 @@ def check_optimizer(start: Start) -> list[str]:
 
 def check_loss(start: Start) -> list[str]:
     """Checks that the loss exists and, if it is the user's own, that it follows the rules; returns warnings."""
-    return LOSSES.check(start.given.recipe.loss) or []
+    recipe = start.given.recipe
+    return LOSSES.check(recipe.loss, AUGMENTATIONS.is_own(recipe.augmentation)) or []
 
 
 def choose_devices(start: Start) -> list[str]:

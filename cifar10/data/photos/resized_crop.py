@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws
-from cifar10.data.resize import centre_boxes, mirrored, normalised
+from cifar10.data.resize import centre_boxes, mirrored
 
 # Of the area of the picture, and width / height (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop).
 _AREAS = (0.08, 1.0)
@@ -16,10 +16,6 @@ _ASPECTS = (3 / 4, 4 / 3)
 _BLOCKS = 5  # of random numbers, enough for two attempts each, so for ten, as in torchvision
 
 _CENTRE = 7 / 8  # of the shorter side, in evaluation
-
-# Means and standard deviations of ImageNet's red, green and blue, from 0 to 255, as torchvision has them.
-_MEAN = (123.675, 116.28, 103.53)
-_DEVIATION = (58.395, 57.12, 57.375)
 
 
 class ResizedCrop(Augmentation):
@@ -29,12 +25,7 @@ class ResizedCrop(Augmentation):
     distributed on a logarithmic scale (Szegedy et al. 2015, "Going deeper with convolutions", section 6). Ten draws are
     tried, as in torchvision. If none fits into the picture, the part is the largest one whose aspect is allowed, at a
     random place. Half of the parts are mirrored. Evaluation takes the centre square of 7/8 of the shorter side.
-
-    The images are normalised by the channel means and standard deviations of ImageNet.
     """
-
-    def image_sizes(self):
-        return [self._image_size]
 
     def flags_for(self, size):
         return f'--image_size={size} --augmentation=resized_crop'
@@ -47,9 +38,6 @@ class ResizedCrop(Augmentation):
         free = tf.cast(shapes - chosen + 1, tf.float32)
         first = tf.minimum(tf.cast(numbers[:, :2] * free, tf.int32), shapes - chosen)  # a product may round up
         return mirrored(first, first + chosen - 1, numbers[:, 2] < 0.5)
-
-    def plain(self, planes):
-        return normalised(planes, _MEAN, _DEVIATION)
 
 
 def _crops(shapes, positions, seed):

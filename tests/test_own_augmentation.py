@@ -1,0 +1,232 @@
+"""Augmentations of a user's own: what they are given, what is made of it, what is refused or warned of."""
+import functools
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10 import evaluate, train
+from cifar10.base.errors import UsageError
+from cifar10.base.graphs import cpu_session
+from cifar10.base.registry import AUGMENTATIONS
+from cifar10.data import records
+from cifar10.data.images import loaded
+from cifar10.data.pipeline import train_batch
+from cifar10.model.classifier import correct, cross_entropies
+from cifar10.model.network_draws import at_position, uniform_like
+from cifar10.run import metrics
+from tests.helpers import LINEAR, ROOT, assert_same_bits, checkpoints, mostly_stress, scalars, variables
+
+EXAMPLES = f'{ROOT}/examples/augmentations.py'
+ALONE, TOGETHER = ('cutout', 'colour_jitter', 'rotation'), ('mixup', 'cutmix')
+BUILT_IN = 'classic', 'shift', 'resized_crop', 'none'
+_TOP = 'import numpy as np\nimport tensorflow.compat.v1 as tf\nfrom cifar10.model import uniform_like\n'
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Returns a function that writes the body of an augmentation to a file; returns the flag's value."""
+    def write(body, built_in='none', arguments='images, labels, num_classes'):
+        lines = ''.join(f'    {line}\n' for line in body.split('\n'))
+        (tmp_path / 'mine.py').write_text(f'{_TOP}def change({arguments}):\n{lines}')
+        return f'{built_in},{tmp_path}/mine.py:change'
+    return write
+
+
+@pytest.fixture
+def run(tmp_path, data_dir):
+    """Returns a function that trains a small run, with settings that it is given; returns its last variables."""
+    def trained(name='run', **settings):
+        directory = str(tmp_path / name)
+        given = dict(dataset='shapes', data_dir=data_dir, train_dir=directory, network=LINEAR, tower_device='cpu',
+                     batch_size=8, max_steps=4, summary_steps=0, moving_averages=False)
+        train(**{**given, **settings})
+        return variables(checkpoints(directory)[-1])
+    return trained
+
+
+@functools.cache
+def batch(built_in, data_dir, function=None):
+    """Returns the first training batch of 8, raw pixels and labels; and what a network is fed of it."""
+    name = f'{built_in},{EXAMPLES}:{function}' if function else built_in
+    with tf.Graph().as_default(), tf.Session() as session:
+        augmentation = AUGMENTATIONS.load(name)(None, 1000, 0, 32)
+        images = loaded(records.prepare('shapes', data_dir))
+        zero = tf.zeros([], tf.int64)
+        given, labels = train_batch(images, augmentation, zero, zero, 8, 0)
+        with at_position(0, zero):
+            fed, classes = augmentation.in_tower(given, labels, 10)
+        session.run(images.read)
+        return session.run((given, labels, fed, classes))
+
+
+@pytest.mark.parametrize('built_in', BUILT_IN)
+def test_a_built_in_augmentation_is_cut_before_and_normalised_after_it(built_in, data_dir):
+    expected, labels, *_ = batch(built_in, data_dir)
+    with tf.Graph().as_default(), tf.Session() as session:
+        augmentation = AUGMENTATIONS.load(built_in)(None, 1000, 0, 32, then=lambda *given: given[:2])
+        images = loaded(records.prepare('shapes', data_dir))
+        zero = tf.zeros([], tf.int64)
+        pixels, same = train_batch(images, augmentation, zero, zero, 8, 0)
+        fed, _ = augmentation.in_tower(pixels, same, 10)
+        session.run(images.read)
+        pixels, same, fed = session.run((pixels, same, fed))
+    np.testing.assert_array_equal(same, labels)
+    np.testing.assert_allclose(fed, expected, atol=2e-5)
+    if built_in != 'classic':  # which changes the contrast
+        assert pixels.min() >= 0 and 200 < pixels.max() <= 255
+
+
+@pytest.mark.parametrize('function', [*ALONE, *TOGETHER])
+def test_the_examples_do_what_they_say(function, data_dir):
+    pixels, labels, fed, classes = batch('none', data_dir, function)
+    _, _, plain, _ = batch('none', data_dir)
+    changed = np.abs(fed - plain).max(-1) > 1e-4
+    assert fed.shape == plain.shape and changed.any((1, 2)).sum() >= 7
+    if function in ALONE:
+        np.testing.assert_array_equal(classes, labels)
+    else:
+        np.testing.assert_allclose(classes.sum(1), 1, atol=1e-6)
+        own, other = (classes[range(8), each] for each in (labels, labels[::-1]))
+        assert ((own > 0) & (other > 0)).all() and len(set(own.round(3))) > 5
+        np.testing.assert_allclose((own + other)[labels != labels[::-1]], 1, atol=1e-6)
+    if function == 'mixup':
+        share = np.where(labels != labels[::-1], own, 0)[:, None, None, None]
+        mixed = (share * plain + (1 - share) * plain[::-1])[labels != labels[::-1]]
+        np.testing.assert_allclose(fed[labels != labels[::-1]], mixed, atol=1e-4)
+    if function == 'cutout':
+        assert changed.sum((1, 2)).max() <= 16 ** 2 and changed.sum((1, 2)).max() > 100
+    if function == 'cutmix':
+        share = 1 - (np.abs(fed - plain[::-1]).max(-1) < 1e-4).mean((1, 2))
+        assert (share <= np.where(labels == labels[::-1], 1, own) + 1e-6).all()  # some pixels of both are equal
+
+
+@pytest.mark.parametrize('function', mostly_stress(ALONE, 'cutout'))
+def test_towers_take_the_steps_of_one_tower(function, run):
+    name = f'shift,{EXAMPLES}:{function}'
+    one, before = run('one', augmentation=name, batch_size=16), run('none', augmentation='shift', batch_size=16)
+    for mode in ('parameter_server', 'replicated'):
+        found = run(mode, augmentation=name, num_gpus=2, variable_update=mode)
+        for variable, value in one.items():
+            np.testing.assert_allclose(found[variable], value, atol=1e-6, err_msg=variable)
+    assert any(np.abs(value - before[variable]).max() > 1e-5 for variable, value in one.items())
+
+
+def test_labels_that_are_fractions_of_classes_are_learnt_as_such():
+    logits = tf.constant(np.random.default_rng(0).standard_normal([4, 3], np.float32))
+    labels = tf.constant([0, 2, 1, 1])
+    soft = 0.9 * tf.one_hot(labels, 3) + 0.1 / 3
+    with tf.Session() as session:
+        for found, expected in (
+                (cross_entropies(logits, tf.one_hot(labels, 3)), cross_entropies(logits, labels)),
+                (cross_entropies(logits, soft), cross_entropies(logits, labels, 0.1)),
+                (cross_entropies(logits, tf.one_hot(labels, 3), 0.1), cross_entropies(logits, labels, 0.1)),
+                (correct(logits, soft), correct(logits, labels))):
+            np.testing.assert_allclose(*session.run((found, expected)), rtol=1e-6)
+
+
+def test_a_loss_of_ones_own_and_class_weights_take_them(run, own, tmp_path):
+    (tmp_path / 'loss.py').write_text(
+        'import tensorflow.compat.v1 as tf\ndef loss(logits, labels):\n'
+        '    return tf.nn.softmax_cross_entropy_with_logits_v2(labels=labels, logits=logits)\n')
+    soft = dict(augmentation=own('return images, tf.one_hot(labels, num_classes)'), class_weights='disc=3')
+    hard = dict(augmentation='none', class_weights='disc=3')
+    expected = run('hard', **hard)
+    for name, changes in dict(soft=soft, own=dict(soft, loss=f'{tmp_path}/loss.py:loss')).items():
+        found = run(name, **changes)
+        for variable, value in expected.items():
+            np.testing.assert_allclose(found[variable], value, atol=1e-5, err_msg=variable)
+
+
+def test_its_draws_are_not_those_of_the_network(data_dir):
+    with tf.Graph().as_default(), tf.Session() as session:
+        drawn = []
+        with at_position(0, tf.zeros([], tf.int64)):
+            drawn.append(uniform_like(tf.zeros([8, 1])))
+        _, _, fed, classes = batch('none', data_dir, 'mixup')
+        _, labels, *_ = batch('none', data_dir)
+        network = session.run(drawn)[0][:, 0]
+    share = classes[range(8), labels]
+    assert np.abs(share - network)[labels != labels[::-1]].min() > 1e-4
+
+
+def test_tensorboard_shows_what_the_network_is_fed(run, own, tmp_path):
+    run(augmentation=own('return 0.0 * images + 30.0 * tf.cast(labels, tf.float32)[:, None, None, None], labels'),
+        summary_steps=1, max_steps=1)
+    assert scalars(str(tmp_path / 'run'), 'train/total_loss')
+    found = []
+    for name in os.listdir(tmp_path / 'run'):
+        if 'tfevents' in name:
+            for event in tf.train.summary_iterator(str(tmp_path / 'run' / name)):
+                found += [value.image.encoded_image_string for value in event.summary.value
+                          if value.tag.startswith('train/images')]
+    assert found
+    with tf.Graph().as_default(), cpu_session() as session:
+        for png in found:
+            pixels = session.run(tf2.io.decode_png(png))
+            assert (pixels == pixels[0, 0]).all()  # one colour
+
+
+@pytest.mark.parametrize('body, problem', [
+    ('return images', 'it returns a tensor float32 (8, 32, 32, 3); return images, labels: float [n, 32, 32, 3] and'),
+    ('return images[:4], labels', 'its images are a tensor float32 (4, 32, 32, 3) (line 5 of'),
+    ('return images, labels[:4]', 'its labels are a tensor int32 (4,) (line 5 of'),
+    ('return images, tf.one_hot(labels, 7)', 'its labels are a tensor float32 (8, 7)'),
+    ('return images * tf.get_variable("w", []), labels', 'it makes the variable w, which nothing trains or saves'),
+    ('return images.no_such, labels', 'AttributeError')])
+def test_what_is_no_augmentation_is_refused_with_its_line(body, problem, own, run):
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        run(augmentation=own(body))
+
+
+@pytest.mark.parametrize('name, problem', [
+    ('shift,/no/such.py:f', 'there is no file /no/such.py'), ('shift,{}:none', 'has no function none'),
+    ('{}:mixup', 'is unknown; choose from: classic, shift, resized_crop, none, NAME,FILE.py:FUNCTION'),
+    ('blur,{}:mixup', 'is unknown'), ('shift,{}', r'shift,{}:FUNCTION\?')])
+def test_a_name_that_means_nothing_is_refused(name, problem, run):
+    with pytest.raises(UsageError, match=problem.replace('{}', EXAMPLES)):
+        run(augmentation=name.format(EXAMPLES))
+
+
+def test_a_function_with_other_arguments_is_refused(own, run):
+    with pytest.raises(UsageError, match=r'it is called with \(images, labels, num_classes\)'):
+        run(augmentation=own('return images, images', arguments='images'))
+
+
+@pytest.mark.parametrize('body, warning', [
+    ('return images + tf.random.uniform(tf.shape(images)), labels', 'draws other random numbers after a resume (line'),
+    ('return images + np.random.uniform(), labels', 'it draws other random numbers after a resume'),
+    ('return tf.reverse(images, [0]), labels', 'depends on the other images of the batch'),
+    ('return images, tf.reverse(labels, [0])', 'depends on the other images of the batch'),
+    ('return images + uniform_like(images[:, :1, :1, :1]), labels', None),
+    ('return tf.where_v2(labels[:, None, None, None] == 1, images, -images), labels', None)])
+def test_what_is_probably_a_mistake_is_told(body, warning, own, run, recwarn):
+    run(augmentation=own(body), max_steps=1)
+    found = [str(each.message) for each in recwarn if 'warning: --augmentation' in str(each.message)]
+    assert len(found) == (warning is not None) and (not warning or warning in found[0]), found
+
+
+def test_a_run_goes_on_by_its_name_is_evaluated_without_the_file_and_notices_another(run, own, tmp_path, recwarn):
+    name = own('return tf.reverse(images, [2]), labels', 'shift')
+    expected = run('whole', augmentation=name, save_steps=2)
+    run('halves', augmentation=name, max_steps=2)
+    directory = str(tmp_path / 'halves')
+    moved = tmp_path / 'elsewhere'
+    moved.mkdir()
+    shutil.move(tmp_path / 'mine.py', moved / 'mine.py')
+    assert evaluate(checkpoint_dir=directory, eval_dir=str(tmp_path / 'eval'), num_examples=50).step == 2
+    with pytest.raises(UsageError, match='there is no file'):
+        train(train_dir=directory, max_steps=4)
+    train(train_dir=directory, max_steps=4, augmentation=f'shift,{moved}/mine.py:change')
+    assert_same_bits(variables(checkpoints(directory)[-1]), expected)
+    start = metrics.last(directory, metrics.START)
+    assert list(start['augmentation_sha256']) == ['mine.py']
+    with pytest.raises(UsageError, match='augmentation'):
+        train(train_dir=directory, max_steps=5, augmentation='shift')
+    (moved / 'mine.py').write_text((moved / 'mine.py').read_text() + '\n')
+    train(train_dir=directory, max_steps=5)
+    assert any('the run was last trained with another mine.py' in str(each.message) for each in recwarn)
