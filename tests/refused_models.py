@@ -132,6 +132,14 @@ def no_predictions(features, labels, mode):
     return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
 
 
+def fails_in_infer(features, labels, mode):
+    logits = network(features)
+    if mode == 'infer':
+        raise KeyError('model_dir')
+    loss = cross_entropy(labels, logits)
+    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+
+
 def an_estimator(features, labels, mode):
     config = tf.estimator.RunConfig(model_dir='/tmp')  # line
     return config
@@ -159,5 +167,6 @@ REFUSED = dict(
     draws_for_both='is used both for the gradients and for the update',
     no_loss='without loss=; return an EstimatorSpec with loss= and train_op=',
     no_predictions="in mode 'infer' its predictions are 'scores'; return an EstimatorSpec with predictions=",
+    fails_in_infer="in mode 'infer' it fails ('model_dir'), and in mode 'eval' its predictions are None; return an",
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
     needs_params="missing a required argument: 'params'")

@@ -156,11 +156,14 @@ def scaled(x):
 """,
     'theirs/network.py': """
 import tensorflow as tf
+from tensorflow import estimator
 import tensorflow.contrib.slim as slim
 from tensorflow.contrib.framework.python.ops import arg_scope
 from tensorflow.contrib.layers import l2_regularizer
 from theirs import aware, new, plain
 tf.app.flags.DEFINE_float('decay_of_theirs', 0.1, '')
+tf.compat.v1.logging.set_verbosity(tf.logging.ERROR)
+assert estimator.ModeKeys.TRAIN == 'train'
 def inference(images, classes, is_training):
     channels = images.get_shape()[3].value
     kernel = tf.get_variable('kernel', [3, 3, channels, 8], initializer=tf.contrib.layers.xavier_initializer(),

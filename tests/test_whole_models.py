@@ -168,6 +168,12 @@ def test_a_step_function_takes_tensors_from_its_batch_only():
         on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
 
+def test_a_global_step_of_another_kind_is_refused_with_the_one_that_is_meant():
+    with tf.Graph().as_default(), pytest.raises(UsageError, match='make it by tf.train.get_or_create_global_step'):
+        tf.Variable(0, trainable=False, name='global_step')
+        on_towers(lambda batch: None, [tf.ones([2, 3])] * 2, ['/cpu:0'])
+
+
 def test_a_refusal_of_a_step_function_has_its_line():
     def step(batch):
         loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))

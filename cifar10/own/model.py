@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.errors import reason
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import NUM_CLASSES, Network, classifier
 from cifar10.model.layers import MovingStatistic
@@ -261,8 +262,8 @@ def _inferred(function, images, num_classes, known):
     except Exception as error:
         try:
             traced = plain.traced_once(functools.partial(called, _EVAL), inputs, False, check_logits, known)
-        except BrokenRule:
-            raise
+        except BrokenRule as rule:
+            raise BrokenRule(f"in mode 'infer' it fails ({reason(error)}), and {rule}") from error
         except Exception:
             raise error from None
     return plain.built(traced, inputs)[0]

@@ -55,8 +55,7 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
             tf.nest.flatten(batches[k]))}
         return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
     with _usage_errors(), _resources(), shapes(old=False), tf.device('/cpu:0'):
-        global_step = tf.train.get_or_create_global_step()
-        _refuse_other_variables(global_step)
+        global_step = _global_step()
         built = mode.build(tower, lambda: Update(_usage_errors), global_step)
         forget()
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
@@ -74,10 +73,16 @@ def _refuse_arguments(batches, devices, variable_update):
         raise UsageError('on_towers builds a graph; call tf.disable_v2_behavior() first')
 
 
-def _refuse_other_variables(global_step):
-    if not hasattr(global_step, 'handle'):
-        raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables() '
-                         'before it is made')
+def _global_step():
+    """Returns the global step of the current graph; raises a BrokenRule if a script has made another kind of it."""
+    try:
+        step = tf.train.get_or_create_global_step()
+    except (TypeError, ValueError):
+        step = None
+    if not hasattr(step, 'handle'):
+        raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables(), '
+                         'and then make it by tf.train.get_or_create_global_step()')
+    return step
 
 
 def _note_file(step):

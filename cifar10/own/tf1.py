@@ -72,8 +72,8 @@ def importing(folder: str) -> Iterator[list[str]]:
     """Context in which files of TensorFlow 1 find it where they import `tensorflow`.
 
     A file below the folder is one if it uses more of what only TensorFlow 1 has in `tensorflow` than of what only
-    TensorFlow 2 has, or if it uses neither and a file beside it is one; but not if it names `compat.v1`. Yields a list
-    to which such files are added.
+    TensorFlow 2 has, or if it uses neither, does not name `compat.v1`, and a file beside it is one. Yields a list to
+    which such files are added.
     """
     import tensorflow.compat.v1 as tf
     mend()
@@ -113,11 +113,11 @@ def _is_old(file):
     def only(module, other, used):
         return sum(_has(module, name) and not _has(other, name) for name in used)
     used = _used(file)
-    if any(re.match(r'compat\.v\d', name) for name in used):
-        return False
     of_1, of_2 = only(tf, tf2, used), only(tf2, tf, used)
+    if of_1 or of_2 or any(re.match(r'compat\.v\d', name) for name in used):
+        return of_1 > of_2
     beside = glob.glob(os.path.join(glob.escape(os.path.dirname(file)), '*.py'))
-    return of_1 > of_2 or of_1 == of_2 == 0 and any(only(tf, tf2, _used(each)) for each in beside)
+    return any(only(tf, tf2, _used(each)) for each in beside)
 
 
 def _has(module, name):
