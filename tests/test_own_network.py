@@ -127,6 +127,8 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
      'the variable more is [], float32 in evaluation, but not made in training; make it the same in both'),
     ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
      'pixels @ weights * more', 'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
+    ('more = tf.get_variable("more", [], tf.bfloat16)', 'pixels @ weights',
+     'the variable more is not float32, as all trainable variables must be (line 11 of mine.py); make it float32'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
     ('state = tf.get_variable("state", [], tf.float64, trainable=False); add_moving_statistic(state, 1.0, 0.9)',

@@ -1,78 +1,80 @@
-"""The code of docs/tf1.md, row by row, and the functions for state of docs/networks.md."""
+"""The code of docs/tf1.md, what it refuses row by row, and the table of docs/networks.md that it points to."""
 import builtins
 import re
 import sys
 
+import numpy as np
 import pytest
 
+import cifar10
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.own import network as own_network
-from cifar10.own.network import rehearse
 from tests import idioms, test_idioms
-from tests.helpers import ROOT, inference_of, rehearsed, run_forked, tf
+from tests.helpers import ROOT, rehearsed, run_forked, tf
 
-PAGE = (ROOT / 'docs' / 'tf1.md').read_text()
-STATE, = [code for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'networks.md').read_text(), re.S)
-          if 'add_moving_statistic' in code]
+PAGE, NETWORKS = ((ROOT / 'docs' / name).read_text() for name in ('tf1.md', 'networks.md'))
+TENSORFLOW = 'import tensorflow.compat.v1 as tf\n'
 
 
-def rows_of(section):
+def rows_of(page, section):
     """Returns the rows of the table of a section: for each its cells."""
-    text = PAGE.split(f'## {section}\n')[1].split('\n## ')[0]
+    text = page.split(f'## {section}\n')[1].split('\n## ')[0]
     rows = [[cell.strip() for cell in line.strip('|').split(' | ')] for line in text.splitlines() if line[:2] == '| ']
     return rows[1:]  # without the heading
 
 
-# What each row of 'What runs unchanged' is about -> the networks of idioms.py that have it.
-RUNS = {
-    'tf.losses.add_loss': [
+# What each row of 'Rules' is about -> the networks of idioms.py that have it.
+RULES = {
+    'tf.get_variable': ['partitioned', 'not_resource_variables', 'variables_by_hand', 'variables_without_names',
+                        'named_after_a_scope', 'reused_automatically', 'template_within', 'frozen_by_name'],
+    'tf.losses': [
         'tf_losses', 'as_the_tutorial', 'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable',
         'collected_unless_reused', 'regularizers_summed', 'total_loss', 'over_trainable_variables'],
     'GraphKeys.UPDATE_OPS': [
         'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average',
-        'unbiased_average', 'averages_of_weights', 'read_after_it_is_assigned_in_an_update'],
-    'of an integer': ['counter', 'counter_that_is_set'],
-    'images.shape[0]': ['of_a_known_number'],
-    'partitioner=': ['partitioned', 'not_resource_variables'],
-    'counters and lists': ['template_of_the_file', 'counted_names', 'kept_tensor'],
+        'unbiased_average', 'averages_of_weights', 'read_after_it_is_assigned_in_an_update',
+        'moving_average_in_a_branch', 'counter', 'counter_that_is_set'],
+    'tf.nn.dropout': ['dropped'],
     'np.random': ['drawn_in_the_function', 'drawn_in_the_file'],
+    'tf.device': ['on_the_first_gpu', 'variables_on_the_cpu'],
+    'images.shape[0]': ['of_a_known_number'],
+    'counters and lists': ['template_of_the_file', 'counted_names', 'kept_tensor'],
     'AdamOptimizer': ['with_an_optimizer']}
-# What the text before them names.
-AS_ON_ONE_DEVICE = [
-    'moving_average_in_a_branch', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope',
-    'frozen_by_name', 'over_names_that_end', 'template_within', 'reused_automatically']
+# Rows that other tests are about: those of `BY_BATCH` in test_idioms.py, test_precision.py, test_pipeline.py.
+ELSEWHERE = 'batch normalisation', '--precision', 'next_part'
 
-# What 'What needs a change' names -> a network that has it, as a line, or a network of idioms.py; and what the refusal
-# says.
-CHANGED = {
-    'in a branch of': ('assigned_in_a_branch', 'add_moving_statistic'),
+# What is in a row of 'What is refused' -> a network that has it, as a line, or a network of idioms.py; and what the
+# refusal says.
+REFUSED = {
+    'number of images': (
+        'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'write -1 or images.shape[0] for'),
+    'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
+    'lookup tables': ('images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
+                      '.lookup(tf.constant(0))', 'tf.gather from a constant'),
+    'sessions': ('runs_a_session', 'give variables their values as initializer='),
+    'init_from_checkpoint': ('tf.train.init_from_checkpoint("/nowhere", {"/": "/"})', 'use --warm_start'),
+    'assigning a trained variable': ('assigned_and_trained', 'leave the assignment out'),
     'scatter updates': ("state = tf.get_variable('s', [2], trainable=False); "
                         'images += tf.reduce_sum(tf.scatter_nd_update(state, [[0]], [1.0]))', 'add_moving_statistic'),
-    'assigning a trained variable': ('assigned_and_trained', 'leave the assignment out'),
-    'placeholders': ("images *= tf.placeholder(tf.float32, [], name='keep_prob')", '{placeholder: value}'),
-    'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the images that the'),
-    'a number of images': (
-        'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'write -1 or images.shape[0] for'),
-    'shape[1].value': ('images.shape[1].value', 'leave out .value'),
-    'sessions': ('runs_a_session', 'give variables their values as initializer='),
-    'local variables': ("tf.get_variable('s', [], collections=['local'])", 'leave out collections='),
-    'are not float32': ("tf.get_variable('s', [], tf.bfloat16)", 'make it float32'),
-    'outside the function': ('images *= OUTSIDE', 'a tensor that is made outside the function belongs to another')}
+    'in a loop': ("state = tf.get_variable('s', [], trainable=False); images += tf.while_loop(lambda i: i < 3.0, "
+                  'lambda i: i + state.assign_add(1.0).read_value(), [0.0])', 'add_moving_statistic'),
+    'in a branch': ('assigned_in_a_branch', 'add_moving_statistic')}
 
 
-def test_every_row_of_what_runs_is_trained_on_any_number_of_towers():
-    for row, *_ in rows_of('What runs unchanged'):
-        about = [networks for part, networks in RUNS.items() if part in row]
-        assert len(about) == 1 and {*about[0], *AS_ON_ONE_DEVICE} <= set(test_idioms.TRAINED), row
-    assert len(rows_of('What runs unchanged')) == len(RUNS)
+def test_what_each_rule_is_about_is_trained_on_any_number_of_towers():
+    rows = rows_of(NETWORKS, 'Rules')
+    for row, *_ in rows:
+        about = [part for part in (*RULES, *ELSEWHERE) if part in row]
+        assert len(about) == 1 and {*RULES.get(about[0], ())} <= set(test_idioms.TRAINED), row
+    assert len(rows) == len(RULES) + len(ELSEWHERE)
 
 
-@pytest.mark.parametrize('part', CHANGED)
-def test_what_needs_a_change_is_refused(part, own):
-    assert part in PAGE.split('## What needs a change')[1]
-    line, remedy = CHANGED[part]
+@pytest.mark.parametrize('part', REFUSED)
+def test_what_the_page_says_is_refused_is_refused(part, own):
+    assert any(part in row for row, _ in rows_of(PAGE, 'What is refused'))
+    line, remedy = REFUSED[part]
     name = test_idioms.name_of(line) if hasattr(idioms, line) else own(f"""
 import tensorflow.compat.v1 as tf
 OUTSIDE = tf.constant(2.0)
@@ -87,35 +89,17 @@ def network(images, n, training):
 
 # What the page's adapters adapt, in their order; each is a linear network but for its form.
 THEIRS = ['''
-def theirs(images, classes, is_training):
-    return linear(images, classes), dict(last=images)
-''', '''
-def theirs(images, classes, training):
-    assert images.shape[1] == 3
-    return linear(tf.transpose(images, [0, 2, 3, 1]), classes)
-''', '''
-def theirs(images, classes, training):
-    assert images.shape[3] == 1
-    return linear(images, classes)
-''', '''
-def theirs(images, classes, training):
-    assert images.shape[1] == 32
-    return linear(images, classes)
-''', '''
-def theirs(images, classes, training):
-    with tf.control_dependencies([tf.debugging.assert_greater_equal(images, 0.0),
-                                  tf.debugging.assert_less_equal(images, 1.0)]):
-        return linear(tf.identity(images), classes)
+class resnet:
+    def inference(images, classes, is_training):
+        return linear(images, classes)
 ''', '''
 class theirs:
-    class ResNet:
-        def __init__(self, images, classes, mode):
-            self.logits = linear(images, classes)
-            mean = tf.get_variable('mean', [3], trainable=False)
-            self.extra_train_ops = [tf.assign(mean, tf.reduce_mean(images, [0, 1, 2]))] if mode == 'train' else []
-            self.l2_losses = [tf.nn.l2_loss(variable) for variable in tf.trainable_variables()]
-''']
-THEIRS.append('''
+    def ResNet(classes):
+        layers = tf.keras.layers
+        return tf.keras.Sequential([
+            layers.Conv2D(4, 3, kernel_regularizer=tf.keras.regularizers.L2(1e-4)), layers.BatchNormalization(),
+            layers.GlobalAveragePooling2D(), layers.Dense(classes)])
+''', '''
 class theirs:
     class Model:
         def __init__(self, classes):
@@ -129,9 +113,20 @@ class theirs:
             images = tf.cond(self.is_training, assigned, lambda: self.images - mean)
             self.logits = linear(images, classes) * self.keep_prob
             tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(self.logits))
-''')
-ADAPTERS = [f'def net(images, num_classes, training):\n    {cells[1][1:-1]}' for cells in rows_of('Adapters')]
-ADAPTERS += re.findall(r'```python\n(def net.*?)```', PAGE.split('## Adapters')[1], re.S)
+''', '''
+class theirs:
+    def model_fn(features, labels, mode, params):
+        logits = linear(features, 10)
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return tf.estimator.EstimatorSpec(mode, dict(classes=tf.argmax(logits, 1)))
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
+        optimizer = tf.train.MomentumOptimizer(params['learning_rate'], params['momentum'])
+        return tf.estimator.EstimatorSpec(mode, None, loss, optimizer.minimize(loss, tf.train.get_global_step()))
+''']
+CODE = re.findall(r'```python\n(.*?)```', PAGE, re.S)
+DIFF = re.search(r'```diff\n(.*?)```', PAGE, re.S)[1]
+ADAPTERS = ['\n'.join(re.findall(r'^\+(.*)', DIFF, re.M)), *(code for code in CODE if 'def net(' in code),
+            *(code for code in CODE if 'def model(' in code)]
 
 
 @pytest.mark.parametrize('adapter, theirs', list(zip(ADAPTERS, THEIRS, strict=True)))
@@ -142,8 +137,31 @@ def linear(images, classes):
     x = tf.reduce_mean(images, [1, 2])
     return x @ tf.get_variable('w', [x.shape[1], classes])
 {theirs}
-{adapter}""", 'net')
+{adapter}""", re.search(r'def (net|model)\(', adapter)[1])
     assert rehearsed(name) == []
+
+
+def test_the_script_of_the_page_takes_the_steps_of_one_device():
+    script, = (code for code in CODE if 'def step' in code)
+    building, _ = script.replace('/gpu:', '/cpu:').split('session.run', 1)
+    random = np.random.default_rng(0)
+    images, labels = random.standard_normal([8, 3], np.float32), random.integers(0, 10, 8)
+
+    def network(images):
+        return images @ tf.get_variable('w', [3, 10], initializer=tf.constant_initializer(0.1))
+
+    def trained(code):
+        with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+            names = dict(tf=tf, cifar10=cifar10, session=session, network=network, images=tf.constant(images),
+                         labels=tf.constant(labels))
+            exec(code, names)
+            for _ in range(3):
+                session.run(names['train_op'])
+            return session.run([names['loss'], tf.global_variables('w')[0]])
+    on_one = building.split('batches = ')[0] + 'loss, train_op = step((images, labels))\n'
+    for found, expected in zip(trained(script.replace('/gpu:', '/cpu:')), trained(
+            on_one + 'session.run(tf.global_variables_initializer())')):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 # Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone;
@@ -247,12 +265,3 @@ def test_libraries_that_are_not_there_are_told(libraries, remedies, data_dir, tm
     result = run_forked([sys.executable, tmp_path / 'script.py', libraries, data_dir, *paths])
     for path, remedy, told in zip(paths, remedies.values(), result.stdout.splitlines(), strict=True):
         assert f'(line 3 of {path}); {remedy}' in told, result.stderr
-
-
-def test_the_functions_for_state_are_called_as_the_page_shows():
-    def inference(images, is_training):
-        x = tf.reshape(images, [-1, 192]) @ tf.get_variable('first', [192, 64])
-        names = dict(tf=tf, x=x, training=is_training)
-        exec(STATE, names)
-        return names['x'] @ tf.get_variable('last', [64, 10])
-    assert rehearse(inference_of(inference), 4, [8], tf.float32, 0) == []
