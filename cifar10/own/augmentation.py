@@ -39,14 +39,15 @@ def augmentation(name: str) -> Callable:
 def _changed(name, function, images, labels, num_classes):
     """Builds a copy of the function in a tower; returns (images, labels)."""
     def call(images, labels):
-        found = function(images, labels, num_classes)
+        place = network_draws.current_seed(), network_draws.current_position()
+        with network_draws.at_position(*place, first_draw=network_draws.OF_AUGMENTATIONS):
+            found = function(images, labels, num_classes)
         _check(images, labels, num_classes, found)
         return [found[0], found[1]]
 
     inputs = dict(images=images, labels=labels)
     with code.usage_errors(_FLAG, name), tf.name_scope('augmentation'):
-        traced = traced_once(call, inputs, True, lambda found: None, code.traced(name),
-                             first_draw=network_draws.OF_AUGMENTATIONS)
+        traced = traced_once(call, inputs, True, lambda found: None, code.traced(name))
         if traced.variables:
             first = traced.variables[0].name
             raise BrokenRule(f'it makes the variable {first}, which nothing trains or saves; use constants')
@@ -82,42 +83,51 @@ def check(name: str, augment: Callable, sizes: Sequence[int], num_classes: int, 
     """
     _, own = AUGMENTATIONS.divided(name)
     with code.usage_errors(_FLAG, own), seeded_graph(seed) as graph:
-        side = sizes[0] if len(sizes) == 1 else None
         first = tf.placeholder(tf.int64, [])
-        results = {}
+        side = sizes[0] if len(sizes) == 1 else None
+        fed = []
         for count in (_IMAGES, _IMAGES // 2):
             images = tf.placeholder(tf.float32, [count, side, side, 3])
             labels = tf.placeholder(tf.int32, [count])
             with network_draws.at_position(seed, first):
-                results[count] = images, labels, augment(images, labels)
-        operations = list(copied_here()[0].operations())
-        drawing = next((node.name for node in operations if DRAWS.fullmatch(node.op)), None)
-        if drawing or code.draws(own):
-            what = f'its operation {drawing} draws' if drawing else 'it draws'
-            with copied_here()[0].graph.as_default():
-                place = place_of(drawing) if drawing else ''
-            return [_warning(name, f'{what} other random numbers after a resume{place}, so the run does not end with '
-                                   'the same bits; use cifar10.model.uniform_like(images[:, 0, 0, 0])')]
-        random = np.random.default_rng(0)
-        pixels = random.uniform(0, 255, [_IMAGES, sizes[0], sizes[0], 3]).astype(np.float32)
-        classes = random.integers(0, num_classes, _IMAGES)
-
-        def compute(session, count, start):
-            images, labels, changed = results[count]
-            part = slice(start, start + count)
-            return session.run(changed, {images: pixels[part], labels: classes[part], first: start})
-        try:
-            with cpu_session(graph) as session:
-                whole = compute(session, _IMAGES, 0)
-                halves = zip(*(compute(session, _IMAGES // 2, start) for start in (0, _IMAGES // 2)))
-        except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
-            return []
-    for together, (one, other) in zip(whole, halves):
-        if np.abs(together - np.concatenate([one, other])).max() > _ROUNDING * np.abs(together).max():
-            return [_warning(name, 'what it makes of an image depends on the other images of the batch of a tower, as '
-                                   'in mixup, so another number of towers trains on other images')]
-    return []
+                fed.append((images, labels, augment(images, labels)))
+        warning = _told_of_draws(own, copied_here()[0])
+        if not warning and _depends_on_others(graph, first, fed, sizes[0], num_classes):
+            warning = ('what it makes of an image depends on the other images of the batch of a tower, as in mixup, so '
+                       'another number of towers trains on other images')
+    return [Line('warning', f'--{_FLAG}={name}: {warning}')] if warning else []
 
 
-def _warning(name, text):
-    return Line('warning', f'--{_FLAG}={name}: {text}')
+def _told_of_draws(name, traced):
+    """Returns a phrase about random numbers that are others after a resume, or ''."""
+    drawing = next((node.name for node in traced.operations() if DRAWS.fullmatch(node.op)), None)
+    if not drawing and not code.draws(name):
+        return ''
+    with traced.graph.as_default():
+        what = f'its operation {drawing} draws other random numbers after a resume{place_of(drawing)}' if drawing else (
+            'it draws other random numbers after a resume')
+    return f'{what}, so the run does not end with the same bits; use cifar10.model.uniform_like(images[:, 0, 0, 0])'
+
+
+def _depends_on_others(graph, first, fed, size, num_classes):
+    """Returns whether half of a batch becomes something else beside the other half than alone.
+
+    Args:
+      first: the position of a batch, a placeholder.
+      fed: for a batch and for half of one: (images, labels, what becomes of them), the first two placeholders.
+    """
+    random = np.random.default_rng(0)
+    pixels = random.uniform(0, 255, [_IMAGES, size, size, 3]).astype(np.float32)
+    classes = random.integers(0, num_classes, _IMAGES)
+
+    def compute(session, part, start, images, labels, changed):
+        return session.run(changed, {images: pixels[part], labels: classes[part], first: start})
+    try:
+        with cpu_session(graph) as session:
+            whole = compute(session, slice(None), 0, *fed[0])
+            one, other = (compute(session, part, part.start, *fed[1]) for part in (
+                slice(0, _IMAGES // 2), slice(_IMAGES // 2, _IMAGES)))
+    except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
+        return False
+    return any(np.abs(together - np.concatenate(halves)).max() > _ROUNDING * np.abs(together).max()
+               for together, *halves in zip(whole, one, other))

@@ -38,7 +38,7 @@ class Call:
     """A call of a function in a graph of its own.
 
     Args:
-      inputs, training, seed, first_draw: as for `traced.trace`.
+      inputs, training, seed: as for `traced.trace`.
       known: what another call has returned as `known`, for each placeholder in the order in which they are made.
 
     Attributes:
@@ -52,8 +52,7 @@ class Call:
       is_handing_back: whether gradients are taken that parts hand back; the function may take others itself.
     """
 
-    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int, known: Sequence[Any] = (),
-                 first_draw: int = 1):
+    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int, known: Sequence[Any] = ()):
         self.variables = {}
         self.placeholders = []
         self.not_taken = set()
@@ -62,7 +61,6 @@ class Call:
         self.unfed = []
         self.is_handing_back = False
         self._training = training
-        self._first_draw = first_draw
         with seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
             self.inputs = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in inputs.items()}
@@ -88,9 +86,7 @@ class Call:
     def _drawing(self):
         """Returns the context in which the draws of the function are those of the copy's position."""
         seed = network_draws.current_seed() if self._training else None
-        if seed is None:
-            return contextlib.nullcontext()
-        return network_draws.at_position(seed, self.position, first_draw=self._first_draw)
+        return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
 
     def known(self, result: Any, fed: Mapping[tf.Tensor, Any]) -> list[Any]:
         """Returns for each placeholder the value that it is fed if it is known without the graph, else None.

@@ -137,8 +137,7 @@ class Traced(NamedTuple):
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,
           differentiable: Sequence[str] = (), check: Callable = lambda tensor: None,
-          narrow_to: tf.DType | None = None, known: Sequence[Any] = (), cut: Callable | None = None,
-          first_draw: int = 1) -> Traced:
+          narrow_to: tf.DType | None = None, known: Sequence[Any] = (), cut: Callable | None = None) -> Traced:
     """Calls a function in a graph of its own; returns what it computes.
 
     Args:
@@ -152,17 +151,16 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
         they stay as they are.
       known: what is probably fed to placeholders, the `known` of another Traced.
       cut: `train_op.cut` where the function returns a `train_op.Model`.
-      first_draw: the number of its first random draw, as for `network_draws.at_position`.
 
     Raises:
       BrokenRule: several towers cannot compute what the function computes.
     """
-    found = Call(inputs, training, seed, known, first_draw)
+    found = Call(inputs, training, seed, known)
     result, given = found.run(function)
     with found.graph.as_default():
         known = found.known(result, given)
     if not found.follows_from(known):  # what is known then counts in the conditions and shapes of another call
-        found = Call(inputs, training, seed, known, first_draw)
+        found = Call(inputs, training, seed, known)
         result, given = found.run(function)
     with found.graph.as_default():
         given = {key: fed(key, value) for key, value in given.items()}
