@@ -53,6 +53,18 @@ def gradient_after_an_update(features, labels, mode):
         return _spec(loss, optimizer.minimize(other, _step(), var_list=[filters]))
 
 
+def gradients_of_single_images(features, labels, mode):
+    logits = network(features)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, predictions=dict(logits=logits))
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    variables = tf.trainable_variables()
+    each = [tf.clip_by_global_norm(tf.gradients(loss, variables), 0.1)[0] for loss in tf.unstack(losses)]  # line
+    pairs = [(tf.add_n(gradients) / 8, variable) for *gradients, variable in zip(*each, variables)]
+    train_op = tf.train.GradientDescentOptimizer(0.1).apply_gradients(pairs, _step())
+    return _spec(tf.reduce_mean(losses), train_op)
+
+
 def no_global_step(features, labels, mode):
     loss = cross_entropy(labels, network(features))
     return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss))
@@ -149,6 +161,23 @@ def needs_params(features, labels, mode, params):
     return params
 
 
+def _summed(draws):
+    def model_fn(features, labels, mode):
+        logits = network(features)
+        if mode == 'infer':
+            return tf.estimator.EstimatorSpec(mode, predictions=dict(logits=logits))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        pairs = tf.train.GradientDescentOptimizer(0.1).compute_gradients(draws(losses))
+        noisy = [(gradient + 0.1 * tf.random_normal(gradient.shape), variable) for gradient, variable in pairs]
+        return _spec(draws(losses), tf.train.GradientDescentOptimizer(0.1).apply_gradients(noisy, _step()))
+    return model_fn
+
+
+sum_with_noise = _summed(tf.reduce_sum)
+chosen = _summed(lambda losses: tf.reduce_sum(tf.gather(losses, tf.random_uniform([4], 0, 4, tf.int32))))
+
+# {function: what is told}.
+WARNED = dict(sum_with_noise='depends on how images are divided into batches', chosen='so these were not compared')
 # {function: what is said}; where a line of the function is marked, it is named.
 REFUSED = dict(
     integers_of_the_images='which depends on the images and is no gradient',
@@ -156,6 +185,7 @@ REFUSED = dict(
     reads_activations='which depends on the images and is no gradient',
     gradient_in_a_branch='in a branch or a loop',
     gradient_after_an_update='take all gradients before the first update',
+    gradients_of_single_images='the number of its gradients follows the number of images',
     no_global_step='its train_op does not increment the global step by 1',
     two_steps_at_once='its train_op does not increment the global step by 1',
     counted_in_a_branch='its train_op does not increment the global step by 1',

@@ -169,7 +169,7 @@ IDIOMS = [
     (TOP, 'import sys; assert len(sys.argv) == 1; sys.path.clear(); sys.argv.append("mine")', None),
     (TOP, 'tf.InteractiveSession()', None),
     (TOP, 'from cifar10 import inference', 'give your file another name'),
-    (TOP, 'import tensorflow as tf2; tf2.layers.dense', 'write import tensorflow.compat.v1 as tf'),
+    (TOP, 'import tensorflow as tf2; tf2.layers.dense', None),
     (TOP, 'from tensorflow.contrib import crf', 'tf_slim does not have it; see contrib in docs/tf1.md'),
     (TOP, 'tf.set_random_seed(1)', None),
     *[(place, 'tf.reset_default_graph()', 'Do not use tf.reset_default_graph()') for place in (TOP, INSIDE)],

@@ -193,6 +193,12 @@ def test_what_has_no_right_answer_on_towers_is_refused_with_its_line(function):
         assert f'line {number} of {ROOT}/tests/refused_models.py' in str(refused.value)
 
 
+@pytest.mark.parametrize('function', refused_models.WARNED)
+def test_random_numbers_hide_no_other_warning(function):
+    warnings = rehearsed(f'{ROOT}/tests/refused_models.py:{function}')
+    assert any(refused_models.WARNED[function] in each for each in warnings), warnings
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, ps', [('parameter_server', 0), ('parameter_server', 2), ('replicated', 0)])
 @pytest.mark.parametrize('function', ['by_hand', 'lookahead', 'embedding', 'two_optimizers'])

@@ -67,6 +67,7 @@ class _Tower(NamedTuple):
       moved: what a step of this tower alone would add to the variables that it assigns, by their names.
       draws: the values that are fed for random numbers where these would differ between towers, by their tensors.
       drawn: the names of the operations that draw them.
+      needed: the names of all operations of the network that these gradients and statistics need.
     """
     images: tf.Tensor
     first: tf.Tensor
@@ -74,6 +75,7 @@ class _Tower(NamedTuple):
     moved: dict
     draws: dict
     drawn: frozenset
+    needed: frozenset
 
     @property
     def normalises(self) -> bool:
@@ -126,11 +128,15 @@ def _tower(rehearsal, batch_size, k):
             loss, pairs = rehearsal.tower(rehearsal.inference, images, scope)
     gradients = {name: gradient for name, gradient in pairs if gradient is not None}
     statistics = tf.get_collection(MOVING_STATISTICS, scope)
-    draws = [tensor for operation in with_inputs([loss.op, *(statistic.value.op for statistic in statistics)])
-             if _FED_DRAWS.fullmatch(operation.type) for tensor in operation.outputs if tensor.shape.is_fully_defined()]
+    needed = with_inputs(each.op for each in (loss, *(each.value for each in statistics), *gradients.values()))
+    draws = [tensor for operation in needed if _FED_DRAWS.fullmatch(operation.type)
+             for tensor in operation.outputs if tensor.shape.is_fully_defined()]
+
+    def names(operations):
+        return frozenset(each.name.removeprefix(f'{scope}{SCOPE}/') for each in operations)
     return _Tower(images, first, gradients, _moved(statistics),
                   {tensor: np.full(tensor.shape, _DRAWN, tensor.dtype.as_numpy_dtype) for tensor in draws},
-                  frozenset(tensor.op.name.removeprefix(f'{scope}{SCOPE}/') for tensor in draws))
+                  names(tensor.op for tensor in draws), names(needed))
 
 
 def _moved(statistics):
@@ -151,6 +157,9 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
 
     Args:
       drawn, stateless: the names of the operations of the network that draw random numbers, the latter the same again.
+
+    Raises:
+      BrokenRule: there is no answer with the images of both.
     """
     with seeded_graph(rehearsal.seed):
         tf.train.get_or_create_global_step()
@@ -158,6 +167,11 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
         whole = _tower(rehearsal, 2 * rehearsal.few, 1)
         one, other = copied_here()
+        for name, gradient in whole.gradients.items():
+            if name not in half.gradients:
+                raise BrokenRule('the number of its gradients follows the number of images'
+                                 f'{place_of(gradient.op.name)}, and those of single images have no mean over the '
+                                 'towers; take gradients of the mean loss')
         if rehearsal.draws() or _floats(_changed(one.forward, other.forward)) or _changed(
                 one.initial.values(), other.initial.values()):
             again, _ = built(rehearsal, 2 * rehearsal.few, training=True)
@@ -168,9 +182,11 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
             name = next(iter(followed))
             return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of images of a '
                     'tower, and not of all towers; give it the number that you mean']
-        if not half.drawn.issuperset(drawn):
-            return []
+        if others := sorted((half.needed & set(drawn)) - half.drawn):
+            return [f'what its operation {others[0]} draws differs between towers, so these were not compared with one '
+                    'tower']
         # Draws by the position are those of one tower, unless what they have drawn is fed.
+        stateless = half.needed.intersection(stateless)
         is_comparable = half.drawn.issuperset(stateless) if half.normalises else not _repeats(one, stateless)
         with cpu_session(tf.get_default_graph()) as session:
             # What follows the global step may do something else later.

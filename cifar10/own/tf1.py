@@ -164,6 +164,8 @@ def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
         if name.split('.')[0] in _IN_SLIM and not importlib.util.find_spec('tf_slim'):
             return f'; {_INSTALL} installs tf_slim, which has contrib.{name}'
         return f'; tf_slim does not have it; see contrib in {_PAGE}'
+    if 'tf_slim' in text and importlib.util.find_spec('tf_slim'):
+        return f'; tf_slim does not have it; see contrib in {_PAGE}'
     if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
         if os.environ.get(LEGACY_KERAS) == '1':  # so the file imports today's TensorFlow, which has no tf.layers
             return '; write import tensorflow.compat.v1 as tf'
