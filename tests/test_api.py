@@ -99,7 +99,8 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     assert records == [json.loads(line) for line in path.read_text().splitlines()]
     assert [(record['kind'], record['step']) for record in records] == [
         ('start', 0), ('train', 3), ('towers', 3), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
-    assert (trained.step, trained.finished) == (4, True) and trained.checkpoint.endswith('model.ckpt-4')
+    assert (trained.step, trained.finished, trained.ended_by) == (4, True, 'max_steps')
+    assert trained.checkpoint.endswith('model.ckpt-4')
     assert trained.figures['loss'] == records[4]['loss'] and trained.evaluation['precision'] == records[5]['precision']
     assert [line.split()[0] for line in lines if not line.startswith('20')] == [
         'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch', 'cost', 'saved']
@@ -275,7 +276,8 @@ def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):
         result = cifar10.train(**small, on_record=on_record, termination=termination)
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before and signal.set_wakeup_fd(-1) == -1
-    assert (result.step, result.finished) == (2, False) and result.checkpoint.endswith('model.ckpt-2')
+    assert (result.step, result.finished, result.ended_by) == (2, False, None)
+    assert result.checkpoint.endswith('model.ckpt-2')
 
 
 # Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.

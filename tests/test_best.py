@@ -27,7 +27,7 @@ def offer(best, step, precision):
         return None
     for suffix in ('.data-00000-of-00001', '.index'):
         pathlib.Path(f'{prefix}-{step}{suffix}').write_text(str(step))
-    return best.keep(step, precision, correct=1)
+    return best.keep(step, precision=precision, correct=1)
 
 
 def files_of(step):

@@ -11,7 +11,7 @@ from cifar10.base.errors import RunError
 from cifar10.parallel import asynchronous
 from cifar10.run import metrics
 from cifar10.training import trainer
-from tests.helpers import assert_same_bits, last_variables, patient
+from tests.helpers import assert_same_bits, last_variables, mostly_stress, patient
 
 STEPS = 6
 
@@ -71,9 +71,9 @@ class Losses:
 @pytest.fixture
 def run(settings, tmp_path, monkeypatch):
     """A function that trains under Losses, in a directory of its own; returns (its settings, the Losses)."""
-    def train(name, **loss):
-        config = settings(train_dir=str(tmp_path / name), max_steps=STEPS, save_steps=2, eval_steps=6,
-                          log_frequency=1, summary_steps=3)
+    def train(name, flags=None, **loss):
+        config = settings(**{**dict(train_dir=str(tmp_path / name), max_steps=STEPS, save_steps=2, eval_steps=6,
+                                    log_frequency=1, summary_steps=3), **(flags or {})})
         losses = Losses(**loss)
         with monkeypatch.context() as patch:
             losses.install(patch)
@@ -107,6 +107,19 @@ def test_at_every_use(run, error, work_is_done):
     for at in range(len(losses.uses)):
         broken, _ = run(str(at), at=at, error=error, work_is_done=work_is_done)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
+
+
+@pytest.mark.parametrize('before_the_end', mostly_stress(range(1, 9), 2))
+def test_where_patience_has_ended_the_run_it_ends_there_once(run, before_the_end):
+    flags = dict(max_steps=1000, save_steps=3, eval_steps=2, patience=1, learning_rate=0.1, moving_averages=False)
+    whole, losses = run('whole', flags)
+    broken, _ = run('broken', flags, at=len(losses.uses) - before_the_end, work_is_done=True)
+    assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
+    one, other = ([(record['kind'], record['step']) for record in metrics.read(
+        config.run.train_dir, metrics.TRAIN, metrics.EVAL, metrics.PATIENCE, metrics.START, metrics.CHECKPOINT)
+        if record['kind'] != metrics.START or record['step'] >= last_variables(config.run.train_dir)['global_step']]
+        for config in (broken, whole))
+    assert one == other and one[-2][0] == metrics.PATIENCE
 
 
 @pytest.mark.stress

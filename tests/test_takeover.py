@@ -59,6 +59,12 @@ STARTS = {
                      'has an unfinished run of --seed=0. For --seed=4 use another --train_dir, or --restart', False),
     'another seed, finished': (
         dict(names=saved(9), run=RUN), dict(seed=4), (), 'has a finished run of --seed=0', False),
+    'another seed, ended by patience': (
+        dict(names=saved(5), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4), (),
+        'has a finished run of --seed=0', False),
+    'another seed, continued after its patience': (
+        dict(names=saved(6), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4), (),
+        'has an unfinished run of --seed=0', False),
     "another seed beside others' checkpoints": (
         dict(names=saved(5, 3), run=RUN), dict(seed=4), (3,), '--seed=4 use another --train_dir; to continue', False),
     'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), (), 'there --warm_start=', False),
@@ -151,7 +157,8 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
         recommended.append(settings.replace(restart=True))
     for command in re.findall('to (?:continue it|train it further): python multi_gpu_train.py (.*)', said):
         given, _ = settings_of(flags_of.parse(GROUPS, None, shlex.split(command)))
-        assert given.run.train_dir == str(folder) and (given.run.max_steps or 99) > (9 if 'further' in said else 5)
+        is_longer = (given.run.max_steps or 99) > (9 if 'further' in said else 5)
+        assert given.run.train_dir == str(folder) and (is_longer or given.run.patience == 4)
         recommended.append(given)
     for each in recommended:
         assert takeover.refusal(look(each.run.train_dir), each, ours(others)) is None

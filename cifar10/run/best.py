@@ -12,6 +12,7 @@ from cifar10.base.console import say
 from cifar10.base.directories import BEST
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
+from cifar10.run.better import is_better
 from cifar10.run.folder import FIGURES, SETTINGS, glance, is_unfinished, read_json, step_of, step_without_index
 from cifar10.run.train_dir import TrainDir, remove
 
@@ -61,8 +62,8 @@ class Best:
         self._tidy()
         return self._folder.partial_prefix
 
-    def keep(self, step: int, precision: float, **figures: Any) -> bool:
-        """Keeps the candidate, with its figures, if its precision is the highest so far; returns whether it is.
+    def keep(self, step: int, **figures: Any) -> bool:
+        """Keeps the candidate, with its figures, if it is the best so far; returns whether it is.
 
         Of two checkpoints of one step, the first is kept, because files of the same names cannot be replaced at once.
 
@@ -70,10 +71,10 @@ class Best:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
         best = self.figures()
-        if best and (best['precision'] >= precision or best['step'] == step):
+        if best and (best['step'] == step or not is_better(figures, best)):
             self._folder.remove_checkpoint(f'{self._folder.partial_prefix}-{step}')
             return False
-        new = {'step': step, 'precision': precision, **figures, _EVALUATION: {'run': self._run}}
+        new = {'step': step, **figures, _EVALUATION: {'run': self._run}}
         files.replace(os.path.join(self.path, SETTINGS), self._record)
         steps = [best['step'], step] if best else [step]
         self._write(best or new, steps)  # first, so that a checkpoint in the folder is known to be this program's

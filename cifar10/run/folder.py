@@ -47,6 +47,7 @@ class Folder(NamedTuple):
       record: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
+      spent: the steps at which patience has ended the run, as metrics.jsonl has them.
       evaluated: in the folder of evaluations, the id of the run of each that metrics.jsonl has.
       best: the folder of the best checkpoint; None if its record cannot be read.
       evaluations: the folder of the evaluations.
@@ -58,6 +59,7 @@ class Folder(NamedTuple):
     record: RunRecord | None = None
     starts: tuple[Mapping[str, Any], ...] = ()
     recorded: frozenset[int] = frozenset()
+    spent: frozenset[int] = frozenset()
     evaluated: tuple[Any, ...] = ()
     best: 'Folder | None' = None
     evaluations: 'Folder | None' = None
@@ -112,14 +114,15 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
         best = glance(in_best, flag)._replace(record=_config(in_best))
     evaluations = glance(os.path.join(path, EVALUATIONS), flag)
     evaluated = tuple(record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL))
-    records = metrics.read(path, metrics.START, metrics.CHECKPOINT)
+    records = metrics.read(path, metrics.START, metrics.CHECKPOINT, metrics.PATIENCE)
     starts = tuple(record for record in records if record['kind'] == metrics.START)
     record = _config(path)
     if record is None and starts:  # a program that cleans /tmp has removed config.json
         record = RunRecord.parse(starts[-1], os.path.join(path, metrics.NAME))
+    steps = {kind: frozenset(record['step'] for record in records if record['kind'] == kind)
+             for kind in (metrics.CHECKPOINT, metrics.PATIENCE)}
     return folder._replace(
-        record=record, starts=starts,
-        recorded=frozenset(record['step'] for record in records if record['kind'] == metrics.CHECKPOINT),
+        record=record, starts=starts, recorded=steps[metrics.CHECKPOINT], spent=steps[metrics.PATIENCE],
         best=best, evaluations=evaluations._replace(evaluated=evaluated))
 
 

@@ -10,7 +10,7 @@ from cifar10.base import files
 from cifar10.base.console import Output
 
 NAME = 'metrics.jsonl'
-KINDS = TRAIN, TOWERS, EVAL, START, CHECKPOINT = 'train', 'towers', 'eval', 'start', 'checkpoint'
+KINDS = TRAIN, TOWERS, EVAL, START, CHECKPOINT, PATIENCE = 'train', 'towers', 'eval', 'start', 'checkpoint', 'patience'
 
 
 class Metrics:

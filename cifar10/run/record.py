@@ -18,7 +18,7 @@ from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
 # Settings that earlier versions do not have, as these trained.
-_BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED)
+_BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED, patience=0)
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
 _DIGITS = 4  # of an operation
 _MEND = 'correct it, use the version that wrote it, or use another directory'

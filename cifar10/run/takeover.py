@@ -139,12 +139,14 @@ def _another_run(folder, settings, is_ours):
     names, why = _unlike(stored, settings)
     if not names:
         return None
-    has_ended = stored.last_step is not None and step_of(folder.checkpoints[-1]) >= stored.last_step
+    newest = step_of(folder.checkpoints[-1])
+    is_spent = newest in folder.spent
+    has_ended = is_spent or stored.last_step is not None and newest >= stored.last_step
     offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
     was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
     return (f"{folder.given} has {'a finished' if has_ended else 'an unfinished'} {was}{why}. For "
             f'{_phrase(now, names)} {remedy(folder, is_ours, bool(offers_variables))}'
-            f'{_how_to_go_on(stored, has_ended, settings)}')
+            f'{_how_to_go_on(stored, has_ended, is_spent, settings)}')
 
 
 def _unlike(stored, settings):
@@ -173,17 +175,19 @@ def _phrase(values: Mapping, names):
     return ' '.join([*given, *(['without', listed(missing)] if missing else [])])
 
 
-def _how_to_go_on(stored, has_ended, settings):
+def _how_to_go_on(stored, has_ended, is_spent, settings):
     """Returns the end of a remedy: the command that continues the stored run, if any does.
 
-    A run that has ended gets the length of the settings, those of another run, if that is longer.
+    A run that has ended gets more patience, if that is spent, or the length of the settings, those of another run, if
+    that is longer.
     """
     if not has_ended:
         return f'; to continue it: {stored.command}'
-    recipe = stored.settings.recipe
-    if recipe.planned:
+    if is_spent:
+        further = dict(patience=2 * stored.settings.run.patience)
+    elif stored.settings.recipe.planned:
         return ''
-    steps = settings.run.max_steps or 0
-    longer = steps if steps > stored.last_step else 2 * stored.last_step
-    command = stored._replace(settings=stored.settings.replace(max_steps=longer, epochs=None)).command
-    return f'; to train it further: {command}'
+    else:
+        steps = settings.run.max_steps or 0
+        further = dict(max_steps=steps if steps > stored.last_step else 2 * stored.last_step, epochs=None)
+    return f'; to train it further: {stored._replace(settings=stored.settings.replace(**further)).command}'

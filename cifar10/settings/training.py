@@ -96,6 +96,8 @@ class RunSettings:
     epochs: float = setting(
         None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
         checks=[_above_0, _countable])
+    patience: int = setting(
+        0, 'number of evaluations in a row without a better one, after which the run ends; 0: it does not', minimum=0)
     warm_start: str = setting(
         None, 'checkpoint, or directory with checkpoints, from which a new run takes the variables that fit',
         is_path=True, of=Of.START)
@@ -302,6 +304,9 @@ def train_settings(**given: Any) -> TrainSettings:
     if settings.reports.keep_best and not settings.reports.eval_steps:
         raise UsageError('--keep_best compares the evaluations of --eval_steps, but there are none; add '
                          '--eval_steps=1000, or use --keep_best=false')
+    if settings.run.patience and not settings.reports.eval_steps:
+        raise UsageError(f'--patience={settings.run.patience} counts the evaluations of --eval_steps, but there are '
+                         'none; add --eval_steps=1000, or use --patience=0')
     return settings
 
 

@@ -35,12 +35,13 @@ class TrainResult:
     Attributes:
       step: the last step of the run so far.
       checkpoint: prefix of the checkpoint of that step.
-      finished: whether the run has its full length; False after a signal.
+      finished: whether the run has ended, and not only this start; False after a signal.
       figures: of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty if it
         has none yet.
       evaluation: figures of its newest evaluation by `eval_steps`: 'precision', 'mean_recall', 'cross_entropy' and
         others; or empty.
       notes: the lines that matter for the result: warnings, and what has changed since the last start.
+      ended_by: the setting that has ended the run: 'max_steps', 'epochs' or 'patience'; None if it is not finished.
     """
     step: int
     checkpoint: str
@@ -48,6 +49,7 @@ class TrainResult:
     figures: dict[str, Any] = dataclasses.field(repr=False)
     evaluation: dict[str, Any] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    ended_by: str | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +94,13 @@ class EvalResult:
 
 def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
           termination: Termination | None = None, **settings: Any) -> TrainResult | None:
-    """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
+    """Trains until `max_steps`, `epochs` or `patience` end the run, resuming the one in `train_dir` if there is one.
 
     Args:
       say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
         a terminal. By default nothing is printed, and the notes of the result are Python warnings.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
-        'train', 'towers', 'eval' or 'checkpoint'), its 'step' and its figures.
+        'train', 'towers', 'eval', 'patience' or 'checkpoint'), its 'step' and its figures.
       termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
         default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
         newest checkpoint.
@@ -122,9 +124,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
         ended = take_part(given, termination, trainer.train)
     if ended is None:
         return None
-    checkpoint, step, finished = ended
+    checkpoint, step, ended_by = ended
     figures, evaluation = (_newest(given.run.train_dir, kind) for kind in (metrics.TRAIN, metrics.EVAL))
-    return TrainResult(step, checkpoint, finished, figures, evaluation, tuple(output.notes))
+    return TrainResult(step, checkpoint, ended_by is not None, figures, evaluation, tuple(output.notes), ended_by)
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,

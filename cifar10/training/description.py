@@ -66,7 +66,12 @@ def _classes(plan):
 
 def advise(start: Start) -> list[str]:
     """Returns lines that advise other settings for a new run."""
-    return [] if start.plan.checkpoint else [*_advise_rates(start), *_advise_preset(start.plan)]
+    if start.plan.checkpoint:
+        return []
+    lines = [*_advise_rates(start), *_advise_preset(start.plan)]
+    if start.given.run.patience and not start.given.reports.keep_best:
+        lines.append(Line('advice', '--patience ends the run after its best evaluation; --keep_best keeps that model'))
+    return lines
 
 
 def _advise_preset(plan):
@@ -140,10 +145,11 @@ def describe_run(start: Start) -> list[str]:
     lines = [Line('run', f'{run.train_dir}{whose}, {progress}'), *assumed,
               Line('watch', f'tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}')]
     if plan.finished:
-        flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
+        flag = f'--{plan.ended_by}'
         remedy = f'a larger {flag} continues it'
-        if plan.settings.recipe.planned:
+        if plan.settings.recipe.planned and not plan.is_spent:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
+        length = f'{getattr(run, plan.ended_by):.10g}'
         lines.append(Line('done', f'the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}'))
     else:
         lines += _untraced(plan)

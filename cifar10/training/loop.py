@@ -50,10 +50,11 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
 
 
 def _loop(run, reports, termination):
-    """Takes steps up to the last one, or until a signal comes or standard output is closed."""
+    """Takes steps up to the last one, or until patience, a signal or the end of standard output ends the run."""
     with reports.begun() as (progress, reporters):
         def begin(thread, step):
-            if step > run.plan.last_step or progress.output_closed or (termination and termination.requested):
+            is_over = step > run.plan.last_step or reports.is_spent or progress.output_closed
+            if is_over or (termination and termination.requested):
                 return None
             also = {}
             for reporter in reporters:

@@ -25,6 +25,7 @@ class Plan(NamedTuple):
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
         latter where the length of the run is in epochs.
+      is_spent: whether the run has ended because its patience is spent.
       first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
         or None.
     """
@@ -36,6 +37,7 @@ class Plan(NamedTuple):
     checkpoint: str | None
     step: int
     last_step: int
+    is_spent: bool = False
     first_values: Mapping[str, np.ndarray] | None = None
 
     @property
@@ -54,9 +56,17 @@ class Plan(NamedTuple):
         return self.step * self.examples_per_step
 
     @property
+    def ended_by(self) -> str | None:
+        """The setting that has ended the run: 'patience', 'epochs' or 'max_steps'; None if steps remain."""
+        if self.is_spent:
+            return 'patience'
+        length = 'epochs' if self.settings.run.epochs else 'max_steps'
+        return length if self.step >= self.last_step else None
+
+    @property
     def finished(self) -> bool:
         """Whether no step remains."""
-        return self.step >= self.last_step
+        return self.ended_by is not None
 
 
 def recipe_of(settings: TrainSettings, data: Records) -> Recipe:

@@ -16,6 +16,7 @@ from cifar10.base.registry import AUTO, CODE, NETWORKS, OPTIMIZERS, OWN, PRECISI
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import saved, takeover
+from cifar10.run.better import patience_spent
 from cifar10.run.record import RunRecord, digits, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rates
@@ -35,7 +36,8 @@ def decide(start: Start) -> list[str]:
     _refuse_impossible(plan, in_numbers=start.compares or not found)
     if record:
         _refuse_another_network(plan, record, start.folder.given)
-    start.plan = _with_length(plan, found)
+    is_spent = bool(found and patience_spent(start.folder.path, plan.step, settings))
+    start.plan = _with_length(plan, found)._replace(is_spent=is_spent)
     return []
 
 

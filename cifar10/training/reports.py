@@ -11,6 +11,7 @@ from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel import turns
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.best import Best
+from cifar10.run.better import patience_spent
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
@@ -35,6 +36,9 @@ class Reports:
       start: how the run starts, with what is in the directory and with the checkpoint that it continues from.
       validation: evaluates the run between two steps, or None.
       began: when the start began, as `time.perf_counter` had it.
+
+    Attributes:
+      is_spent: whether the patience of the run is spent, so that it has ended.
     """
 
     def __init__(self, run: Run, directory: TrainDir, start: Start, validation: Validation | None,
@@ -42,9 +46,10 @@ class Reports:
         self._directory = directory
         self._run = run
         self._validation = validation
+        self.is_spent = False
         self._progress = None
         self._record = record
-        self._patience = OF_FIRST_STEP  # with an evaluation
+        self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
         self._data_files = *start.data.files, *start.test.files
         plan, settings = run.plan, run.plan.settings
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
@@ -80,6 +85,7 @@ class Reports:
         # The records of later steps are dropped: these steps are repeated.
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
+        self.is_spent = bool(patience_spent(self._directory.path, run.step, plan.settings))
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
@@ -120,7 +126,7 @@ class Reports:
             self.checkpoints.save(self._run.session)
 
     def _evaluate(self):
-        """Evaluates the run as it is now and, with `--keep_best`, keeps it if it is the best."""
+        """Evaluates the run as it is now; keeps it if it is the best, and ends the run if patience is spent."""
         run, step, say = self._run, self._run.step, self._progress.say
         with self._cost.of(EVALUATION):
             candidate = self._best.candidate() if self._best else None
@@ -128,14 +134,20 @@ class Reports:
             values = run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
-            with doing('while it evaluates', self._patience):
+            with doing('while it evaluates', self._slack):
                 result = self._validation.evaluate(values)
-            self._patience = 1
+            self._slack = 1
             tensorboard.write(self._events, step, result, run.plan.data.classes)
             self._log.add(metrics.EVAL, step, **result.figures)
             say('', result.line(step))
             if candidate and self._best.keep(step, **result.figures):
                 say('best', self._best.path)
+            if best_step := patience_spent(self._directory.path, step, run.plan.settings):
+                evaluations = run.plan.settings.run.patience
+                self._log.add(metrics.PATIENCE, step, best_step=best_step, evaluations=evaluations)
+                say('patience', f'the run ends, because the evaluation of step {best_step} is still the best after '
+                                f'{evaluations} more')
+                self.is_spent = True
 
 
 def tower_seconds(plan: Plan, graph: TrainingGraph) -> list[tf.Tensor]:

@@ -35,8 +35,8 @@ WITH_DATA = (*PLANNING, refuse_other_images, describe, advise, describe_run)
 
 
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
-          before_session: Callable[[], None] | None = None) -> tuple[str, int, bool]:
-    """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
+          before_session: Callable[[], None] | None = None) -> tuple[str, int, str | None]:
+    """Trains until `max_steps`, `epochs` or `patience` end the run, resuming the one in `train_dir` if there is one.
 
     Args:
       termination: handles the signals that end the run after a step; or None.
@@ -44,7 +44,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
       before_session: function that is called before each session is made, or None.
 
     Returns:
-      (the prefix of the run's newest checkpoint, its step, whether that is the last one; it is not if a signal came).
+      (the prefix of the run's newest checkpoint, its step, which of these settings has ended the run; None after a
+      signal).
     """
     began = time.perf_counter()
     start = prepared(settings, devices)
@@ -55,7 +56,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(start.folder, plan.step, settings.reports.max_to_keep)
-            return plan.checkpoint, plan.step, True
+            return plan.checkpoint, plan.step, plan.ended_by
         run, validation, record = Run(plan), validation_of(start), record_of(start)
         refuse_misfit(start, run.saved)
         say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
@@ -66,10 +67,10 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         with Reports(run, directory, start, validation, record, began) as reports:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
-    finished = step_of(newest) >= plan.last_step
+    ended = plan._replace(step=step_of(newest), is_spent=reports.is_spent)
     with reader_may_leave():
-        say('saved', f"{newest}{'' if finished else '; start again to continue'}")
-    return newest, step_of(newest), finished
+        say('saved', f"{newest}{'' if ended.finished else '; start again to continue'}")
+    return newest, ended.step, ended.ended_by
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:

@@ -1,0 +1,194 @@
+"""--patience: after so many evaluations without a better one a run has ended, killed and resumed or not."""
+import os
+import pathlib
+import shutil
+
+import pytest
+
+import cifar10
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.run import metrics
+from cifar10.run.better import is_better, patience_spent
+from cifar10.run.folder import step_of
+from cifar10.settings.training import train_settings
+from cifar10.tools.check import check
+from cifar10.training import trainer
+from tests.fixtures import small
+from tests.helpers import (
+    Tasks,
+    as_given,
+    assert_same_bits,
+    checkpoints,
+    last_variables,
+    mostly_stress,
+    patient,
+    start_script,
+    tf,
+    train,
+)
+
+FLAGS = dict(eval_steps=4, patience=3, max_steps=1000, save_steps=6, learning_rate=0.1, moving_averages=False,
+             keep_best=True, num_gpus=2, log_frequency=1)
+
+
+@pytest.fixture(scope='module')
+def whole(data_dir, tmp_path_factory):
+    """The settings of a run that patience has ended; what is changed in them belongs to another run."""
+    config = train_settings(**{**small(data_dir, tmp_path_factory.mktemp('whole')), **FLAGS}, network='linear')
+    with tf.Graph().as_default():
+        trainer.train(config)
+    return config
+
+
+def records(config, *kinds):
+    """Returns the records of a run of some kinds, without what measures time."""
+    return [{name: value for name, value in record.items() if name not in ('time', 'images_per_sec')}
+            for record in metrics.read(config.run.train_dir, *kinds)]
+
+
+def expected_end(config, patience):
+    """Returns (the step at which patience ends a run, that of its best evaluation), from records of a longer one."""
+    found = [(record['step'], record['precision']) for record in records(config, metrics.EVAL)]
+    for i, (step, _) in enumerate(found):
+        best = max(range(i + 1), key=lambda k: (found[k][1], -k))  # the first of the highest
+        if i - best == patience:
+            return step, found[best][0]
+    raise AssertionError(f'no end in {found}')
+
+
+def assert_same_run(config, whole):
+    """Asserts that two runs have taken the same steps and ended in the same way."""
+    assert_same_bits(last_variables(config.run.train_dir), last_variables(whole.run.train_dir))
+    kinds = metrics.TRAIN, metrics.EVAL, metrics.PATIENCE
+    assert records(config, *kinds) == records(whole, *kinds)
+
+
+def test_an_evaluation_is_better_by_its_precision_as_records_have_it():
+    one, more, hardly = (dict(precision=value, cross_entropy=1.0) for value in (0.5, 0.51, 0.5 + 1e-9))
+    assert is_better(one, None) and is_better(more, one)
+    assert not is_better(one, more) and not is_better(one, one) and not is_better(hardly, one)
+
+
+@pytest.mark.parametrize('precisions, step, patience, best', [
+    ({}, 9, 1, None), ({5: 0.5}, 9, 1, None), ({5: 0.5, 10: 0.4}, 10, 1, 5), ({5: 0.5, 10: 0.5}, 10, 1, 5),
+    ({5: 0.5, 10: 0.6, 15: 0.6}, 15, 2, None), ({5: 0.5, 10: 0.6, 15: 0.6, 20: 0.1}, 20, 2, 10),
+    ({5: 0.5, 10: 0.4, 15: 0.4, 20: 0.4}, 20, 2, 5),  # where there was more patience before
+    ({5: 0.5, 10: 0.4, 15: 0.4}, 15, 0, None), ({5: 0.5, 10: 0.4, 15: 0.4}, 12, 2, None),
+    ({5: 0.5, 7: 0.9, 10: 0.6}, 10, 1, None), ({5: 0.5, 7: 0.4, 10: 0.4}, 10, 2, None)])
+def test_patience_is_spent_by_the_records_of_evaluations_that_count(precisions, step, patience, best, tmp_path):
+    log = metrics.Metrics(str(tmp_path))
+    for at, precision in precisions.items():
+        log.add(metrics.EVAL, at, precision=precision)
+    assert patience_spent(str(tmp_path), step, train_settings(patience=patience, eval_steps=5)) == best
+
+
+def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patience_only(whole, tmp_path, capsys):
+    given, kinds = whole.replace(train_dir=str(tmp_path / 'train'), patience=1), []
+    end, best = expected_end(whole, 1)
+    result = cifar10.train(**as_given(given), say=print, on_record=lambda record: kinds.append(record['kind']))
+    assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
+    output = capsys.readouterr().out
+    assert '--keep_best keeps' not in output
+    assert (f'patience   the run ends, because the evaluation of step {best} is still the best after 1 more\n'
+            in output) and f'saved      {result.checkpoint}\n' in output
+    assert records(given, metrics.PATIENCE) == [dict(kind='patience', step=end, best_step=best, evaluations=1)]
+    assert kinds.count(metrics.PATIENCE) == 1
+    assert [step_of(each) for each in checkpoints(f'{given.run.train_dir}/best')] == [best]  # by the same comparison
+    before = pathlib.Path(given.run.train_dir, metrics.NAME).read_text()
+    for again in (given, given.replace(max_steps=2000)):
+        result = cifar10.train(**as_given(again), say=print)
+        assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
+        assert (f'done       the run is at step {end}, and --patience=1 asks for no more; a larger --patience '
+                'continues it\n') in capsys.readouterr().out
+    check(given)
+    assert 'ended      without --check nothing' in capsys.readouterr().out
+    assert pathlib.Path(given.run.train_dir, metrics.NAME).read_text() == before
+    assert trainer.train(given.replace(patience=whole.run.patience))[2] == 'patience'
+    first, last = records(given, metrics.PATIENCE)
+    assert (first['evaluations'], last['step']) == (1, expected_end(whole, whole.run.patience)[0])
+    assert_same_bits(last_variables(given.run.train_dir), last_variables(whole.run.train_dir))
+    assert trainer.train(whole.replace(train_dir=given.run.train_dir, patience=2))[2] == 'patience'  # less than it had
+
+
+@pytest.mark.parametrize('mode, kills', mostly_stress(
+    [(mode, kills) for mode in UPDATE_MODES if mode != 'async' for kills in (1, 3)],
+    ('parameter_server', 1), ('local', 1)))
+def test_killed_and_resumed_it_ends_at_the_step_of_an_unbroken_run(mode, kills, whole, tmp_path):
+    local = dict(local_steps=2) if mode == 'local' else {}
+    given = whole.replace(train_dir=str(tmp_path / 'killed'), variable_update=mode, patience=2 + kills, **local)
+    if mode != 'parameter_server' or given.run.patience != whole.run.patience:
+        whole = given.replace(train_dir=str(tmp_path / 'whole'))
+        train(whole)
+    saved = 0
+    for _ in range(kills):
+        process = start_script('multi_gpu_train.py', **as_given(given))
+        for line in process.stdout:
+            if f'step {saved + 8},' in line:
+                break
+        process.kill()  # before the end, unless this machine is very busy
+        process.communicate()
+        saved = max((step_of(prefix) for prefix in checkpoints(given.run.train_dir)), default=0)
+    process = start_script('multi_gpu_train.py', **as_given(given))
+    output = process.communicate(timeout=patient(60))[0]
+    assert process.returncode == 0 and f'is still the best after {given.run.patience} more' in output, output
+    assert_same_run(given, whole)
+
+
+# What is on the disk of the last evaluation, by the number of its lines and characters that are there.
+BESIDE = {'before it': (0, 0), 'in its record': (0, 50), 'after it': (1, 0), 'after its end': (2, 0),
+          'in the save': (3, 0)}
+
+
+@pytest.mark.parametrize('moment', mostly_stress(BESIDE, 'in its record', 'in the save'))
+def test_a_kill_beside_the_last_evaluation_changes_no_end(moment, whole, tmp_path):
+    again = whole.replace(train_dir=str(shutil.copytree(whole.run.train_dir, tmp_path / 'again')))
+    path = pathlib.Path(again.run.train_dir, metrics.NAME)
+    lines = path.read_text().splitlines(True)
+    last = max(i for i, line in enumerate(lines) if line.startswith('{"kind": "eval"'))
+    assert [line.split('"')[3] for line in lines[last:]] == ['eval', 'patience', 'checkpoint']
+    whole_lines, characters = BESIDE[moment]
+    path.write_text(''.join([*lines[:last + whole_lines], lines[last][:characters]]))
+    for part in path.parent.glob(f'model.ckpt-{expected_end(whole, 3)[0]}.*'):
+        os.remove(part)
+    trainer.train(again)
+    assert_same_run(again, whole)
+
+
+def test_a_run_that_was_shorter_at_first_ends_as_one_that_was_not(whole, tmp_path):
+    again = whole.replace(train_dir=str(tmp_path / 'again'))
+    # The evaluation at this end does not count.
+    assert trainer.train(again.replace(max_steps=9))[1:] == (9, 'max_steps')
+    trainer.train(again)
+    assert_same_bits(last_variables(again.run.train_dir), last_variables(whole.run.train_dir))
+
+
+@pytest.mark.stress
+def test_a_longer_interval_ends_a_run_as_if_it_had_always_been_so_long(whole, tmp_path):
+    whole, again = (whole.replace(train_dir=str(tmp_path / name), eval_steps=8) for name in ('whole', 'again'))
+    expected = train(whole)
+    train(again.replace(max_steps=10, patience=0, eval_steps=4))
+    assert_same_bits(train(again), expected)
+
+
+def test_in_async_it_ends_after_an_evaluation_for_which_all_towers_have_waited(whole, tmp_path, capsys):
+    config = whole.replace(train_dir=str(tmp_path / 'train'), variable_update='async', num_gpus=3, keep_best=False)
+    last = train(config)
+    end, best = expected_end(config, 3)
+    assert records(config, metrics.PATIENCE) == [dict(kind='patience', step=end, best_step=best, evaluations=3)]
+    assert (last['global_step'], last['examples_seen']) == (end, 8 * end)
+    assert 'advice     --patience ends the run after its best evaluation; --keep_best keeps' in capsys.readouterr().out
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
+def test_a_cluster_ends_at_the_step_of_one_process(mode, whole, tmp_path):
+    local = dict(local_steps=2) if mode == 'local' else {}
+    whole, given = (whole.replace(train_dir=str(tmp_path / name), variable_update=mode, num_towers=2, **local)
+                    for name in ('whole', 'cluster'))
+    train(whole)
+    for _ in range(2):
+        with Tasks(2, 0, **as_given(given, num_gpus=1, task_index=None)) as tasks:
+            ends = tasks.ends()
+        assert {status for status, _ in ends.values()} == {0}, ends
+    assert 'asks for no more' in ends['worker 0'][1]
+    assert_same_run(given, whole)
