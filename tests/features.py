@@ -41,6 +41,7 @@ FEATURES = {
     'class weights': dict(network='linear', class_weights='square=4,disc=0.5'),
     # Reports.
     'summaries and evaluations': dict(network='linear', summary_steps=2, eval_steps=2, keep_best=True),
+    'checkpoints by the clock': dict(network='linear', save_minutes=1e-9),
 }
 # The number of parts of the network, where it has several.
 PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'random numbers': 2, 'three parts': 3, 'fp16': 3}

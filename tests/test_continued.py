@@ -142,6 +142,14 @@ def test_a_record_that_is_none_or_was_changed_is_refused_by_name(content, said, 
         look(str(tmp_path))
 
 
+def test_a_run_of_the_first_release_has_what_that_did_and_saves_by_the_clock(tmp_path):
+    later = ('loss', 'patience', 'save_minutes')
+    write_config(tmp_path, {name: value for name, value in train_settings(seed=3).flat().items() if name not in later})
+    assert look(str(tmp_path)).record.settings == train_settings(seed=3)
+    settings = settings_of(dict(train_dir=str(tmp_path)))[0]
+    assert [settings.flat()[name] for name in later] == ['cross_entropy', 0, 10]
+
+
 def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     file = tmp_path / 'net.py'
     file.write_text('')

@@ -6,6 +6,7 @@ processes at each call for real as well.
 import contextlib
 import functools
 import json
+import os
 import re
 
 import numpy as np
@@ -15,6 +16,7 @@ from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
 from cifar10.run import metrics
+from cifar10.run.folder import parts, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -133,6 +135,23 @@ def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path
     assert len(failures) > 200
     for i, (number, state) in enumerate(some(failures, count)):
         assert assert_resumes(state, tmp_path / str(i), flags, run[1], capsys) >= covered(run[0].calls[:number])
+
+
+@pytest.mark.stress
+def test_killed_at_each_system_call_a_run_that_saves_by_the_clock_goes_on(flags, tmp_path):
+    flags = dict(flags, max_steps=7, save_steps=4, save_minutes=1e-9)
+    killed, train_dir = traced(tmp_path / 'traced', tuple(flags.items()))
+    found = set()
+    for i, state in enumerate(killed_states(killed)):
+        folder = write_tree(tmp_path / str(i), state)
+        with tf.Graph().as_default():
+            trainer.train(train_settings(train_dir=str(folder), **flags))
+        assert_same_bits(last_variables(folder), last_variables(train_dir))
+        found.add(frozenset(map(step_of, checkpoints(folder))))
+        assert set(names(folder)) - {name for prefix in checkpoints(folder) for name in map(os.path.basename, parts(
+            prefix))} == {name for name in names(train_dir) if 'ckpt' not in name}
+    # Of the two that are kept, the older one is that of step 4, or the one that a start has continued from.
+    assert found == {frozenset({step, 7}) for step in (4, 5, 6)}
 
 
 @pytest.fixture(scope='module')

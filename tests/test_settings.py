@@ -34,7 +34,7 @@ VALUES = dict(
     seed=[0, 5], epochs=[2.75, 30.0, 1 / 3, 5, 1e6], max_steps=[10, 1000000, 7], save_steps=[1000, 200, 5],
     eval_steps=[0, 200, 7], keep_best=[True, False], max_to_keep=[0, 5, 2], log_frequency=[10, 1],
     summary_steps=[0, 100], use_fp16=[True, False], num_gpus=[1, 4], gpus_per_tower=[1, 2], xla=[True, False],
-    tower_device=['auto', 'cpu'], patience=[0, 5])
+    tower_device=['auto', 'cpu'], patience=[0, 5], save_minutes=[10, 0.5, 0])
 
 
 def decided(settings):

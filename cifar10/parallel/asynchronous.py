@@ -102,15 +102,15 @@ class Stepper:
         Args:
           begin: function (kind, number of a step) -> the function that takes this step and returns its results; None if
             no step is to begin now. Where several steps are under way, their results may come in another order.
-          awaits: function (number of a step) -> whether no later step may begin before the caller is done with its
-            results.
+          awaits: function (number of the step that began last) -> whether no later one may begin before the caller is
+            done with its results.
 
         Raises:
           Exception: what a step has raised.
         """
         begun = step
         while True:
-            while self._idle and not (begun > step and awaits(begun)) and (take := begin(self._idle[0], begun + 1)):
+            while not (begun > step and awaits(begun)) and self._idle and (take := begin(self._idle[0], begun + 1)):
                 self._begun.put((self._idle.pop(0), take))
                 begun += 1
             if begun == step:

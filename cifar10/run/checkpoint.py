@@ -73,6 +73,7 @@ class Checkpoints:
     def __init__(self, directory: TrainDir, start: Saved | None, max_to_keep: int, log: metrics.Metrics):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
+        self._passing = None  # the prefix that was saved last, if the next one replaces it
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
@@ -102,8 +103,10 @@ class Checkpoints:
         self._saved_step = found.step if found else None
         return found.values if found else None
 
-    def save(self, session: tf.Session) -> None:
+    def save(self, session: tf.Session, passing: bool = False) -> None:
         """Writes a checkpoint, unless this step was saved or restored last, and rotates the older ones.
+
+        A passing one is removed once the next one is written.
 
         TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on the disk,
         so a power failure could destroy the new checkpoint and the older ones too.
@@ -128,8 +131,12 @@ class Checkpoints:
                 raise
             self._saved_step = step
             # A newer one is corrupt, or the run would have gone on from it.
-            older = [prefix for prefix in glance(self._directory.path).checkpoints if step_of(prefix) <= step]
+            older = [prefix for prefix in glance(self._directory.path).checkpoints
+                     if step_of(prefix) <= step and prefix != self._passing]
             rotate(self._directory, older, self._max_to_keep)
+            if self._passing:
+                self._directory.remove_checkpoint(self._passing)
+            self._passing = self.last if passing else None
         Output.current.record(record)
 
     def _proved(self, session, prefix):

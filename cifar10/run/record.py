@@ -15,10 +15,10 @@ from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, OWN, Registry
 from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.presets import UNWEIGHTED
-from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
+from cifar10.settings.training import GROUPS, ReportSettings, TrainSettings, completed, flags_of
 
-# Settings that earlier versions do not have, as these trained.
-_BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED, patience=0)
+# Settings that earlier versions do not have: as these trained, and of what changes no result, today's default.
+_BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED, patience=0, save_minutes=ReportSettings.save_minutes)
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
 _DIGITS = 4  # of an operation
 _MEND = 'correct it, use the version that wrote it, or use another directory'

@@ -23,7 +23,7 @@ class Reporter:
         return False
 
     def awaits(self, step: int) -> bool:
-        """Returns whether no later step may begin before `after_step` was called for this one."""
+        """Returns whether no later step may begin before `after_step` was called for this one; asked for each step."""
         del step
         return False
 

@@ -241,6 +241,9 @@ class ReportSettings:
     eval_steps: int = setting(
         0, 'steps between two evaluations on the test images; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
+    save_minutes: float = setting(
+        10, 'minutes after which a checkpoint is written where --save_steps are longer; the next one replaces it; '
+        '0: never', minimum=0)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
     keep_best: bool = setting(False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best')
     profile_steps: str = setting(

@@ -63,7 +63,7 @@ def _loop(run, reports, termination):
             return functools.partial(run.run_step, step, also, thread=thread, traced=traced)
 
         def awaits(step):
-            return any(reporter.awaits(step) for reporter in reporters)
+            return any([reporter.awaits(step) for reporter in reporters])  # each of them is asked
 
         with Stepper(len(run.graph.fetches)) as stepper:
             for results in stepper.results(run.step, begin, awaits):

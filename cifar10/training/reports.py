@@ -1,5 +1,6 @@
 """The reporters of a run: lines, records, curves, traces, evaluations, checkpoints."""
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -89,6 +90,7 @@ class Reports:
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
+        self._saved_at = time.monotonic()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
         with self._cost.of(STARTING), Progress(
@@ -107,10 +109,10 @@ class Reports:
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
-            reporters.append(_NowAndThen(self._evaluate, reports.eval_steps, plan.last_step,
+            reporters.append(_NowAndThen(self._evaluate, lambda step: due(reports.eval_steps, step), plan.last_step,
                                          lambda step: is_whole and step >= plan.last_step))
         # Last, once all else that the run did up to this step is on the disk: no start does it again.
-        reporters.append(_NowAndThen(self._save, reports.save_steps, plan.last_step))
+        reporters.append(_NowAndThen(self._save, self._is_save_due, plan.last_step))
         return [*reporters, self._cost]
 
     def refuse(self, step: int, losses: Sequence[float] = (), first: int = 0) -> None:
@@ -123,7 +125,15 @@ class Reports:
         with self._cost.of(SAVING):
             self._soundness.check()
             self._directory.keep(*self._data_files)
-            self.checkpoints.save(self._run.session)
+            by_clock = not due(self._run.plan.settings.reports.save_steps, self._run.step)
+            self.checkpoints.save(self._run.session, passing=by_clock)
+        self._saved_at = time.monotonic()
+
+    def _is_save_due(self, step):
+        """Returns whether a checkpoint follows a step: by its number, or by the clock (in `local` after averages)."""
+        run, reports = self._run, self._run.plan.settings.reports
+        is_late = 0 < reports.save_minutes * 60 <= time.monotonic() - self._saved_at
+        return due(reports.save_steps, step) or is_late and (run.averages_after(step) or not run.plan.mode.drifts)
 
     def _evaluate(self):
         """Evaluates the run as it is now; keeps it if it is the best, and ends the run if patience is spent."""
@@ -163,20 +173,23 @@ def tower_seconds(plan: Plan, graph: TrainingGraph) -> list[tf.Tensor]:
 
 
 class _NowAndThen(Reporter):
-    """Calls `act` at each multiple of a number of steps, and at the end, but not twice at one step."""
+    """Calls `act` after steps that are due, before a later one begins, and at the end; not twice at one step."""
 
-    def __init__(self, act, interval, last_step, is_due_at_end=lambda step: True):
+    def __init__(self, act, is_due, last_step, is_due_at_end=lambda step: True):
         self._act = act
-        self._interval = interval
+        self._is_due = is_due
         self._last_step = last_step
+        self._awaited = None  # the step after which `act` is due
         self._acted = None  # the step at which `act` last was
         self._is_due_at_end = is_due_at_end
 
     def awaits(self, step):
-        return due(self._interval, step)
+        if self._is_due(step):
+            self._awaited = step
+        return step == self._awaited
 
     def after_step(self, step, results):
-        if step < self._last_step and due(self._interval, step):
+        if step < self._last_step and step == self._awaited:
             self._act()
             self._acted = step
 

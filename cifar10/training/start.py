@@ -261,7 +261,8 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tup
         count = max(keep + 1 - len(start.folder.checkpoints), 1)
         limit = f'--max_to_keep={keep}'
     else:
-        count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 1
+        # With that of the last step, and one of --save_minutes.
+        count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 2
         limit = f'all are kept, --save_steps={reports.save_steps}'
     if reports.keep_best:
         count += 2  # the best so far, and one that may be better
