@@ -27,17 +27,19 @@ class Best:
 
     Args:
       record: of its start, as the text of config.json.
+      figure: the name of the figure that counts.
 
     Attributes:
       path: of the folder.
     """
 
-    def __init__(self, train_dir: str, run: str, record: str):
+    def __init__(self, train_dir: str, run: str, record: str, figure: str = 'precision'):
         self.path = os.path.join(train_dir, BEST)
         self._folder = TrainDir(self.path)
         self._train_dir = train_dir
         self._run = run
         self._record = record
+        self._figure = figure
         self._has_reported = False
 
     def figures(self) -> dict | None:
@@ -71,7 +73,7 @@ class Best:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
         best = self.figures()
-        if best and (best['step'] == step or not is_better(figures, best)):
+        if best and (best['step'] == step or not is_better(figures, best, self._figure)):
             self._folder.remove_checkpoint(f'{self._folder.partial_prefix}-{step}')
             return False
         new = {'step': step, **figures, _EVALUATION: {'run': self._run}}

@@ -4,19 +4,26 @@ from typing import Any
 
 from cifar10.run import metrics
 from cifar10.run.reporter import due
+from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 
 
-def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None) -> bool:
+def counting(settings: TrainSettings) -> str:
+    """Returns the name of the figure that counts in evaluations: with class weights, each class counts alike."""
+    return 'precision' if settings.recipe.class_weights == UNWEIGHTED else 'mean_recall'
+
+
+def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, figure: str) -> bool:
     """Returns whether an evaluation is better than the best one before it, which is None for the first evaluation.
 
-    Only this function knows which figure counts. It compares seven digits, because records have no more, and a run that
-    is resumed has nothing but the records.
+    It compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
 
     Args:
-      evaluation, best: the figures of evaluations, by their names.
+      evaluation, best: the figures of evaluations, by their names. That of an earlier version may lack the one that
+        counts.
+      figure: the name of the one that counts.
     """
-    return best is None or metrics.rounded(evaluation['precision']) > metrics.rounded(best['precision'])
+    return not best or figure not in best or metrics.rounded(evaluation[figure]) > metrics.rounded(best[figure])
 
 
 def patience_spent(train_dir: str, step: int, settings: TrainSettings) -> int | None:
@@ -26,9 +33,10 @@ def patience_spent(train_dir: str, step: int, settings: TrainSettings) -> int | 
     evaluation counts only at a multiple of `--eval_steps`. Another was the last one of a run that was made longer
     later, and a run of that length from its start does not have it.
     """
-    patience, every = settings.run.patience, settings.reports.eval_steps
+    patience, every, figure = settings.run.patience, settings.reports.eval_steps, counting(settings)
     best, since = None, 0
     for record in metrics.read(train_dir, metrics.EVAL) if patience else ():
-        if record['step'] <= step and due(every, record['step']):  # later ones are of steps that are repeated
-            best, since = (record, 0) if is_better(record, best) else (best, since + 1)
+        is_counted = record['step'] <= step and due(every, record['step'])  # later ones are of steps that are repeated
+        if is_counted and figure in record:
+            best, since = (record, 0) if is_better(record, best, figure) else (best, since + 1)
     return best['step'] if best and since >= patience else None

@@ -12,7 +12,7 @@ from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel import turns
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.best import Best
-from cifar10.run.better import patience_spent
+from cifar10.run.better import counting, patience_spent
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
@@ -69,7 +69,7 @@ class Reports:
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
         self._best = None
         if settings.reports.keep_best:
-            self._best = Best(directory.path, self._run_id, text + '\n')
+            self._best = Best(directory.path, self._run_id, text + '\n', counting(settings))
 
     def __enter__(self):
         return self
