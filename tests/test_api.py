@@ -14,6 +14,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 import cifar10
 from cifar10 import RunError, UsageError, model
@@ -122,6 +123,11 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     ('train', dict(batch_size=0), '--batch_size=0 is too small'),
     ('train', dict(check=True), '--check is for the command line only; use python multi_gpu_train.py --check'),
     ('evaluate', dict(image='a.png'), '--image is for the command line'),
+    ('predict', dict(images='a.png', csv='b'), '--csv is for the command line'),
+    ('predict', dict(images=np.zeros([1, 8, 8, 3])), 'predict got images of type float64; give .* [(]multiply them by'),
+    ('predict', dict(images=np.zeros([8, 8, 3], np.uint8)), r'shape \(8, 8, 3\), which is a single image; give'),
+    ('predict', dict(images=['a.png', 3]), 'predict got images of type'),
+    ('predict', dict(images='a.png', checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere'),
     ('train', dict(network=print), "is not valid; give a function by its name, network='FILE.py:FUNCTION'"),
     ('train', dict(on_record=3), 'on_record=3 is not a function'),
     ('evaluate', dict(checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere')])
@@ -308,7 +314,7 @@ def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
 
 def test_importing_costs_nothing():
     code = 'import sys, cifar10; print(len(sys.modules), [m for m in sys.modules if m.startswith("cifar10.")]);' \
-           'from cifar10 import train, evaluate; print("tensorflow" in sys.modules, "numpy" in sys.modules);' \
+           'from cifar10 import train, evaluate, predict; print("tensorflow" in sys.modules, "numpy" in sys.modules);' \
            'print(all(hasattr(cifar10, name) and name in dir(cifar10) for name in cifar10.__all__))'
     lines = run(code).stdout.splitlines()
     assert lines[0].endswith(' []') and lines[1:] == ['False False', 'True']
@@ -319,15 +325,18 @@ def test_importing_costs_nothing():
 @pytest.mark.stress  # its calls, by default: above
 def test_the_example_of_the_page_runs(tmp_path):
     page = (ROOT / 'docs' / 'python.md').read_text()
-    first, second = re.findall(r'```python\n(.*?)```', page, re.S)
+    first, predicts, stops = re.findall(r'```python\n(.*?)```', page, re.S)
     assert len(first.splitlines()) <= 15
-    code = first + second.replace('1000', '41') + 'print(result)'
-    result = run(code.replace('/tmp/', f'{tmp_path}/'))
-    lines = result.stdout.splitlines()
+    photos = tmp_path / 'photos'
+    photos.mkdir()
+    Image.new('RGB', (40, 50)).save(photos / 'black.png')
+    code = first + predicts + stops.replace('1000', '41') + 'print(result)'
+    result = run(code.replace('/tmp/', f'{tmp_path}/').replace('photos/', f'{photos}/'))
+    first, second, *predicted, last = result.stdout.splitlines()
     assert result.stderr == ''
-    assert [line.split('(')[0] for line in lines] == ['TrainResult', 'EvalResult', 'TrainResult']
-    assert lines[0].endswith('}') and lines[1].endswith('}')
-    assert 'step=41' in lines[2] and 'finished=True' in lines[2]
+    assert [line.split('(')[0] for line in (first, second, last)] == ['TrainResult', 'EvalResult', 'TrainResult']
+    assert first.endswith('}') and second.endswith('}') and predicted[0].startswith(f'{photos}/black.png ')
+    assert 'step=41' in last and 'finished=True' in last
 
 
 def as_shown(function):
@@ -349,7 +358,7 @@ def test_the_reference_of_the_page_has_every_function_with_its_arguments(section
 
 def test_every_attribute_of_a_result_is_on_the_page():
     page = (ROOT / 'docs' / 'python.md').read_text()
-    for result in (api.TrainResult, api.EvalResult):
+    for result in (api.TrainResult, api.EvalResult, cifar10.Predictions):
         for name in [*result.__dataclass_fields__, *(name for name, value in vars(result).items()
                                                      if isinstance(value, property))]:
             assert f'`{name}`' in page, name

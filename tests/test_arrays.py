@@ -127,7 +127,7 @@ IMAGES, LABELS = made()
     ((IMAGES.astype(np.int64), LABELS), 'x_train of type int64; give images uint8'),
     ((IMAGES[0, 0], LABELS[:32]), 'x_train of shape (32, 3); give images uint8'),
     ((IMAGES[..., :2], LABELS), 'x_train of shape (60, 32, 32, 2); give images uint8'),
-    ((IMAGES[:0], LABELS[:0]), 'x_train of shape (0, 32, 32, 3)'),
+    ((IMAGES[:0], LABELS[:0]), 'x_train, y_train of shapes (0, 32, 32, 3) and (0,)'),
     ((IMAGES, LABELS[:5]), 'shapes (60, 32, 32, 3) and (5,)'),
     ((IMAGES, LABELS.astype(float)), 'the labels of type float64'),
     ((IMAGES, np.eye(3)[LABELS]), 'and (60, 3)'),

@@ -126,6 +126,12 @@ REFUSED = [
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--image=a.png --export_dir=x', 'leave it out, or leave out --image and --json'),
         ('--json --export_dir=x', 'leave it out, or leave out --image and --json'),
+        ('--image=a.png --csv=x --export_dir=y', 'leave it out, or leave out --image and --json'),
+        *((f'--csv=x.csv {flags}', 'is for the classes of --image; give that, and leave out --json')
+          for flags in ('', '--image=a.png --json')),
+        ('--csv=%(file)s/x --image=a.png', '/file is not a directory; use another'),
+        ('--csv=%(file)s --image=a.png', '--csv=%(file)s exists; remove it, or give the name of a new file'),
+        ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s: no picture is in this folder'),
         ('--image', 'expected at least one argument'),
         ('--image=a.png --checkpoint_dir=/nowhere', 'no checkpoint in --checkpoint_dir=/nowhere')))]
 

@@ -1,5 +1,6 @@
 """Uses of a trained model: its evaluations, tables of classes, classified images, a SavedModel."""
 import contextlib
+import csv
 import json
 import os
 import pathlib
@@ -10,8 +11,9 @@ import sys
 import numpy as np
 import pytest
 
+from cifar10 import evaluate, predict
 from cifar10.base.errors import UsageError
-from cifar10.data import records
+from cifar10.data import folders, records
 from cifar10.data.shapes import CLASSES
 from cifar10.evaluation import classification, confusion, tensorboard
 from cifar10.evaluation import export as exporting
@@ -179,6 +181,84 @@ def test_images_are_classified_and_files_that_are_none_are_named(trained, pictur
         np.testing.assert_allclose([top['probability'] for top in item['classes']], probabilities[order], atol=1e-5)
         columns = [column for top in item['classes'] for column in (top['name'], f"{top['probability']:.3f}")]
         assert row.split()[1:] == columns
+
+
+@pytest.fixture(scope='module')
+def tree(pictures, tmp_path_factory):
+    """A folder with pictures at several depths and what else people have in such folders; the paths of its pictures.
+
+    The third one cannot be read, the others are the first test images.
+    """
+    folder, files = tmp_path_factory.mktemp('tree'), [str(pictures[0] / f'{i}.png') for i in range(3)]
+    names = ['a/0.png', 'a/deep/1.PNG', 'b/broken.jpg', 'b/without_a_suffix']
+    for name in (*names, '.hidden.png', '.hidden/0.png', 'cifar-bin-0.1/0.png', 'notes.txt', 'b/Thumbs.db'):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text('not a picture')
+    for file, name in zip(files, (names[0], names[1], names[3])):
+        shutil.copy(file, folder / name)
+    (folder / 'a' / 'loop').symlink_to('..')
+    return folder, [str(folder / name) for name in names]
+
+
+def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp_path):
+    folder, paths = tree
+    target = tmp_path / 'new' / 'table.csv'
+    command = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--checkpoint_dir={trained}', '--tower_device=cpu',
+               f'--image={folder}', f'--csv={target}', '--batch_size=2']
+    result = run_forked(command)
+    assert result.returncode == 2
+    assert result.stderr == 'cifar10_eval.py: error: 1 of 4 files could not be classified; see the lines above\n'
+    left_out, model, refused, written = result.stdout.splitlines()
+    assert left_out == (f'warning: 2 of 6 files in {folder} left out, as they are no pictures; the first is '
+                        f'{folder}/b/Thumbs.db')
+    assert refused.split()[0] == paths[2] and 'not a picture' in refused
+    assert written == f'written    {target}, 4 rows'
+    with open(target, newline='') as stream:
+        head, *rows = csv.reader(stream)
+    with pytest.warns(UserWarning, match='^warning: ') as warned:
+        found = predict(folder, train_dir=trained, tower_device='cpu')
+    assert [str(each.message) for each in warned] == list(found.notes)
+    assert found.notes == (left_out, 'warning: 1 of 4 files could not be classified; the attribute errors has the '
+                                     'reasons')
+    assert found.step == 12 and found.files == tuple(paths) and found.classes == tuple(CLASSES)
+    assert found.errors.keys() == {paths[2]} and found.errors[paths[2]] in refused
+    assert head == ['file', 'class', *CLASSES] and [row[0] for row in rows] == paths
+    assert [row[1] or None for row in rows] == found.predicted and found.predicted.index(None) == 2
+    np.testing.assert_array_equal(np.array([[value or 'nan' for value in row[2:]] for row in rows], np.float32),
+                                  found.probabilities)
+    before = target.read_bytes()
+    with pytest.raises(UsageError, match=f'--csv={target} exists; remove it, or give the name of a new file'):
+        classification.classify(eval_settings(train_dir=trained, image=(str(folder),), csv=str(target)), print)
+    assert target.read_bytes() == before and os.listdir(target.parent) == ['table.csv']
+
+
+def test_a_folder_without_pictures_is_refused_and_a_file_is_taken_as_it_is(tmp_path):
+    (tmp_path / 'text').write_text('not a picture')
+    (tmp_path / 'below').mkdir()
+    with pytest.raises(UsageError, match=f'--image={tmp_path}: no picture is in this folder or below it'):
+        folders.pictures([str(tmp_path)])
+    assert folders.pictures([str(tmp_path / 'text')]) == [str(tmp_path / 'text')]
+
+
+def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluation(trained, pictures, tmp_path,
+                                                                                    data_dir):
+    folder, pixels = pictures
+    settings = dict(train_dir=trained, tower_device='cpu')
+    of_array, of_files = (predict(given, **settings) for given in (pixels, [folder / f'{i}.png' for i in range(6)]))
+    assert of_array.probabilities.shape == (6, 10) and of_array.probabilities.dtype == np.float32
+    np.testing.assert_array_equal(of_array.probabilities, of_files.probabilities)
+    np.testing.assert_allclose(of_array.probabilities, probabilities_of(trained, pixels), atol=1e-6)
+    assert of_array.files == () and of_array.errors == {} and of_array.notes == ()
+    grey = pixels[:2, ..., :1].repeat(40, 1)  # and another shape
+    expected = predict(grey.repeat(3, 3), **settings).probabilities
+    for given in (grey, grey[..., 0]):
+        np.testing.assert_array_equal(predict(given, **settings).probabilities, expected)
+    for none in (pixels[:0], []):
+        assert predict(none, **settings).probabilities.shape == (0, 10)
+    images = records.prepare('shapes', data_dir, records.TEST).planes(150).transpose(0, 2, 3, 1)
+    predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)
+    evaluated = evaluate(checkpoint_dir=trained, eval_dir=str(tmp_path), tower_device='cpu', num_examples=150)
+    np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))
 
 
 LOAD = '''

@@ -21,7 +21,8 @@ from cifar10.data.records import ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Data
 
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte
-_GIVE = 'give images uint8 [n, height, width, 3] or [n, height, width], and their labels, whole numbers [n] from 0'
+_GIVE_IMAGES = 'give images uint8 [n, height, width, 3] or [n, height, width]'
+_GIVE = f'{_GIVE_IMAGES}, and their labels, whole numbers [n] from 0'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +65,7 @@ class ArrayFile(Dataset):
         reader = Reader(Preparation(size, Augmentation(), size))
 
         def row(label, image):
-            pixels = np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
-            if pixels.shape[:2] != (size, size):
-                pixels = reader.prepared(pixels)
-            return bytes([label]) + pixels.transpose(2, 0, 1).tobytes()
+            return bytes([label]) + reader.prepared(coloured(image)).transpose(2, 0, 1).tobytes()
         with new_folder(folder) as temporary:
             for part, pairs in parts.items():
                 records.write(temporary, part, len(pairs), (row(*pair) for pair in pairs))
@@ -111,6 +109,27 @@ def saved(given: Any, data_dir: str) -> str:
     return path
 
 
+def coloured(image: np.ndarray) -> np.ndarray:
+    """Returns an image [height, width, 3], given one that may be [height, width, 1] or [height, width]."""
+    return np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
+
+
+def check_images(images: np.ndarray, what: str, give: str = _GIVE_IMAGES) -> None:
+    """Raises a UsageError if an array is not images, uint8 [n, height, width, 3 or 1] or [n, height, width].
+
+    Args:
+      what: the begin of the message: 'predict got images'.
+      give: its end, the remedy.
+    """
+    if images.dtype != np.uint8:
+        scaled = ' (multiply them by 255 first if they are from 0 to 1)' if images.dtype.kind == 'f' else ''
+        raise UsageError(f'{what} of type {images.dtype}; {give}{scaled}')
+    if images.ndim == 3 and images.shape[2] in (1, 3):
+        raise UsageError(f'{what} of shape {images.shape}, which is a single image; {give}')
+    if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape[1:]:
+        raise UsageError(f'{what} of shape {images.shape}; {give}')
+
+
 def _checked(arrays, where):
     """Returns the (images, labels) of each part; raises a UsageError if the arrays are not images and labels."""
     parts = {}
@@ -121,12 +140,8 @@ def _checked(arrays, where):
         if len(given) == 1:
             raise UsageError(f'{where} has {given[0]} only; give {names[0]} and {names[1]}')
         images, labels = parts[part] = tuple(arrays[name] for name in names)
-        if images.dtype != np.uint8:
-            scaled = ' (multiply them by 255 first if they are from 0 to 1)' if images.dtype.kind == 'f' else ''
-            raise UsageError(f'{where} has {names[0]} of type {images.dtype}; {_GIVE}{scaled}')
-        if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape:
-            raise UsageError(f'{where} has {names[0]} of shape {images.shape}; {_GIVE}')
-        if labels.dtype.kind not in 'iu' or not labels.ndim or labels.size != len(labels) or len(labels) != len(images):
+        check_images(images, f'{where} has {names[0]}', _GIVE)
+        if labels.dtype.kind not in 'iu' or not labels.ndim or not len(labels) == labels.size == len(images) > 0:
             raise UsageError(f"{where} has {', '.join(names)} of shapes {images.shape} and {labels.shape}, the labels "
                              f'of type {labels.dtype}; {_GIVE}')
         if labels.min() < 0 or labels.max() >= _MOST_CLASSES:

@@ -8,7 +8,9 @@ class is set apart for testing.
 """
 import dataclasses
 import hashlib
+import itertools
 import os
+from collections.abc import Sequence
 
 from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, describe_os_error
@@ -16,7 +18,7 @@ from cifar10.base.files import locked, new_folder
 from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos
-from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
+from cifar10.data.photos.picture_files import NoPicture, Reader, each, is_picture, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 from cifar10.data.records import LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
@@ -41,6 +43,44 @@ def dataset(path: str) -> '_ImageFolder':
                          f'be renamed), or use --dataset={os.path.join(path, part)} to set a fraction of it apart for '
                          f'testing, or, if {part} is a class, rename it')
     return _ImageFolder(path, path=path)
+
+
+def pictures(given: Sequence[str]) -> list[str]:
+    """Returns the paths of the pictures that a user gives to classify: files, and in folders all below them.
+
+    What a folder has is sorted. Hidden files, those that this program has converted, and those that are no pictures are
+    left out. A file that is given is not looked at.
+
+    Raises:
+      UsageError: a folder has no picture, or cannot be read.
+    """
+    found = []
+    for path in given:
+        if not os.path.isdir(path):
+            found.append(path)
+            continue
+        files = list(_files_below(path, set()))
+        are_pictures = list(each(is_picture, files))
+        if not any(are_pictures):
+            raise UsageError(f'--image={path}: no picture is in this folder or below it; give another, or files')
+        if others := [file for file, is_one in zip(files, are_pictures) if not is_one]:
+            say('warning', f'{len(others)} of {len(files)} files in {path} left out, as they are no pictures; the '
+                           f'first is {shown(others[0])}')
+        found += itertools.compress(files, are_pictures)
+    return found
+
+
+def _files_below(folder, seen):
+    """Yields the paths of the files in a folder and all below it; folders in `seen`, to which links lead, only once."""
+    if (real := os.path.realpath(folder)) in seen:
+        return
+    seen.add(real)
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        if not os.path.isdir(path):
+            yield path
+        elif not name.startswith(_CONVERTED):
+            yield from _files_below(path, seen)
 
 
 @dataclasses.dataclass(frozen=True)

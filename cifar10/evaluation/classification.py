@@ -1,5 +1,9 @@
-"""Classification of image files with a trained model."""
+"""Classification of images with a trained model."""
+import csv
+import dataclasses
+import itertools
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +11,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import printable, say
+from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
+from cifar10.base.files import new_file
+from cifar10.data.arrays import coloured
+from cifar10.data.folders import pictures
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
 from cifar10.data.resize import planes_of
 from cifar10.data.shift import average, views
@@ -58,51 +66,113 @@ class Classifier:
             self.probabilities = tf.identity(probabilities[:count], name='probabilities')
 
 
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """The classes of n images.
+
+    Attributes:
+      step: the step of the checkpoint.
+      classes: their names.
+      probabilities: float32 [n, classes]. The row of a file that cannot be read is NaN.
+      files: the paths of the n files; empty for an array.
+      errors: {path: why the file cannot be read}.
+      notes: warnings, such as that files were left out.
+    """
+    step: int
+    checkpoint: str
+    classes: tuple[str, ...] = dataclasses.field(repr=False)
+    probabilities: np.ndarray = dataclasses.field(repr=False)
+    files: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    errors: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def predicted(self) -> list[str | None]:
+        """The name of the most likely class of each image; None for a file that cannot be read."""
+        return [None if np.isnan(row).any() else self.classes[row.argmax()] for row in self.probabilities]
+
+
+def predict(settings: EvalSettings, images: np.ndarray | None = None) -> Predictions:
+    """Classifies images batch by batch, with a progress bar on a terminal.
+
+    Args:
+      images: as `arrays.check_images` takes them; None: the pictures in `settings.image`.
+    """
+    paths = pictures(settings.image) if images is None else ()
+    sources = paths if images is None else images
+    look, devices = trained.open_checkpoint_dir(settings)
+    run = trained.load_run(settings, look())
+    reader = Reader(run.preparation)
+    batch_size = max(min(trained.batch_size(settings, run), len(sources)), 1)
+    rows, errors = np.full([len(sources), len(run.classes)], np.nan, np.float32), {}
+
+    def image(source):
+        try:
+            return reader.image(source if isinstance(source, str) else coloured(source))
+        except OSError as error:  # other files may be read
+            raise NoPicture(error.strerror) from error
+    with trained.restored(run, look, devices, lambda: Classifier(run, devices.tower_devices[0], batch_size)) as (
+            session, found, classifier):
+        if not settings.json:
+            say('model', f'{found.prefix}, step {found.step}')
+        read = enumerate(each(image, sources, progress=True))
+        while batch := list(itertools.islice(read, batch_size)):
+            errors |= {paths[i]: str(result) for i, result in batch if isinstance(result, NoPicture)}
+            valid = {i: result for i, result in batch if not isinstance(result, NoPicture)}
+            if valid:
+                computed = session.run(classifier.probabilities, {classifier.images: np.array([*valid.values()])})
+                if not np.isfinite(computed).all():
+                    raise RunError('the model computes NaN instead of probabilities; use another checkpoint')
+                rows[[*valid]] = computed
+    return Predictions(found.step, found.prefix, run.classes, rows, tuple(paths), errors)
+
+
 def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
-    """Shows the most likely classes of each file in `settings.image`, as a table or as one JSON object per line.
+    """Classifies the pictures in `settings.image`.
+
+    It shows the most likely classes, as a table or as one JSON object per line; or writes those of all files to
+    `settings.csv`, a new file, and shows only the files that cannot be read.
 
     Args:
       show: function that gets each line of the result. Other lines go to the console.
 
     Raises a UsageError if a file is not an image, after classifying all others.
     """
-    look, devices = trained.open_checkpoint_dir(settings)
-    run = trained.load_run(settings, look())
-    reader = Reader(run.preparation)
-    failures = 0
-    width = max(len(shown(path)) for path in settings.image)
-    batch_size = min(trained.batch_size(settings, run), len(settings.image))
-    with trained.restored(run, look, devices, lambda: Classifier(run, devices.tower_devices[0], batch_size)) as (
-            session, found, classifier):
-        if not settings.json:
-            say('model', f'{found.prefix}, step {found.step}')
-        for first in range(0, len(settings.image), batch_size):
-            paths = settings.image[first:first + batch_size]
-            outcomes = _classify_batch(session, classifier, reader, paths, run.classes)
-            for path, outcome in zip(paths, outcomes):
-                show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))
-            failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
-    if failures:
-        raise UsageError(
-            f'{failures} of {len(settings.image)} files could not be classified; see the lines above')
+    if settings.csv:
+        _check_new(settings.csv)
+    found = predict(settings)
+    width = max(map(len, map(shown, found.files)))
+    for path, row in zip(found.files, found.probabilities):
+        outcome = found.errors.get(path) or _top_classes(row, found.classes)
+        if settings.json:
+            show(_as_json(path, outcome))
+        elif not settings.csv or path in found.errors:
+            show(printable(_as_row(path, outcome, width)))
+    if settings.csv:
+        _write_csv(settings.csv, found)
+        say('written', f'{settings.csv}, {len(found.files)} rows')
+    if found.errors:
+        raise UsageError(f'{len(found.errors)} of {len(found.files)} files could not be classified; see the lines '
+                         'above')
 
 
-def _classify_batch(session, classifier, reader, paths, classes):
-    """Returns for each file its most likely classes, as `_top_classes` does, or the NoPicture that says why not."""
-    def image(path):
-        try:
-            return reader.image(path)
-        except OSError as error:  # the other files may be read
-            raise NoPicture(error.strerror) from error
-    images = list(each(image, paths))
-    valid = [image for image in images if not isinstance(image, NoPicture)]
-    if not valid:
-        return images
-    found = session.run(classifier.probabilities, {classifier.images: np.array(valid)})
-    if not np.isfinite(found).all():
-        raise RunError('the model computes NaN instead of probabilities; use another checkpoint')
-    rows = iter(found)
-    return [image if isinstance(image, NoPicture) else _top_classes(next(rows), classes) for image in images]
+def _check_new(path):
+    """Raises a UsageError if a file exists, or cannot be made."""
+    check_dir(os.path.dirname(os.path.abspath(path)), '--csv')
+    refuse_of_others(path, f'--csv={path}')
+    if os.path.lexists(path):
+        raise UsageError(f'--csv={path} exists; remove it, or give the name of a new file')
+
+
+def _write_csv(path, found):
+    make_dir(os.path.dirname(os.path.abspath(path)), '--csv')
+    with new_file(path) as temporary, open(
+            temporary, 'w', encoding='utf-8', errors='surrogateescape', newline='') as stream:
+        rows = csv.writer(stream, lineterminator='\n')
+        rows.writerow(['file', 'class', *found.classes])
+        for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
+            values = map(str, row) if predicted else [''] * len(row)  # as text, a float32 has the digits that it needs
+            rows.writerow([file, predicted, *values])
 
 
 def _top_classes(probabilities, classes):
@@ -112,15 +182,13 @@ def _top_classes(probabilities, classes):
 
 
 def _as_json(path, outcome):
-    if isinstance(outcome, NoPicture):
-        return json.dumps(dict(file=path, error=str(outcome)))
+    if isinstance(outcome, str):
+        return json.dumps(dict(file=path, error=outcome))
     classes = [dict(name=name, probability=round(probability, 6)) for name, probability in outcome]
     return json.dumps(dict(file=path, classes=classes))
 
 
 def _as_row(path, outcome, width):
-    if isinstance(outcome, NoPicture):
-        text = str(outcome)
-    else:
-        text = '  '.join(f'{name} {probability:.3f}' for name, probability in outcome)
+    text = outcome if isinstance(outcome, str) else '  '.join(
+        f'{name} {probability:.3f}' for name, probability in outcome)
     return f'{shown(path):{width}}  {text}'

@@ -41,7 +41,11 @@ class _Checkpoints:
 class _Use:
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
-    image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
+    image: tuple = setting(
+        None, 'images to classify: files, and folders with all below them: --image A B, or --image=A --image=B')
+    csv: str = setting(
+        None, 'new file for a table of the class and all probabilities of each --image, instead of lines',
+        is_path=True)
     json: bool = setting(False, 'print each evaluation, or the classes of each --image, as a JSON object on one line')
     export_dir: str = setting(
         None, 'write a SavedModel to this directory, which must be new or empty', is_path=True)
@@ -100,6 +104,8 @@ def eval_settings(**given: Any) -> EvalSettings:
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.export_dir and (settings.image or settings.json):
         raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
+    if settings.csv and (settings.json or not settings.image):
+        raise UsageError(f'--csv={settings.csv} is for the classes of --image; give that, and leave out --json')
     return _of_single_checkpoint(settings, given) if settings.checkpoint else settings
 
 

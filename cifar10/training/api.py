@@ -1,6 +1,6 @@
-"""Training and evaluation from Python: what the two scripts do, as functions that return the result.
+"""Training, evaluation and classification from Python: what the two scripts do, as functions that return the result.
 
-    from cifar10 import train, evaluate
+    from cifar10 import train, evaluate, predict
 
 Importing this module must not import TensorFlow.
 """
@@ -26,6 +26,11 @@ from cifar10.training.resumed import settings_of
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from cifar10.evaluation.classification import Predictions
+
+_OF_EVAL_SCRIPT = 'image', 'csv', 'json', 'export_dir'  # flags of cifar10_eval.py that are no keywords
+_PATH = str, bytes, os.PathLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +153,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
       UsageError: a setting is unknown or wrong, or does not fit the run, or there is no directory of this name.
       RunError: there is no checkpoint, or none that can be read.
     """
-    _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
+    _refuse(settings, _OF_EVAL_SCRIPT, 'cifar10_eval.py')
     given = eval_settings(**{'run_once': True, **_with_file(settings)})
     last = collections.deque(maxlen=1)
     with _prepared(say, on_record) as output:
@@ -161,6 +166,41 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     checkpoint, step, classes, result = last[0]
     return EvalResult(step, checkpoint, result.precision, result.cross_entropy, result.averaged_precision, classes,
                       result.confusion, tuple(output.notes))
+
+
+def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings: Any) -> 'Predictions':
+    """Classifies images with the model of a run, as cifar10_eval.py --image does. Each call loads the model.
+
+    Args:
+      images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or a path or a list of paths, of
+        files and of folders, which stand for all pictures below them.
+      say: as for `train`, with the lines of cifar10_eval.py.
+      settings: the flags of cifar10_eval.py that select the model, by their names, such as `train_dir`.
+
+    Raises:
+      UsageError: a setting is unknown or wrong, there is no run, the images are of another type or shape, or a folder
+        has no picture. A file that cannot be read is no error.
+      RunError: there is no checkpoint, or none that can be read, or it computes NaN.
+    """
+    _refuse(settings, _OF_EVAL_SCRIPT, 'cifar10_eval.py')
+    if isinstance(images, _PATH):
+        images = [images]
+    if isinstance(images, (list, tuple)) and all(isinstance(each, _PATH) for each in images):
+        settings, images = dict(settings, image=tuple(map(os.fsdecode, images))), None
+    else:
+        import numpy as np
+
+        from cifar10.data import arrays
+        images = np.asarray(images)
+        arrays.check_images(images, 'predict got images')
+    given = eval_settings(**settings)
+    with _prepared(say, None) as output:
+        from cifar10.evaluation import classification
+        found = classification.predict(given, images)
+        if found.errors:
+            console.say('warning', f'{len(found.errors)} of {len(found.files)} files could not be classified; the '
+                                   'attribute errors has the reasons')
+        return dataclasses.replace(found, notes=tuple(output.notes))
 
 
 def _with_file(settings):

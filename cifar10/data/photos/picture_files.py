@@ -53,7 +53,7 @@ def opened(path: str) -> Iterator[Image.Image]:
       OSError: it cannot be read, which may be different later.
     """
     if os.path.exists(path) and not os.path.isfile(path):
-        raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
+        raise NoPicture('a folder' if os.path.isdir(path) else 'not a file')
     try:
         stream = open(path, 'rb')
     except OSError as error:
@@ -85,6 +85,19 @@ def _opened(stream):
         if getattr(error, 'errno', None):
             raise
         raise NoPicture(f"not a picture in a supported format ({', '.join(formats)}), or corrupt") from error
+
+
+def is_picture(path: str) -> bool:
+    """Returns whether a file has the name of a picture in a supported format, or begins like one."""
+    if Image.registered_extensions().get(os.path.splitext(path)[1].lower()) in _FORMATS:
+        return True
+    try:
+        with opened(path):
+            return True
+    except NoPicture:
+        return False
+    except OSError:  # nobody knows; whoever reads it will be told why not
+        return True
 
 
 class Reader:
@@ -122,12 +135,19 @@ class Reader:
     def prepared(self, pixels: np.ndarray, shape: tuple[int, int] | None = None,
                  from_end: tuple[bool, bool] = UPRIGHT, divisor: int = 1) -> np.ndarray:
         """Returns a prepared picture, uint8 [height, width, 3]; the arguments are those of `Preparation.prepared`."""
+        size = self._preparation.stored_size
+        if pixels.shape[:2] == (size, size) and divisor == 1:  # nothing is to be done
+            return pixels
         inputs = pixels, shape or pixels.shape[:2], from_end, divisor
         return self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
 
-    def image(self, path: str) -> np.ndarray:
-        """Returns the image of a file that is classified: uint8 [size, size, 3]; raises as a call does."""
-        return self._session.run(self._image, {self._picture: self(path)})
+    def image(self, source: str | np.ndarray) -> np.ndarray:
+        """Returns the image that is classified, uint8 [size, size, 3], of a file or of pixels uint8 [height, width, 3].
+
+        Raises what a call does.
+        """
+        picture = self(source) if isinstance(source, str) else self.prepared(source)
+        return self._session.run(self._image, {self._picture: picture})
 
     def _divisor(self, width, height):
         """Returns the largest divisor of the size at which libjpeg leaves enough pixels; 1 if none does."""
@@ -135,16 +155,19 @@ class Reader:
         return next((divisor for divisor in _DIVISORS if min(width, height) >= divisor * needed), 1)
 
 
-def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = False) -> Iterator:
-    """Yields for each file what `read` makes of its path, or the NoPicture that it raises. Several threads call it.
+def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) -> Iterator:
+    """Yields for each source what `read` makes of it, or the NoPicture that it raises. Several threads call it.
+
+    Only some results are in memory at a time.
 
     Args:
+      sources: paths of files, or pictures.
       progress: whether to show a progress bar if standard output is a terminal.
     """
-    def attempt(path):
+    def attempt(source):
         moved()
         try:
-            return read(path)
+            return read(source)
         except NoPicture as error:
             return error
     threads = min(os.cpu_count(), _MOST_THREADS)
@@ -152,15 +175,15 @@ def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = Fals
     def results():
         pending = collections.deque()
         with ThreadPoolExecutor(threads) as pool:
-            for path in paths:
-                pending.append(pool.submit(attempt, path))
+            for source in sources:
+                pending.append(pool.submit(attempt, source))
                 if len(pending) > 2 * threads:
                     yield pending.popleft().result()
             for result in pending:
                 yield result.result()
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', module=r'PIL\.')  # files that are odd, but can be read
-        yield from progress_bar(results(), total=len(paths), unit='file', leave=False) if progress else results()
+        yield from progress_bar(results(), total=len(sources), unit='image', leave=False) if progress else results()
 
 
 def _pixels(image):
