@@ -1,4 +1,4 @@
-"""A warm start: a new run takes from a checkpoint of another model the variables that fit by name and shape."""
+"""A warm start: a new run takes from a checkpoint, or from a file of weights, the variables that fit."""
 import contextlib
 import os
 import re
@@ -13,6 +13,7 @@ from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
 from cifar10.run import saved, takeover
 from cifar10.run.folder import exists, glance, look
+from cifar10.training import weights
 from cifar10.training.start import Start
 
 
@@ -32,13 +33,15 @@ def take_model(start: Start) -> list[str]:
     towers = plan.settings.towers
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
     if given:
-        found = find(given)
+        weights.refuse_other_formats(given)
+        is_weights = given.endswith(weights.SUFFIXES)
+        found, lines = weights.named_as(variables, given) if is_weights else (find(given), [])
         if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, takeover.deletions(start.folder)):
             raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this command '
                              'deletes; use another --train_dir')
         values, taken = fitting(found, variables)
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
-        notes += [Line('warm start', taken, note=True), *_other_classes(given, found.prefix, plan.data.classes)]
+        notes += [Line('warm start', taken, note=True), *lines, *_other_classes(given, found.prefix, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
         notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at their initial values, which '
