@@ -66,7 +66,7 @@ def assert_same_run(config, whole):
 def test_an_evaluation_is_better_by_its_precision_as_records_have_it():
     one, more, hardly = (dict(precision=value, cross_entropy=1.0) for value in (0.5, 0.51, 0.5 + 1e-9))
     assert is_better(one, None, 'precision') and is_better(more, one, 'precision')
-    assert not is_better(one, more, 'precision') and not is_better(one, one, 'precision') and not is_better(hardly, one, 'precision')
+    assert not any(is_better(*pair, 'precision') for pair in ((one, more), (one, one), (hardly, one)))
 
 
 @pytest.mark.parametrize('precisions, step, patience, best', [
