@@ -248,7 +248,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     assert_same_bits(train(tuned(warm_start='/nowhere', max_steps=4, **flags)), whole)
     assert 'ignored    --warm_start=/nowhere: the run continues from its own checkpoint\n' in capsys.readouterr().out
     first, second = look(tuned().run.train_dir).started
-    assert [start.given.run.warm_start for start in (first, second)] == [prefix, prefix]
+    assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
     assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None
     check.check(tuned(max_steps=5, **flags))
     assert f'warm_start={prefix}' in re.sub(r'\n +', ' ', capsys.readouterr().out)
