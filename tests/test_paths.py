@@ -18,8 +18,8 @@ from tests.helpers import as_given
 ALL = {'train': GROUPS, 'eval': evaluation.GROUPS}
 PATHS = [(program, name) for program, name in [
     *[('train', name) for name in ('train_dir', 'warm_start', 'data_dir', 'dataset', 'network', 'optimizer')],
-    *[('eval', name) for name in ('checkpoint_dir', 'train_dir', 'checkpoint', 'eval_dir', 'export_dir', 'data_dir',
-                                  'dataset', 'network')]]]
+    *[('eval', name) for name in ('checkpoint_dir', 'train_dir', 'checkpoint', 'eval_dir', 'export_dir', 'csv',
+                                  'data_dir', 'dataset', 'network')]]]
 ENDS = {'network': '/a b.py:f', 'optimizer': '/a b.py:f'}
 
 
