@@ -11,8 +11,50 @@ from cifar10.base.errors import UsageError
 from cifar10.training import trainer, weights
 from examples import resnet18
 from tests.helpers import ROOT, checkpoints, patient, tf, train
-from tests.test_keras_page import MODEL, NETWORK
 
+# A model of Keras, and the same as a network.
+MODEL = '''
+import keras
+from keras import layers
+
+
+def build_model(num_classes):
+    return keras.Sequential([
+        layers.Input([24, 24, 3]),
+        layers.Conv2D(32, 3, padding='same', use_bias=False,
+                      kernel_regularizer=keras.regularizers.L2(1e-4)),
+        layers.BatchNormalization(momentum=0.9, epsilon=1e-5, scale=False),
+        layers.ReLU(),
+        layers.MaxPooling2D(2),
+        layers.Conv2D(64, 3, padding='same', activation='relu'),
+        layers.GlobalAveragePooling2D(),
+        layers.Dropout(0.3),
+        layers.Dense(num_classes)])
+'''
+NETWORK = '''
+import tensorflow.compat.v1 as tf
+
+from cifar10.model import batch_normalisation, dropout
+
+
+def network(images, num_classes, training):
+    zeros = dict(initializer=tf.zeros_initializer())
+    with tf.variable_scope('conv1'):
+        kernel = tf.get_variable(
+            'kernel', [3, 3, 3, 32], regularizer=lambda w: 2e-4 * tf.nn.l2_loss(w))
+        x = tf.nn.conv2d(images, kernel, strides=1, padding='SAME')
+        x = batch_normalisation(x, training, momentum=0.9, epsilon=1e-5, scale=False)
+    x = tf.nn.relu(x)
+    x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding='VALID')
+    with tf.variable_scope('conv2'):
+        x = tf.nn.conv2d(x, tf.get_variable('kernel', [3, 3, 32, 64]), strides=1, padding='SAME')
+        x = tf.nn.relu(x + tf.get_variable('bias', [64], **zeros))
+    x = tf.reduce_mean(x, [1, 2])
+    x = dropout(x, 0.3, training)
+    with tf.variable_scope('dense'):
+        bias = tf.get_variable('bias', [num_classes], **zeros)
+        return x @ tf.get_variable('kernel', [64, num_classes]) + bias
+'''
 PAGE = (ROOT / 'docs' / 'weights.md').read_text()
 # Two Keras write the same model, as the second one of their process, and the first one a model with branches.
 WRITE = '''

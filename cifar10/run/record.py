@@ -165,7 +165,7 @@ class RunRecord(NamedTuple):
         for flag, name in names.items():
             path, _, function = OWN[flag].divided(name)[1].rpartition(':')
             other = own_files.changed(path, getattr(self, f'{flag}_sha256') or {})
-            if function != self.settings.flat()[flag].rpartition(':')[2]:
+            if function != OWN[flag].divided(self.settings.flat()[flag])[1].rpartition(':')[2]:
                 other.append('function')
             if other:
                 lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
