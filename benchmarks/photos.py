@@ -61,10 +61,11 @@ def write(name, options, folder):
 
 def measure(folder, seed, setting):
     """Trains with the preset to its end, and with Keras for as long; returns a Result."""
-    with tempfile.TemporaryDirectory() as train_dir:
+    with tempfile.TemporaryDirectory() as place:
+        train_dir = os.path.join(place, 'run')
         before = processor_seconds()
-        harness.output_of('multi_gpu_train.py', f'--dataset={folder}', f'--train_dir={train_dir}', f'--seed={seed}',
-                          '--preset=photos', *setting.split())
+        harness.output_of('multi_gpu_train.py', f'--dataset={folder}', f'--data_dir={place}/data',
+                          f'--train_dir={train_dir}', f'--seed={seed}', '--preset=photos', *setting.split())
         seconds = processor_seconds() - before
         precision = harness.evaluated(train_dir)['precision']
     output = harness.output_of('benchmarks/peers/keras_photos.py', f'--folder={folder}', f'--seconds={seconds}',

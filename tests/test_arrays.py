@@ -1,6 +1,7 @@
 """Images as NumPy arrays: as a pair in Python and as FILE.npz, converted as pictures of the same pixels are."""
 import os
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image
 
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
-from cifar10.data import arrays, records
+from cifar10.data import records
 from cifar10.data.records import TEST, TRAIN
 
 
@@ -29,6 +30,10 @@ def file_of(folder, test=None, **named):
     return str(folder / 'mine.npz')
 
 
+def data_of(folder):
+    return str(folder / 'data')
+
+
 def rows_of(data):
     return sorted(row.tobytes() for path in data.files
                   for row in np.fromfile(path, np.uint8).reshape(-1, data.record_bytes))
@@ -46,7 +51,7 @@ def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, t
             Image.fromarray(image.squeeze()).save(folder / f'{i}.png')
     np.savez(tmp_path / 'mine.npz', x_train=images, y_train=labels, x_test=tests, y_test=test_labels)
     for part in (TRAIN, TEST):
-        of_arrays, of_pictures = (records.prepare(str(tmp_path / name), '', part, None, size)
+        of_arrays, of_pictures = (records.prepare(str(tmp_path / name), data_of(tmp_path), part, None, size)
                                   for name in ('mine.npz', 'pictures'))
         assert rows_of(of_arrays) == rows_of(of_pictures) and of_arrays.classes == of_pictures.classes == ('0', '1')
         assert of_arrays.stored_size == size
@@ -54,13 +59,13 @@ def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, t
 
 def test_a_fraction_of_each_class_is_held_out_and_the_order_is_always_the_same(tmp_path):
     path = file_of(tmp_path)
-    parts = {part: records.prepare(path, '', part, 0.2) for part in (TRAIN, TEST)}
+    parts = {part: records.prepare(path, data_of(tmp_path), part, 0.2) for part in (TRAIN, TEST)}
     labels = {part: [row[0] for row in rows_of(data)] for part, data in parts.items()}
     for part, count in ((TRAIN, 16), (TEST, 4)):
         assert [labels[part].count(label) for label in range(3)] == [count] * 3
     before = parts[TRAIN].digest
     shutil.rmtree(parts[TRAIN].folder)
-    assert records.prepare(path, '', TRAIN, 0.2).digest == before
+    assert records.prepare(path, data_of(tmp_path), TRAIN, 0.2).digest == before
     first = np.fromfile(parts[TRAIN].files[0], np.uint8).reshape(-1, parts[TRAIN].record_bytes)[:, 0]
     assert len(set(first)) == 3  # not class after class
 
@@ -94,19 +99,36 @@ def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
     (tmp_path / 'moved').mkdir()
     os.rename(path, tmp_path / 'moved' / 'mine.npz')
     status, error = call('multi_gpu_train.py', '--max_steps=2', f'--dataset={path}', *flags)
-    assert status == 2 and f'were in {path}, which does not exist now; put them back or, if they were moved' in error
+    assert status == 2 and f'--dataset={path} does not exist; put your images there, or give the path' in error
     status, error = call('multi_gpu_train.py', '--max_steps=2', f"--dataset={tmp_path / 'moved' / 'mine.npz'}", *flags)
     assert status == 0
 
 
-def test_a_file_that_has_changed_is_told(tmp_path):
+def test_a_file_is_converted_below_data_dir_and_again_once_it_has_changed(tmp_path, capsys):
     path = file_of(tmp_path)
-    records.prepare(path, '', TRAIN, 0.1)
-    of_file = arrays.dataset(path).configured(0.1, 32)
-    assert not list(of_file.notices())
+    data = records.prepare(path, data_of(tmp_path), TRAIN, 0.1)
+    assert sorted(os.listdir(tmp_path)) == ['data', 'mine.npz']
+    assert os.path.dirname(data.folder) == f'{data_of(tmp_path)}/mine.npz-32px' and capsys.readouterr().out
+    assert records.prepare(path, data_of(tmp_path), TRAIN, 0.1) == data and not capsys.readouterr().out
     os.utime(path, (2e9, 2e9))
-    line, = of_file.notices()
-    assert 'was changed after' in line and f'rm -r {of_file.folder}' in line
+    other = records.prepare(path, data_of(tmp_path), TRAIN, 0.1)
+    assert other.folder != data.folder and other.digest == data.digest
+
+
+def test_each_example_has_the_name_of_its_array_and_its_index_there(tmp_path):
+    tests, labels = made(10, classes=3, seed=1)
+    np.savez(tmp_path / 'both.npz', x_train=IMAGES, y_train=LABELS, x_test=tests, y_test=labels)
+    np.savez(tmp_path / 'one.npz', x_train=IMAGES, y_train=LABELS)
+    for name, arrays in (('both', dict(x_train=IMAGES, x_test=tests)), ('one', dict(x_train=IMAGES))):
+        found = set()
+        for part in (TRAIN, TEST):
+            data = records.prepare(str(tmp_path / f'{name}.npz'), data_of(tmp_path), part, 0.1)
+            rows = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, data.record_bytes) for file in data.files])
+            for example, row in enumerate(rows):
+                array, index = re.fullmatch(r'(x_\w+)\[(\d+)\]', data.name_of(example)).groups()
+                np.testing.assert_array_equal(row[1:].reshape(3, 32, 32), arrays[array][int(index)].transpose(2, 0, 1))
+                found.add((array, int(index)))
+        assert found == {(array, i) for array, images in arrays.items() for i in range(len(images))}
 
 
 class Harmful:

@@ -96,7 +96,7 @@ def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
     assert lines['untraced'] == '--profile_steps=2:9: the run now takes the steps 1 to 3, so only 2 to 3 are traced'
     assert lines['tried'].startswith('step 1, loss ') and 'not tried' not in lines
     check(settings(dataset='cifar10', data_dir=str(tmp_path)))
-    assert 'not tried  the first step, because the images are not there yet\n' in capsys.readouterr().out
+    assert 'not tried  the first step, because the images are not prepared yet\n' in capsys.readouterr().out
     check(settings(profile_steps='8:9', job_name='worker', worker_hosts='127.0.0.1:1,127.0.0.1:2',
                    ps_hosts='127.0.0.1:3', variable_update='replicated'))
     output = capsys.readouterr().out
@@ -215,23 +215,27 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
             (tmp_path / 'own' / part / name).mkdir(parents=True)
             for i in range(count):
                 (tmp_path / 'own' / part / name / f'{i}.png').write_bytes(picture)
-    check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
+    settings = train_settings(dataset=f"{tmp_path / 'own'}/", data_dir=str(tmp_path / 'data'),
+                              train_dir=str(tmp_path / 'train'), tower_device='cpu')
+    check(settings)
     output = capsys.readouterr().out
-    assert '60 images of 32x32 in' in output
+    assert f'60 images of 32x32 to be prepared in {tmp_path}/data/own-32px/' in output
+    assert 'not tried  the first step, because the images are not prepared yet\n' in output
     assert 'advice     for photos there is --preset=photos; this run takes 1,000,000 steps with 32x32 pixels' in output
-    assert output.endswith('ready      without --check the run would start, if its 66 files can be read\n')
-    assert f"begin by preparing it, into {tmp_path / 'own' / 'cifar-bin'}" in output
-    assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
+    assert output.endswith('ready      without --check the run would start; its 66 files are not read yet, and those '
+                           'that are no pictures will be left out\n')
+    assert f'begin by preparing it, into {tmp_path}/data/own-32px/' in output
+    assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train'] and not os.path.exists(tmp_path / 'data')
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
     (tmp_path / 'own' / 'test' / 'eel').mkdir()
     with pytest.raises(UsageError, match=ONE_PROBLEM):
-        check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
+        check(settings)
     assert 'class eel has no training image' in capsys.readouterr().out
 
 
 @pytest.mark.stress
 def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(settings, tmp_path, capsys):
-    flags = dict(dataset=f'{tmp_path}/own/', tower_device='cpu')
+    flags = dict(dataset=f'{tmp_path}/own/', data_dir=f'{tmp_path}/data', tower_device='cpu')
 
     def files(*names):
         for name in names:
@@ -246,7 +250,7 @@ def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(
     files('cat', 'dog')
     train(settings(**flags, max_steps=1))
     (tmp_path / 'own' / 'cat' / '9.png').write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
-    shutil.rmtree(tmp_path / 'own' / 'cifar-bin-0.1')
+    shutil.rmtree(tmp_path / 'data')
     assert look() == []
     files('eel')
     capsys.readouterr()

@@ -228,7 +228,7 @@ def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_
 
 
 CONVERT = ('import sys; from cifar10.data import records; '
-           'records.prepare(sys.argv[1], "", test_fraction=0.1, image_size=int(sys.argv[2]))')
+           'records.prepare(*sys.argv[1:3], test_fraction=0.1, image_size=int(sys.argv[3]))')
 
 
 def pictures(folder):
@@ -241,20 +241,18 @@ def pictures(folder):
     return folder
 
 
-def started(folder, size):
-    return 'from cifar10.base import startup; startup.start_tensorflow(); ' + CONVERT, str(folder) + '/', str(size)
-
-
 @pytest.mark.stress
 @pytest.mark.parametrize('size', [32, 65])
 def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path, size):
-    folder = pictures(tmp_path / 'photos')
-    traced = trace(command_of('-c', *started(folder, size)), folder, tmp_path / 'traced')
+    folder, data = f"{pictures(tmp_path / 'photos')}/", tmp_path / 'data'
+    data.mkdir()
+    code = 'from cifar10.base import startup; startup.start_tensorflow(); ' + CONVERT
+    traced = trace(command_of('-c', code, folder, data, size), data, tmp_path / 'traced')
     states = killed_states(traced)
     assert len(states) > 10
     for i, state in enumerate(states):
         copy = write_tree(tmp_path / str(i), state)
-        records.prepare(f'{copy}/', '', test_fraction=0.1, image_size=size)
+        records.prepare(folder, str(copy), test_fraction=0.1, image_size=size)
         # A process that was killed once it had finished has left the file of its lock.
         found, expected = ({path: content for path, content in tree.items() if not path.endswith('.lock')}
                            for tree in (read_tree(copy), traced.states[-1]))

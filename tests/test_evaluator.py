@@ -83,7 +83,8 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     worst = wrong[np.argsort(-losses[wrong])][:8]
     assert len(wrong) > 8
     for found in (result.mistakes, second_result.mistakes):
-        assert [mistake.example for mistake in found] == list(worst) == [int(mistake.name) for mistake in found]
+        assert [mistake.example for mistake in found] == list(worst) == [
+            int(mistake.name.split()[-1]) for mistake in found]
         assert [(mistake.label, mistake.predicted) for mistake in found] == list(zip(labels[worst], plain[worst]))
         np.testing.assert_allclose([mistake.loss for mistake in found], losses[worst], rtol=1e-5)
         for mistake in found:

@@ -14,16 +14,21 @@ from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
 from tests.helpers import ROOT, Tasks, assert_same_bits, evaluated, last_variables, tf, train
-from tests.test_photos import LIST, PHOTOS, SIZE, copy, folder, photos_of, prepare  # noqa: F401 (fixtures)
+from tests.test_photos import SIZE, copy, folder, lists, photos_of, prepare, prepared  # noqa: F401 (fixtures)
 from tests.test_picture_files import encoded, noise
 
 
 @pytest.fixture(scope='module')
 def flags(folder):  # noqa: F811
     """The flags of a small run on the photos."""
-    return dict(dataset=f'{folder}/', test_fraction=0.25, image_size=SIZE,
+    return dict(dataset=f'{folder}/', data_dir=str(folder.parent / 'data'), test_fraction=0.25, image_size=SIZE,
                 network=f'{ROOT}/tests/networks.py:convolutions', batch_size=4, max_steps=12, save_steps=3,
                 learning_rate=0.01, tower_device='cpu')
+
+
+def of(copy, flags):  # noqa: F811
+    """Returns the flags for a copy of the photos."""
+    return dict(flags, dataset=f'{copy}/', data_dir=str(copy.parent / 'data'))
 
 
 @pytest.fixture(scope='module')
@@ -60,36 +65,38 @@ def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentat
 
 @pytest.mark.stress
 def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path):  # noqa: F811
-    settings = train_settings(**{**flags, 'dataset': f'{copy}/'}, train_dir=str(tmp_path / 'train'))
+    settings = train_settings(**of(copy, flags), train_dir=str(tmp_path / 'train'))
     trainer.train(settings.replace(max_steps=3))
-    gone = copy / PHOTOS / photos_of(prepare(copy))[7].name
+    gone = prepared(copy) / photos_of(prepare(copy))[7].name
     with pytest.raises(RunError) as raised:
         trainer.train(settings, before_session=gone.unlink)
     line = str(raised.value)
     assert line.startswith(str(gone)) and 'No such file' in line and '\n' not in line and 'model.ckpt-' in line, line
-    with pytest.raises(UsageError, match=f'{gone.name} of .* is missing; to prepare them again: rm -r {copy / LIST}'):
+    listed, = lists(copy)
+    with pytest.raises(UsageError, match=f'{gone.name} of .* is missing; to prepare them again: rm -r {listed}'):
         trainer.train(settings)
-    shutil.rmtree(copy / LIST)
+    shutil.rmtree(listed)
     trainer.train(settings)
     assert last_variables(tmp_path / 'train')['global_step'] == 12
 
 
 @pytest.mark.stress
 def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):  # noqa: F811
-    settings = train_settings(**{**flags, 'dataset': f'{copy}/', 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
+    settings = train_settings(**{**of(copy, flags), 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
     trainer.train(settings)
-    shutil.rmtree(copy / LIST)
+    shutil.rmtree(prepared(copy))
     trainer.train(settings.replace(max_steps=2))
     assert 'changed' not in capsys.readouterr().out
     train, test = ([copy / photo.source for photo in photos_of(prepare(copy, part))]
                    for part in (records.TRAIN, records.TEST))
 
     def replace(file, by):
+        """Changes a file, when nothing is there that the run could keep to."""
         file.write_bytes(by)
-        shutil.rmtree(copy / LIST)
+        shutil.rmtree(prepared(copy))
     for i, file in enumerate(train):  # whichever step 2 takes
         file.write_bytes(encoded(noise(90 + i, 130), 'JPEG'))
-    shutil.rmtree(copy / LIST)
+    shutil.rmtree(prepared(copy))
     trainer.train(settings.replace(max_steps=3))
     assert 'changed    the training images' in capsys.readouterr().out
     evaluate = functools.partial(evaluated, settings.run.train_dir, tmp_path / 'eval')
@@ -99,7 +106,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     evaluate()
     output = capsys.readouterr().out
     assert 'warning: the training images have changed since the run was trained' in output
-    assert 'test images' not in output.replace('so test images may', '')
+    assert 'test images' not in output.replace('so test images may', '').replace('6 test images, 2 of', '')
     replace(test[0], train[1].read_bytes())
     evaluate()
     output = capsys.readouterr().out

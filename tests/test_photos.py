@@ -16,13 +16,14 @@ from cifar10.data.draws import Positions
 from cifar10.data.images import loaded
 from cifar10.data.photos import preparation, prepared_photos, resized_crop
 from cifar10.settings.training import train_settings
+from tests.crashes import read_tree
 from tests.forked import Forked
 from tests.helpers import mostly_stress, patient, tf
 from tests.test_picture_files import encoded, reader, weights_of
 
 SIZE = 72
 SHORT = 82  # the shorter side of prepared photos
-LIST, PHOTOS = 'cifar-bin-0.25-72px', 'cifar-bin-72px-photos'
+PHOTOS = 'data/mine-72px'  # beside the folder of the photos
 CLASSES = ('ant', 'bee', 'cat')
 BLUE = (40, 120, 200)  # of the photos of each class
 COUNT = 8  # of the photos of each class; two of them are no JPEGs
@@ -62,12 +63,23 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """A copy of the folder that a test may change."""
+    """A copy of the folder that a test may change, with what is prepared."""
+    shutil.copytree(folder.parent / 'data', tmp_path / 'data')
     return pathlib.Path(shutil.copytree(folder, tmp_path / 'mine'))
 
 
 def prepare(folder, part=records.TRAIN, size=SIZE, fraction=0.25):
-    return records.prepare(f'{folder}/', '/nowhere', part, fraction, size)
+    return records.prepare(f'{folder}/', str(folder.parent / 'data'), part, fraction, size)
+
+
+def prepared(folder):
+    """Returns the folder of the prepared photos."""
+    return folder.parent / PHOTOS
+
+
+def lists(folder):
+    """Returns the folders with lists of the prepared photos."""
+    return [path for path in prepared(folder).glob('[!.]*') if path.is_dir()]
 
 
 def photos_of(data):
@@ -82,7 +94,7 @@ def pixels_of(data):
 
 def times(folder):
     """Returns when each prepared photo was written."""
-    return {path.name: path.stat().st_mtime_ns for path in (folder / PHOTOS).glob('*.bmp')}
+    return {path.name: path.stat().st_mtime_ns for path in prepared(folder).glob('*.bmp')}
 
 
 def test_every_photo_is_prepared_upright_and_listed(folder):
@@ -93,7 +105,7 @@ def test_every_photo_is_prepared_upright_and_listed(folder):
     found = set()
     for data in parts:
         for i, (photo, pixels) in enumerate(zip(photos_of(data), pixels_of(data))):
-            assert data.name_of(i) == photo.source and (folder / photo.source).is_file()
+            assert data.name_of(i) == str(folder / photo.source) and (folder / photo.source).is_file()
             assert pixels.shape == (photo.height, photo.width, 3)
             name = os.path.splitext(photo.source)[0]
             shape = shapes[name]
@@ -111,23 +123,17 @@ def test_photos_are_prepared_once_for_each_size_and_any_division(copy, capsys):
     assert capsys.readouterr().out == ''
     assert prepare(copy, records.TEST, fraction=0.5).count == 12
     output = capsys.readouterr().out
-    assert f'preparing  24 files of 3 classes in {copy}, about 27 kB each, in {copy / PHOTOS}; if this is int' in output
+    assert f'preparing  24 files of 3 classes in {copy}, about 27 kB each, in {prepared(copy)}; if this is i' in output
     assert times(copy) == written and os.stat(prepare(copy).files[0]).st_mtime_ns == list_time
 
 
-def test_after_a_change_only_new_and_changed_photos_are_prepared(copy, capsys):
+def test_after_a_change_only_new_and_changed_photos_are_prepared(copy):
     written = times(copy)
     shutil.move(copy / 'ant' / '0.jpg', copy / 'ant' / 'moved.jpg')
     (copy / 'bee' / '1.jpg').write_bytes(encoded(ramps(99, 130, 0), 'JPEG'))
     (copy / 'cat' / 'new.jpg').write_bytes(encoded(ramps(130, 99, 0), 'JPEG'))
-    os.utime(copy / 'cat', (2 ** 31, 2 ** 31))
-    assert prepare(copy).count == 18
-    remedy = f'to convert them again: rm -r {copy / LIST} '
-    assert f'warning: images or classes were added or removed after {copy / LIST} was made; {remedy}' in (
-        capsys.readouterr().out)
-    shutil.rmtree(copy / LIST)
     data = prepare(copy)
-    assert data.count + prepare(copy, records.TEST).count == 25
+    assert data.count + prepare(copy, records.TEST).count == 25 and len(lists(copy)) == 2
     now = times(copy)
     assert len(now) == len(written) + 2 and written.items() <= now.items()
 
@@ -138,17 +144,17 @@ def test_after_a_change_only_new_and_changed_photos_are_prepared(copy, capsys):
 def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, change, what):
     data = prepare(copy)
     before, photo = pixels_of(data), photos_of(data)[5]
-    change(copy / PHOTOS / photo.name)
+    change(prepared(copy) / photo.name)
     with pytest.raises(UsageError, match=f'{photo.name} of {photo.source} {what}; to prepare them again: rm'):
         prepare(copy)
-    shutil.rmtree(copy / LIST)
+    shutil.rmtree(data.folder)
     for pixels, expected_pixels in zip(pixels_of(prepare(copy)), before, strict=True):
         np.testing.assert_array_equal(pixels, expected_pixels)
 
 
 @pytest.mark.parametrize('text', ['label\n1\n', None])
 def test_a_list_that_is_none_is_refused(copy, text):
-    path = copy / LIST / 'train.tsv'
+    path = lists(copy)[0] / 'train.tsv'
     path.unlink() if text is None else path.write_text(text)
     with pytest.raises(UsageError, match=f'the prepared photos of {path} cannot be used .*; to prepare them again: rm'):
         prepare(copy)
@@ -157,38 +163,33 @@ def test_a_list_that_is_none_is_refused(copy, text):
 PREPARE = """
 import sys
 from cifar10.data import records
-records.prepare(sys.argv[1], '', test_fraction=float(sys.argv[2]), image_size=72)
+records.prepare(sys.argv[1], sys.argv[1] + '../data', test_fraction=float(sys.argv[2]), image_size=72)
 """
 
 
 @pytest.fixture
 def started(copy, tmp_path):
     """A function that starts a process which prepares the photos of `copy`, of which none is prepared."""
-    for name in (LIST, PHOTOS):
-        shutil.rmtree(copy / name)
+    shutil.rmtree(prepared(copy))
     (tmp_path / 'prepare.py').write_text(PREPARE)
     return lambda fraction=0.25: Forked([sys.executable, tmp_path / 'prepare.py', f'{copy}/', fraction])
 
 
 def test_a_preparation_that_is_killed_goes_on(folder, copy, started):
-    whole = {path.name: path.read_bytes() for path in (folder / PHOTOS).glob('*.bmp')}
-    lists = {path.name: path.read_bytes() for path in (folder / LIST).iterdir()}
+    whole = read_tree(prepared(folder))
     process = started()
     limit = time.monotonic() + patient(60)
-    while len(list((copy / PHOTOS).glob('*.bmp'))) < 3:
+    while len(list(prepared(copy).glob('*.bmp'))) < 3:
         assert time.monotonic() < limit
         time.sleep(0.001)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     written = times(copy)
-    assert 3 <= len(written) < len(whole) and not (copy / LIST).exists()
+    assert 3 <= len(written) < COUNT * len(CLASSES) and not lists(copy)
     for name in written:  # what has its name is whole
-        assert (copy / PHOTOS / name).read_bytes() == whole[name]
+        assert (prepared(copy) / name).read_bytes() == whole[name]
     prepare(copy)
-    assert written.items() <= times(copy).items()
-    assert {path.name: path.read_bytes() for path in (copy / PHOTOS).glob('*.bmp')} == whole
-    assert {path.name: path.read_bytes() for path in (copy / LIST).iterdir()} == lists
-    assert not [name for name in os.listdir(copy) if name.startswith('.')]
+    assert written.items() <= times(copy).items() and read_tree(prepared(copy)) == whole
 
 
 def test_two_processes_that_prepare_at_once_share_the_work(copy, started):
@@ -201,16 +202,17 @@ def test_two_processes_that_prepare_at_once_share_the_work(copy, started):
 
 
 def test_the_room_on_the_disk_is_that_of_what_is_not_prepared_yet(copy):
-    settings = train_settings(dataset=f'{copy}/', test_fraction=0.5, image_size=SIZE, network='fast').data
+    settings = train_settings(dataset=f'{copy}/', data_dir=str(copy.parent / 'data'), test_fraction=0.5,
+                              image_size=SIZE, network='fast').data
     whole = 24 * 4 * SHORT ** 2
-    there = sum(path.stat().st_size for path in (copy / PHOTOS).iterdir())
+    there = sum(path.stat().st_size for path in prepared(copy).glob('*.bmp'))
     assert records.expected(settings).num_bytes == max(whole - there, 0)
-    shutil.rmtree(copy / PHOTOS)
+    shutil.rmtree(prepared(copy))
     assert records.expected(settings).num_bytes == whole
 
 
 def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
-    shutil.rmtree(copy / LIST)
+    shutil.rmtree(*lists(copy))
     (copy / 'ant' / 'new.jpg').write_bytes(encoded(ramps(130, 99, 0), 'JPEG'))
 
     def full(*arguments):
@@ -219,23 +221,22 @@ def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
         patch.setattr(Image.Image, 'save', full)
         with pytest.raises(UsageError, match='cannot be made for .*No space left on device'):
             prepare(copy)
-    assert not (copy / LIST).exists()
+    assert not lists(copy)
     assert prepare(copy).count + prepare(copy, records.TEST).count == 25
 
 
 def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
-    shutil.rmtree(copy / LIST)
     photo = next((copy / 'ant').glob('*.jpg')).read_bytes()
     (copy / 'ant' / 'cut.jpg').write_bytes(photo[:len(photo) // 2])
     (copy / 'ant' / 'a\tb.jpg').write_bytes(photo)
     (copy / 'bee' / 'x.jp2').write_bytes(encoded(ramps(9, 9, 0), 'JPEG2000'))
     (copy / 'bee' / os.fsdecode(b'\xff.jpg')).write_bytes(photo)
-    assert prepare(copy).count + prepare(copy, records.TEST).count == 25
-    output = capsys.readouterr().out
-    listed = copy / LIST / 'left-out.txt'
-    assert f'warning: 3 left out (listed in {listed}); the first is ' in output
-    first, second, third = listed.read_text().splitlines()
-    assert first in output and first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
+    data = prepare(copy)
+    assert data.count + prepare(copy, records.TEST).count == 25
+    first, second, third = pathlib.Path(data.folder, 'left-out.txt').read_text().splitlines()
+    said = f'warning: left out 3 of 28 files and folders, which are no pictures: {first}, {second}, {third}; all '
+    assert said in capsys.readouterr().out
+    assert first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
     assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (not a picture in a supported format' in third
 
 

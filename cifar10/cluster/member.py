@@ -171,7 +171,7 @@ class _Member:
                     return [(int(size), bytes(digest)) for size, digest in session.run(prints)]
             except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
                 raise UsageError(f'{name} at {address} cannot read the data: {reason(error)}; '
-                                 'give every worker the same --data_dir') from error
+                                 "give every worker the same --data_dir, or copy the chief's data there") from error
             except tf.errors.OpError as error:
                 raise TemporaryError(f'{name} at {address} does not answer: {reason(error)}; start all processes again '
                                      'to continue from the newest checkpoint') from error

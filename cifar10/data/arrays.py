@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.base.console import Line, say
+from cifar10.base.console import say
 from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file, new_folder
@@ -27,7 +27,7 @@ _GIVE = f'{_GIVE_IMAGES}, and their labels, whole numbers [n] from 0'
 
 @dataclasses.dataclass(frozen=True)
 class ArrayFile(Dataset):
-    """The images in a file; they are converted once it is `configured`.
+    """The images in a file; they are converted once it is `configured`, to a folder below data_dir.
 
     Attributes:
       path: of the file.
@@ -42,17 +42,12 @@ class ArrayFile(Dataset):
                              'them as picture files in a folder for each class')
         with _opened(self.path) as file:
             fraction = None if any(name in file for name in _NAMES[TEST]) else test_fraction
-        folder = f'{self.path}-{image_size}px' + (f'-{fraction:g}' if fraction else '')
+        folder = records.folder_of(self.path, image_size, [records.state(self.path)], fraction)
         return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size)
 
     def expected(self):
         parts = _parts(self.path, self.test_fraction)
         return _classes(parts), records.labels_of(parts)
-
-    def notices(self):
-        if os.path.getmtime(self.path) > os.path.getmtime(self.folder):
-            yield Line('warning', f'{self.path} was changed after {self.folder} was made from it; to convert it again: '
-                                  f'rm -r {self.folder}')
 
     def make(self, folder):
         """Converts the images to records of square images."""
@@ -68,7 +63,8 @@ class ArrayFile(Dataset):
             return bytes([label]) + reader.prepared(coloured(image)).transpose(2, 0, 1).tobytes()
         with new_folder(folder) as temporary:
             for part, pairs in parts.items():
-                records.write(temporary, part, len(pairs), (row(*pair) for pair in pairs))
+                rows = (row(label, image) for label, (image, _) in pairs)
+                records.write(temporary, part, len(pairs), rows, (source for _, (_, source) in pairs))
             records.write_classes(temporary, _classes(parts))
 
 
@@ -76,6 +72,8 @@ def dataset(path: str) -> Dataset:
     """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
     from cifar10.data import folders
     path = os.path.abspath(path)
+    if not os.path.exists(path):
+        raise UsageError(f'--dataset={path} does not exist; put your images there, or give the path where they are')
     if not path.endswith(ARRAYS):
         return folders.dataset(path)
     if not os.path.isfile(path):
@@ -167,7 +165,7 @@ def _opened(path):
 
 
 def _parts(path, test_fraction):
-    """Returns {part: its (label, image) pairs}; raises a UsageError if no run can have them.
+    """Returns {part: its (label, (image, array and index)) pairs}; raises a UsageError if no run can have them.
 
     Their order looks random but is always the same: networks that look at some images before training take the first.
     """
@@ -179,7 +177,8 @@ def _parts(path, test_fraction):
     parts = {}
     for part, (images, labels) in _checked(arrays, f'--dataset={path}').items():
         order = np.random.default_rng(0).permutation(len(images))
-        parts[part] = [(int(label), image) for label, image in zip(labels.ravel()[order], images[order])]
+        parts[part] = [(int(label), (image, f'{_NAMES[part][0]}[{i}]'))
+                       for i, label, image in zip(order, labels.ravel()[order], images[order])]
     parts = records.divided(parts, test_fraction)
     classes = set(map(int, _classes(parts)))
     if len(classes) == 1:

@@ -1,7 +1,7 @@
 """A user's own images: a folder for each class.
 
-They are converted once, at the size of the run: up to 64 pixels to CIFAR's binary layout; above, to a file for each
-photo, in a folder beside those of the classes, and a list of them.
+They are prepared once, at the size of the run, below data_dir: up to 64 pixels in CIFAR's binary layout; above, as a
+file for each photo, and a list of them.
 
 The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
 class is set apart for testing.
@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Sequence
 
-from cifar10.base.console import Line, say
+from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import locked, new_folder
 from cifar10.data import SIZE, records
@@ -23,10 +23,11 @@ from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 from cifar10.data.records import LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
-_CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
+_EARLIER = 'cifar-bin'  # names of folders that earlier versions made beside the class directories begin with it
 _MOST_CLASSES = 256  # of records, whose label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
+_MOST_SAID = 3  # of them, in a line
 
 
 def dataset(path: str) -> '_ImageFolder':
@@ -79,7 +80,7 @@ def _files_below(folder, seen):
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
             yield path
-        elif not name.startswith(_CONVERTED):
+        elif not name.startswith(_EARLIER):
             yield from _files_below(path, seen)
 
 
@@ -90,44 +91,37 @@ class _ImageFolder(Dataset):
     Attributes:
       path: the folder.
       test_fraction: the fraction of the images of each class that is for testing; None if it has train/ and test/.
+      found: what `_examples` has found, but for their state.
     """
     path: str = ''
     test_fraction: float | None = None
+    found: tuple = dataclasses.field(default=(), repr=False)
 
     def configured(self, test_fraction, image_size):
         if os.path.isdir(os.path.join(self.path, TRAIN)):
             test_fraction = None
-        folder = os.path.join(self.path, _CONVERTED)
-        if test_fraction is not None:
-            folder += f'-{test_fraction:g}'
-        if image_size != SIZE:
-            folder += f'-{image_size}px'
-        kind = _PhotoFolder if image_size > LARGEST else _ImageFolder
-        return kind(folder, size=image_size, path=self.path, test_fraction=test_fraction)
+        *found, state = _examples(self.path, test_fraction)
+        folder = records.folder_of(self.path, image_size, state, test_fraction)
+        common = dict(size=image_size, path=self.path, test_fraction=test_fraction, found=tuple(found))
+        if image_size > LARGEST:
+            return _PhotoFolder(folder, **common)
+        parts = [_EARLIER, test_fraction and f'{test_fraction:g}', image_size != SIZE and f'{image_size}px']
+        earlier = os.path.join(self.path, '-'.join(filter(None, parts)))
+        return _ImageFolder(folder, earlier=earlier if os.path.isdir(earlier) else '', **common)
 
     def expected(self):
-        classes, files, _ = self._examples()
+        classes, files, _ = self.found
         if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
             raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; use '
                              f'{_MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
-        if not os.access(self.path, os.W_OK):
-            raise UsageError(f'--dataset={self.path} is not writable, and converted images are stored in it; make a '
-                             'writable folder of symbolic links to its class directories, and give that')
         parts = records.divided(files, self.test_fraction)
         self._check_counts(classes, parts)
         return tuple(classes), records.labels_of(parts)
 
-    def notices(self):
-        class_folders = [os.path.join(folder, name) for folder in self._folders().values()
-                         for name in _class_names(folder)]
-        if max(map(os.path.getmtime, class_folders), default=0) > os.path.getmtime(self.folder):
-            yield Line('warning', f'images or classes were added or removed after {self.folder} was made; to convert '
-                                  f'them again: rm -r {self.folder} (a run can be resumed only with the same classes '
-                                  'and number of training images)')
-
     def make(self, folder):
+        reader = Reader(Preparation(self.size, Augmentation(), self.size))
         self._make(folder, 'converting', f' to {self.size}x{self.size} pixels',
-                   Reader(Preparation(self.size, Augmentation(), self.size)))
+                   lambda path: (reader(path), path))
 
     def _make(self, folder, doing, how, read):
         """Makes a folder of what `read` makes of the images, all of which is in memory meanwhile.
@@ -135,8 +129,9 @@ class _ImageFolder(Dataset):
         Args:
           doing, how: what the line says of it, before and after the files.
         """
-        classes, files, unreadable = self._examples()
-        say('', f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {self.path}{how}')
+        classes, files, others = self.found
+        unreadable, count = list(others), sum(map(len, files.values()))
+        say('', f'{doing} {count:,} files of {len(classes)} classes in {self.path}{how}')
         with new_folder(folder) as temporary:
             examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
             parts = records.divided(examples, self.test_fraction)
@@ -148,39 +143,15 @@ class _ImageFolder(Dataset):
                 left_out = [f'{shown(file)} ({reason})' for file, reason in sorted(unreadable)]
                 with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                     stream.writelines(f'{line}\n' for line in left_out)
-                say('warning', f'{len(left_out)} left out (listed in {os.path.join(folder, _LEFT_OUT)}); the first is '
-                               f'{left_out[0]}')
+                say('warning', f'left out {len(left_out)} of {count + len(others):,} files and folders, which are no '
+                               f"pictures: {', '.join(left_out[:_MOST_SAID])}; all are in "
+                               f'{os.path.join(folder, _LEFT_OUT)}')
 
     def _write(self, folder, part, examples):
         """Writes the files of a part, given (label, what `read` made) pairs."""
-        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
-        records.write(folder, part, len(examples), rows)
-
-    def _folders(self):
-        """Returns {part: the folder of its classes}; without train/ and test/ all images are in TRAIN, undivided."""
-        if self.test_fraction is not None:
-            return {TRAIN: self.path}
-        return {part: os.path.join(self.path, part) for part in (TRAIN, TEST)}
-
-    def _examples(self):
-        """Finds the files; raises a UsageError if they have another layout.
-
-        Returns:
-          (the names of the classes, {part: (label, path) pairs}, (path, reason) pairs of what is not a file).
-          The order of the pairs looks random but is always the same. The parts are those of `_folders`.
-        """
-        folders = self._folders()
-        classes = _classes(self.path, folders)
-        examples, others = {}, []
-        for part, folder in folders.items():
-            entries = [(label, os.path.join(name, entry)) for label, name in enumerate(classes)
-                       for entry in _names(os.path.join(folder, name))]
-            files = [entry for entry in entries if not _is_no_file(os.path.join(folder, entry[1]))]
-            others += [(os.path.join(folder, path), 'not a file') for _, path in sorted({*entries} - {*files})]
-            # Not class after class: networks that look at some images before training take the first ones.
-            files.sort(key=lambda pair: hashlib.sha256(os.fsencode(pair[1])).digest())
-            examples[part] = [(label, os.path.join(folder, file)) for label, file in files]
-        return classes, examples, others
+        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, (image, _) in examples)
+        sources = (os.path.relpath(path, self.path) for _, (_, path) in examples)
+        records.write(folder, part, len(examples), rows, sources)
 
     def _check_counts(self, classes, parts, left_out=()):
         """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
@@ -206,26 +177,48 @@ class _PhotoFolder(_ImageFolder):
     """The images below a folder, of which each is prepared as a file of its own; `folder` has a list of them."""
     files: dict = dataclasses.field(default_factory=lambda: {part: (f'{part}.tsv',) for part in (TRAIN, TEST)})
 
-    @property
-    def _photos(self):
-        """The folder of the prepared photos, of all divisions."""
-        return os.path.join(self.path, f'{_CONVERTED}-{self.size}px-photos')
-
-    def made_bytes(self):
-        return prepared_photos.size_of(self._photos)
+    def made_bytes(self, folder):
+        return prepared_photos.size_of(os.path.dirname(folder))
 
     def records(self, name, folder, part, classes, image_size):
-        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self._photos)
+        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size)
 
     def make(self, folder):
-        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {self._photos}; if this is '
+        photos = os.path.dirname(folder)  # of all divisions, and of all states of the user's folder
+        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {photos}; if this is '
                'interrupted, the next start continues it')
-        waiting = f'another process that prepares photos in {self._photos}'
-        with locked(os.path.join(self._photos, '.lock'), waiting=waiting):
-            self._make(folder, 'preparing ', how, prepared_photos.Writer(self._photos, self.size))
+        with locked(os.path.join(photos, '.lock'), waiting=f'another process that prepares photos in {photos}'):
+            self._make(folder, 'preparing ', how, prepared_photos.Writer(photos, self.size))
 
     def _write(self, folder, part, examples):
         prepared_photos.write_list(os.path.join(folder, *self.files[part]), self.path, examples)
+
+
+def _examples(path, test_fraction):
+    """Finds the files below a user's folder; raises a UsageError if they have another layout.
+
+    Returns:
+      (the names of the classes, {part: (label, path) pairs}, (path, reason) pairs of what is not a file, their state).
+      The order of the pairs looks random but is always the same. Without train/ and test/ all are in TRAIN, undivided.
+      The state is a list of strings, which has the names and the `records.state` of all.
+    """
+    folders = {TRAIN: path} if test_fraction is not None else {part: os.path.join(path, part) for part in (TRAIN, TEST)}
+    classes = _classes(path, folders)
+    examples, others, state = {}, [], list(classes)
+    for part, folder in folders.items():
+        entries = [(os.path.join(name, entry), label) for label, name in enumerate(classes)
+                   for entry in _names(os.path.join(folder, name))]
+        # Not class after class: networks that look at some images before training take the first ones.
+        entries.sort(key=lambda entry: hashlib.sha256(os.fsencode(entry[0])).digest())
+        examples[part] = []
+        for entry, label in entries:
+            path = os.path.join(folder, entry)
+            state += entry, (of_file := records.state(path))
+            if of_file is None:
+                others.append((path, 'a folder, in which nothing is read' if os.path.isdir(path) else 'not a file'))
+            else:
+                examples[part].append((label, path))
+    return classes, examples, others, state
 
 
 def _names(folder):
@@ -236,15 +229,10 @@ def _names(folder):
         raise UsageError(f'{describe_os_error(error)}; make the folder readable, or remove it') from error
 
 
-def _is_no_file(path):
-    """Returns whether a path is that of something else, such as a folder; a link that leads nowhere may mean a file."""
-    return os.path.exists(path) and not os.path.isfile(path)
-
-
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder."""
     return [name for name in _names(folder)
-            if not name.startswith(_CONVERTED) and os.path.isdir(os.path.join(folder, name))]
+            if not name.startswith(_EARLIER) and os.path.isdir(os.path.join(folder, name))]
 
 
 def _classes(path, folders):

@@ -10,12 +10,13 @@ import functools
 import hashlib
 import itertools
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cifar10.base.console import say, say_all
+from cifar10.base.console import Line, say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, named, sha256, shortage
@@ -29,6 +30,7 @@ LARGEST = 64  # height and width of a user's images that are converted to record
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
+_SOURCES = '.sources'  # at the end of the name of a file: what its records were made from, separated by zero bytes
 
 _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
@@ -43,7 +45,7 @@ class Dataset:
     """A data set in CIFAR's binary layout; a subclass says how its files are made.
 
     Attributes:
-      folder: the folder of its .bin files: a name below data_dir, or an absolute path.
+      folder: the folder of its files, below data_dir.
       classes: the names of its classes, in the order of their labels; empty if they are known only from the
         files.
       counts: how many images each part has; None if it is known only from the files.
@@ -52,6 +54,7 @@ class Dataset:
       size: height and width of the images in the files.
       archive: what `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None if it
         downloads nothing.
+      earlier: the folder of a user's own images where an earlier version made the files; '' if it is not there.
     """
     folder: str
     classes: tuple[str, ...] = ()
@@ -61,6 +64,7 @@ class Dataset:
     label: int = 0
     size: int = SIZE
     archive: Any = None
+    earlier: str = ''
 
     def configured(self, test_fraction: float | None, image_size: int) -> 'Dataset':
         """Returns the data set whose files have this fraction for testing and this size; itself if they are given."""
@@ -78,13 +82,10 @@ class Dataset:
         """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
         raise NotImplementedError
 
-    def made_bytes(self) -> int:
-        """Returns how many bytes of what `make` will make are on the disk already."""
+    def made_bytes(self, folder: str) -> int:
+        """Returns how many bytes of what `make` will make in a folder are on the disk already."""
+        del folder
         return 0
-
-    def notices(self) -> Iterable[str]:
-        """Returns lines about existing files, for each start except the one that makes them."""
-        return ()
 
     def records(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'Records':
         """Returns the Records of a part that was made in `folder`, or will be; their count is not known yet."""
@@ -102,7 +103,7 @@ class Records:
       files: their paths, in order.
       classes: the names of the classes, in the order of their labels.
       count: records in all of them; 0 before they are `verified`.
-      class_counts: records of each class; empty before.
+      class_counts: records of each class; empty before they are `verified`.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       stored_size: height and width in pixels of the images in the files.
       size: height and width to which the input pipeline brings them.
@@ -130,17 +131,22 @@ class Records:
         """The size of the records in memory, each with one byte of label."""
         return self.count * (1 + 3 * self.stored_size ** 2)
 
+    @property
+    def kept(self) -> list[str]:
+        """The files that a run needs when it is started again."""
+        return [entry.path for entry in os.scandir(self.folder)]
+
     def verified(self) -> 'Records':
         """Returns the records with their counts; raises a UsageError if the files are not valid."""
-        return self.counted(np.concatenate([self._verified_labels(path) for path in self.files]))
+        return self.counted(np.concatenate([self._labels(path) for path in self.files]))
 
     def counted(self, labels: np.ndarray) -> 'Records':
         """Returns the records with their counts, given all labels."""
         counts = np.bincount(labels, minlength=len(self.classes))
         return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)))
 
-    def _verified_labels(self, path):
-        """Returns the labels in a file, after checking its length."""
+    def _labels(self, path):
+        """Returns the labels of the records in a file, after checking its length and the labels."""
         remedy = f'move {self.folder} away, and the next start makes it again'
         try:
             with named(path), open(path, 'rb') as stream:
@@ -155,7 +161,7 @@ class Records:
         if len(wrong):
             raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
                              f'{len(self.classes) - 1}; {remedy}')
-        return labels
+        return labels.copy()  # without the images
 
     @functools.cached_property
     def digest(self) -> str:
@@ -172,8 +178,15 @@ class Records:
         return found
 
     def name_of(self, example: int) -> str:
-        """Returns how a person can find an example: its number, or the path of its file if it has one of its own."""
-        return str(example)
+        """Returns how a person can find an example: the file, or the array and index, of which its record was made."""
+        files = iter(self.files)
+        while example >= (count := os.path.getsize(path := next(files)) // self.record_bytes):
+            example -= count
+        if not os.path.exists(path + _SOURCES):
+            return f'{path}, record {example}'
+        with open(path + _SOURCES, 'rb') as stream:
+            source = os.fsdecode(stream.read().split(b'\0')[example])
+        return source if self.dataset.endswith(ARRAYS) else os.path.join(self.dataset, source)
 
     def planes(self, n: int) -> np.ndarray:
         """Returns the first images of the first file, at most n: uint8 [n, 3, stored_size, stored_size]."""
@@ -182,22 +195,73 @@ class Records:
 
     def __str__(self):
         resized = '' if self.size == self.stored_size else f', resized to {self.size}x{self.size}'
-        return (f'{self.dataset}, {self.count:,} images of {self.stored_size}x{self.stored_size} in {self.folder}'
+        return (f'{self.dataset}, {self.count:,} images of {self.stored_size}x{self.stored_size} {self._where}'
                 f'{resized}')
 
+    @property
+    def _where(self):
+        """A phrase with the folder, which --check may find before it is made."""
+        return f"{'in' if os.path.isdir(self.folder) else 'to be prepared in'} {self.folder}"
 
-def _located(name, data_dir, test_fraction, image_size):
-    """Returns (the Dataset, the folder of its files), given what `prepare` is given."""
+
+def state(path: str) -> str | None:
+    """Returns the size and the time of change of a file; None of something else, such as a folder."""
+    try:
+        status = os.stat(path)
+    except OSError:  # a link that leads nowhere; it may mean a file
+        return ''
+    # Whole seconds, which every program that copies files with their times keeps.
+    return f'{status.st_size} {int(status.st_mtime)}' if stat.S_ISREG(status.st_mode) else None
+
+
+def folder_of(path: str, image_size: int, found: Iterable[str | None], test_fraction: float | None) -> str:
+    """Returns the folder, below data_dir, of the images that a user's own files become.
+
+    It is in one that has the name of what the user has given, for all states of it.
+
+    Args:
+      path: the user's folder of images, or file of arrays.
+      found: the present state: the names of the files, and the `state` of each.
+    """
+    digest = hashlib.sha256('\0'.join(map(str, found)).encode(**_TEXT)).hexdigest()
+    fraction = f'-{test_fraction:g}' if test_fraction else ''
+    return os.path.join(f'{os.path.basename(path)}-{image_size}px', digest[:12] + fraction)
+
+
+def _located(name, data_dir, test_fraction, image_size, of_run):
+    """Returns (the Dataset, the folder of its files, lines about that folder), given what `prepare` is given."""
+    refuse_among_images(data_dir, '--data_dir', name)
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
     parent, base = os.path.split(os.path.abspath(data_dir))
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
-    return dataset, folder
+    began_with = os.path.join(os.path.dirname(folder), of_run or '')
+    if of_run and began_with != folder and os.path.isdir(began_with):
+        return dataset, began_with, [Line(
+            'changed', f'{name}: files were added, removed or changed since the run began; it keeps to its images, in '
+                       f'{began_with}, and another run takes the files as they are now', note=True)]
+    if dataset.earlier:
+        return dataset, dataset.earlier, [Line(
+            'warning', f'{dataset.earlier}, which an earlier version made, is used as it is; if you move it away, the '
+                       f'images as they are now are converted to {folder}')]
+    return dataset, folder, []
+
+
+def refuse_among_images(path: str, flag: str, dataset: str) -> None:
+    """Raises a UsageError if a directory would lie among the folders of the classes of a user's own images."""
+    if not DATASETS.is_own(dataset):
+        return
+    parts = [os.path.join(dataset, part) for part in (TRAIN, TEST)]
+    folders = [dataset] if not any(map(os.path.isdir, parts)) else parts
+    for folder in map(os.path.realpath, folders):
+        if os.path.commonpath([folder, os.path.realpath(path)]) == folder:
+            raise UsageError(f'{flag}={path} is in the folder of the images, {folder}, where each folder is a class; '
+                             'use one outside it (what is there can be moved)')
 
 
 def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None,
-            image_size: int = SIZE) -> Records:
+            image_size: int = SIZE, of_run: str | None = None) -> Records:
     """Returns the Records of a part; downloads, renders or converts the data set first if its files do not exist.
 
     Args:
@@ -208,15 +272,16 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         without train/ and test/, ignored for other data sets.
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
         images is converted at this size; other data sets are resized as they are used.
+      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change.
     """
-    dataset, folder = _located(name, data_dir, test_fraction, image_size)
-    given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
+    dataset, folder, lines = _located(name, data_dir, test_fraction, image_size, of_run)
+    given = f'--data_dir={data_dir}'
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)
         _make(dataset, name, folder, image_size, given)
     else:
         warn_of_others(os.path.dirname(folder), given)
-        say_all(dataset.notices() if part == TRAIN else ())
+        say_all(lines if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
     return dataset.records(name, folder, part, classes, image_size).verified()
 
@@ -236,9 +301,9 @@ def _make(dataset, name, folder, image_size, given):
         raise UsageError(f'the data set cannot be made for {given}: {describe_os_error(error)}{remedy}') from error
 
 
-def prepared(settings: Any, part: str = TRAIN) -> Records:
+def prepared(settings: Any, part: str = TRAIN, of_run: str | None = None) -> Records:
     """Returns what `prepare` returns for a run's `DataSettings`."""
-    return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size)
+    return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size, of_run)
 
 
 def warn_of_shared(train: Records, test: Records) -> None:
@@ -285,15 +350,23 @@ def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mappin
 
 def labels_of(parts: Mapping[str, list]) -> dict[str, np.ndarray]:
     """Returns the labels of each part, given examples as `divided` takes them."""
-    return {part: np.array([label for label, _ in examples]) for part, examples in parts.items()}
+    return {part: np.array([each[0] for each in examples]) for part, examples in parts.items()}
 
 
-def write(folder: str, part: str, count: int, rows: Iterable[bytes]) -> None:
-    """Writes `count` records to the files of a part in a folder, one after the other, about as many to each."""
-    files, rows = _FILES[part], iter(rows)
+def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: Iterable[str] = ()) -> None:
+    """Writes `count` records to the files of a part in a folder, one after the other, about as many to each.
+
+    Args:
+      sources: for each record the name of the user's file below their folder, or an array and an index.
+    """
+    files, rows, sources = _FILES[part], iter(rows), map(os.fsencode, sources)
     for i, name in enumerate(files):
-        with open(os.path.join(folder, name), 'wb') as stream:
-            stream.writelines(itertools.islice(rows, count // len(files) + (i < count % len(files))))
+        path, of_file = os.path.join(folder, name), count // len(files) + (i < count % len(files))
+        with open(path, 'wb') as stream:
+            stream.writelines(itertools.islice(rows, of_file))
+        if listed := b'\0'.join(itertools.islice(sources, of_file)):
+            with open(path + _SOURCES, 'wb') as stream:
+                stream.write(listed)
 
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:
@@ -320,33 +393,26 @@ class Expected(NamedTuple):
       parts: the Records of each part. In a folder of images every file counts as an image.
       how: how it begins, such as 'downloading 170 MB'.
       num_bytes: the size of the files on the disk, with a download.
+      data_dir: the directory that will hold them.
     """
     parts: dict[str, Records]
     how: str
     num_bytes: int
-
-    @property
-    def parent(self) -> str:
-        """The directory that will hold the folder of the files."""
-        return os.path.dirname(self.parts[TRAIN].folder)
-
-    @property
-    def flag(self) -> str:
-        """The flag that names this directory."""
-        return '--dataset' if DATASETS.is_own(self.parts[TRAIN].dataset) else '--data_dir'
+    data_dir: str
 
     def check_space(self) -> None:
         """Raises a UsageError if the disk has no room for the files."""
-        if problem := shortage(self.parent, self.flag, self.num_bytes, 'the data set'):
+        if problem := shortage(self.data_dir, '--data_dir', self.num_bytes, 'the data set'):
             raise UsageError(problem)
 
 
-def expected(settings: Any) -> Expected | None:
-    """Returns what `prepared` will make, given a run's `DataSettings`, or None if the files exist already.
+def expected(settings: Any, of_run: str | None = None) -> Expected | None:
+    """Returns what `prepared` will make, given the same, or None if the files exist already.
 
     Raises a UsageError if the files cannot be made.
     """
-    dataset, folder = _located(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
+    dataset, folder, _ = _located(
+        settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
     if os.path.isdir(folder):
         return None
     classes, labels = dataset.expected()
@@ -355,10 +421,10 @@ def expected(settings: Any) -> Expected | None:
         data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
         parts[part] = data.counted(labels[part])
     how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
-    num_bytes = max(num_bytes - dataset.made_bytes(), 0)
+    num_bytes = max(num_bytes - dataset.made_bytes(folder), 0)
     if archive := dataset.archive:
         how = 'unpacking it'
         if not os.path.isfile(os.path.join(settings.data_dir, archive.name)):
             how = f'downloading {archive.size / 1e6:.0f} MB'
             num_bytes += archive.size
-    return Expected(parts, how, num_bytes)
+    return Expected(parts, how, num_bytes, settings.data_dir)

@@ -151,13 +151,13 @@ def _prepare_data(record, settings, where):
     if record.run_id and not is_named and not os.path.isdir(data.data_dir):
         say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
                         'moved, give its new --data_dir')
-    if settings.dataset is None:
-        record.refuse_moved_images(settings.checkpoint_dir)
+    records.refuse_among_images(settings.eval_dir, '--eval_dir', data.dataset)
+    of_run = record.images_folder if settings.dataset is None else None
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = records.prepared(data, part)
+    images = records.prepared(data, part, of_run)
     if DATASETS.is_own(data.dataset) and record.examples is not None:
         # The run may have been trained on images that are test images now.
-        before = records.prepared(data)
+        before = images if part == records.TRAIN else records.prepared(data, records.TRAIN, of_run)
         record.refuse_another(dict(examples=before.count), where, trained.OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cifar10.base import own_files
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
-from cifar10.base.registry import DATASETS, OWN, Registry
+from cifar10.base.registry import OWN, Registry
 from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import GROUPS, ReportSettings, TrainSettings, completed, flags_of
@@ -33,6 +33,7 @@ class RunRecord(NamedTuple):
       step: the step that the start continued from; 0 for a new run.
       last_step: the step after which the run was to end.
       examples: the number of training images.
+      images_folder: the name of the folder of the images, without its path.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
       network_sha256, optimizer_sha256, augmentation_sha256, loss_sha256: of the files of the user's own code, as
         `own_files.sha256` returns it; None for what is not the user's own.
@@ -50,6 +51,7 @@ class RunRecord(NamedTuple):
     last_step: int | None = None
     classes: tuple[str, ...] | None = None
     examples: int | None = None
+    images_folder: str | None = None
     images_sha256: str | None = None
     test_sha256: str | None = None
     network_sha256: Mapping[str, str] | None = None
@@ -77,7 +79,7 @@ class RunRecord(NamedTuple):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
         settings = {**_BEFORE, **settings}
         # Which earlier versions do not have.
-        added = 'run_id', 'augmentation_sha256', 'loss_sha256', 'network_operations', 'numerics'
+        added = ('run_id', 'images_folder', 'augmentation_sha256', 'loss_sha256', 'network_operations', 'numerics')
         missing = [name for name in cls._fields if name not in values and name not in added] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
@@ -151,13 +153,6 @@ class RunRecord(NamedTuple):
         names = [name for number, (name, what) in enumerate(operations)
                  if before[_DIGITS * number:_DIGITS * (number + 1)] != what[:_DIGITS]]
         return next(iter(names), '' if len(before) == _DIGITS * len(operations) else 'that follows the last')
-
-    def refuse_moved_images(self, where: str) -> None:
-        """Raises a UsageError if a user's own images are no longer where the run had them; `where` is its directory."""
-        dataset = self.settings.data.dataset
-        if DATASETS.is_own(dataset) and not os.path.exists(dataset):
-            raise UsageError(f'the images of the run in {where} were in {dataset}, which does not exist now; put '
-                             'them back or, if they were moved, give --dataset=NEW_PATH')
 
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each of the user's own `registry.CODE` whose file has changed since its last use."""

@@ -89,7 +89,8 @@ class _Checked(start.Start):
         is_ended = self.plan and self.plan.finished
         unread = ''
         if self.expected and DATASETS.is_own(self.given.data.dataset):
-            unread = f', if its {sum(part.count for part in self.expected.parts.values()):,} files can be read'
+            count = sum(part.count for part in self.expected.parts.values())
+            unread = f'; its {count:,} files are not read yet, and those that are no pictures will be left out'
         if is_ended:
             say('ended', 'without --check nothing would be done')
         else:
@@ -117,10 +118,10 @@ def _devices(checked):
 def _space_for_data(checked):
     """Checks that the data set can be made where it would be."""
     if checked.expected:
-        parent, flag = checked.expected.parent, checked.expected.flag
-        refuse_of_others(parent, f'{flag}={parent}')
-        check_dir(parent, flag)
-        yield _free(parent, f'the data take {checked.expected.num_bytes / 1e6:.1f} MB')
+        data_dir = checked.expected.data_dir
+        refuse_of_others(data_dir, f'--data_dir={data_dir}')
+        check_dir(data_dir, '--data_dir')
+        yield _free(data_dir, f'the data take {checked.expected.num_bytes / 1e6:.1f} MB')
         checked.expected.check_space()
 
 
@@ -193,7 +194,7 @@ def _first_step(checked):
         if checked.problems:
             return
         if checked.cluster or not os.path.exists(plan.data.files[0]):
-            why = 'it needs all tasks of the cluster' if checked.cluster else 'the images are not there yet'
+            why = 'it needs all tasks of the cluster' if checked.cluster else 'the images are not prepared yet'
             yield Line('not tried', f'the first step, because {why}')
             return
         if validation := trainer.validation_of(checked):

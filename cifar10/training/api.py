@@ -269,7 +269,7 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import devices
-    from cifar10.training.start import Start, check_network, local_devices
+    from cifar10.training.start import Start, check_network, find_images, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         graphs.turn_on_determinism()
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
@@ -277,9 +277,11 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     flags = dict(variable_update=towers.variable_update, deterministic=str(graphs.is_deterministic()).lower(),
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
-        check_network(Start(settings))
+        start = Start(settings)
+        check_network(start)
         local = local_devices(towers)
-        files = records.prepared(data).files
+        find_images(start)
+        files = records.prepared(data, of_run=start.of_run).files
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,

@@ -174,7 +174,7 @@ def record_of(start: Start) -> RunRecord:
     devices, data, taken = plan.devices, plan.data, plan.first_values
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
-        images_sha256=data.digest, test_sha256=start.test.digest,
+        images_folder=os.path.basename(data.folder), images_sha256=data.digest, test_sha256=start.test.digest,
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),

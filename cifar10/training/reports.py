@@ -51,7 +51,7 @@ class Reports:
         self._progress = None
         self._record = record
         self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
-        self._data_files = *start.data.files, *start.test.files
+        self._data_files = start.data.kept
         plan, settings = run.plan, run.plan.settings
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():

@@ -15,7 +15,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import shortage
-from cifar10.base.registry import AUGMENTATIONS, DATASETS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
+from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.download import DownloadError
 from cifar10.data.records import Expected, Records
@@ -46,6 +46,7 @@ class Start:
       devices: the devices of the towers; given beforehand, as in a cluster, or chosen by a stage.
       folder: what is in the train_dir; a start looks early, and again once it has locked it.
       data, test: the training and the test images, which the caller provides after the stages of BEFORE_DATA.
+      of_run: the name of the folder of the images that the run began with; None for a new run.
       expected: the data set, if its files do not exist yet.
       restored: the checkpoint that the run continues from, or None.
       record: the record of the start that saved it; later starts may have saved nothing.
@@ -57,6 +58,7 @@ class Start:
     folder: Folder | None = None
     data: Records | None = None
     test: Records | None = None
+    of_run: str | None = None
     expected: Expected | None = None
     restored: saved.Saved | None = None
     record: RunRecord | None = None
@@ -154,13 +156,19 @@ def expect_data(start: Start) -> list[str]:
     """
     settings = start.given
     find_images(start)
-    start.expected = records.expected(settings.data)
+    start.expected = records.expected(settings.data, start.of_run)
     if start.expected is None:
-        start.data, start.test = records.prepared(settings.data), records.prepared(settings.data, records.TEST)
+        prepare_data(start)
         return []
     start.data = start.expected.parts[records.TRAIN]
     return [Line('data', f'{settings.data.dataset}: the run would begin by {start.expected.how}, into '
                          f'{start.data.folder}')]
+
+
+def prepare_data(start: Start) -> None:
+    """Makes the images if their files do not exist, and sets `data` and `test`."""
+    start.data, start.test = (records.prepared(start.given.data, part, start.of_run)
+                              for part in (records.TRAIN, records.TEST))
 
 
 @contextlib.contextmanager
@@ -182,30 +190,19 @@ def check_directory(start: Start) -> list[str]:
     refuse_of_others(path, given)
     check_dir(path, '--train_dir')
     TrainDir(path).refuse_another_process()
-    _refuse_among_images(path, start.given.data.dataset)
+    records.refuse_among_images(path, '--train_dir', start.given.data.dataset)
     folder = start.look()
     if exists(path) and not folder.checkpoints:
         raise UsageError(f'{given} is a checkpoint; give the directory that contains it')
     return []
 
 
-def _refuse_among_images(train_dir, dataset):
-    """Raises a UsageError if the folders of a run would lie among those of the classes of a user's own images."""
-    if not DATASETS.is_own(dataset):
-        return
-    parts = [os.path.join(dataset, part) for part in (records.TRAIN, records.TEST)]
-    folders = [dataset] if not any(map(os.path.isdir, parts)) else parts
-    for folder in map(os.path.realpath, folders):
-        if os.path.commonpath([folder, os.path.realpath(train_dir)]) == folder:
-            raise UsageError(f'--train_dir={train_dir} is in the folder of the images, {folder}, where each folder '
-                             'is a class; use one outside it (a run that is there can be moved)')
-
-
 def find_images(start: Start) -> list[str]:
-    """Checks that a user's own images are still where a run that is resumed had them."""
+    """Finds the images that a run began with, if it is resumed with the same data set."""
     folder = start.folder = start.folder or look(start.given.run.train_dir)  # in a check, no stage has looked yet
-    if folder.record and folder.record.settings.data.dataset == start.given.data.dataset:
-        folder.record.refuse_moved_images(folder.path)
+    is_same = folder.record and folder.record.settings.data.dataset == start.given.data.dataset
+    if is_same and not takeover.replaces(folder, start.given):
+        start.of_run = folder.record.images_folder
     return []
 
 

@@ -24,6 +24,7 @@ from cifar10.training.start import (
     find_checkpoint,
     local_devices,
     offering_shapes,
+    prepare_data,
     refuse_misfit,
     refuse_other_images,
     space_for_checkpoints,
@@ -77,10 +78,10 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
     go_through(start, BEFORE_DATA)
-    if files := records.expected(settings.data):
+    if files := records.expected(settings.data, start.of_run):
         files.check_space()
     with offering_shapes(start):
-        start.data, start.test = records.prepared(settings.data), records.prepared(settings.data, records.TEST)
+        prepare_data(start)
     return start
 
 

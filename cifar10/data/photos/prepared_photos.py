@@ -2,7 +2,8 @@
 
 Each photo is a BMP, so its pixels are kept as they are and reading it takes little time. Its name is a digest of the
 user's file, so a file that is moved to another class, or from training to testing, is prepared once. A list is a folder
-with a file for each part of the data set, which has a row for each example. In memory are only the columns of the list.
+beside the photos, with a file for each part of the data set, which has a row for each example. In memory are only the
+columns of the list.
 """
 import contextlib
 import dataclasses
@@ -99,7 +100,7 @@ def usual_bytes(image_size: int) -> int:
 
 def size_of(folder: str) -> int:
     """Returns the size in bytes of the prepared photos in a folder, which need not exist."""
-    return sum(entry.stat().st_size for entry in os.scandir(folder)) if os.path.isdir(folder) else 0
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()) if os.path.isdir(folder) else 0
 
 
 def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
@@ -121,12 +122,12 @@ def read_list(path: str) -> list[tuple[int, Photo]]:
 
 @dataclasses.dataclass(frozen=True)
 class Photos(Records):
-    """The photos of one part of a data set. `files` has the path of their rows in the list.
+    """The photos of one part of a data set. `files` has the path of their rows in the list."""
 
-    Attributes:
-      root: the folder of the prepared photos.
-    """
-    root: str = ''
+    @property
+    def root(self) -> str:
+        """The folder of the prepared photos."""
+        return os.path.dirname(self.folder)
 
     @property
     def record_bytes(self):
@@ -155,7 +156,8 @@ class Photos(Records):
 
     def name_of(self, example):
         with named(self.files[0]), open(self.files[0], **_TEXT) as rows:
-            return next(itertools.islice(rows, example + 1, None)).rstrip('\n').split('\t')[-1]
+            source = next(itertools.islice(rows, example + 1, None)).rstrip('\n').split('\t')[-1]
+        return os.path.join(self.dataset, source)
 
     def planes(self, n):
         with cpu_session() as session:
@@ -164,7 +166,7 @@ class Photos(Records):
             return session.run(images.take(tf.range(min(n, self.count), dtype=tf.int64))[1])
 
     def __str__(self):
-        return f'{self.dataset}, {self.count:,} photos, prepared in {self.root}, listed in {self.folder}'
+        return f'{self.dataset}, {self.count:,} photos {self._where}'
 
 
 class PhotoFiles(Images):
