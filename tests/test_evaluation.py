@@ -138,7 +138,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     def stop(*arguments):
         raise KeyboardInterrupt
     moved = tmp_path / 'data'
-    write_records(moved, [1] * 50, np.zeros([50, 3, 32, 32], np.uint8))
+    write_records(moved, [1] * 46 + [3] * 4, np.zeros([50, 3, 32, 32], np.uint8))
     config = settings(data_dir=str(moved), max_steps=1)
     trainer.train(config)
     assert 'not here' not in capsys.readouterr().out
@@ -146,7 +146,8 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
                               tower_device='cpu')
     evaluation.evaluate(evaluated)
     output = capsys.readouterr().out
-    assert 'few        50 images: a precision has a standard error of up to 0.07\n' in output
+    assert ('few        50 test images, 4 of plus: precision is known to about +-0.07, the recall of plus to '
+            '+-0.25\n') in output
     assert 'not here' not in output
     os.rename(moved, tmp_path / 'moved')
     monkeypatch.setattr(records, 'prepared', stop)

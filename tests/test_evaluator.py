@@ -79,17 +79,15 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     losses = -np.log(softmax(known.logits[0]))[np.arange(count), labels[:count]]
     np.testing.assert_allclose(result.cross_entropy, losses.mean(), rtol=1e-5)
     assert second_result.figures == result.figures
-    wrong = np.flatnonzero(plain[:count] != labels[:count])
-    worst = wrong[np.argsort(-losses[wrong])][:8]
-    assert len(wrong) > 8
-    for found in (result.mistakes, second_result.mistakes):
-        assert [mistake.example for mistake in found] == list(worst) == [
-            int(mistake.name.split()[-1]) for mistake in found]
-        assert [(mistake.label, mistake.predicted) for mistake in found] == list(zip(labels[worst], plain[worst]))
-        np.testing.assert_allclose([mistake.loss for mistake in found], losses[worst], rtol=1e-5)
-        for mistake in found:
+    largest = np.argsort(-losses)[:16]
+    for found in (result.largest_losses, second_result.largest_losses):
+        assert [each.example for each in found] == list(largest)
+        assert [each.name for each in found] == [f'{data.files[0]}, record {example}' for example in largest]
+        assert [(each.label, each.predicted) for each in found] == list(zip(labels[largest], plain[largest]))
+        np.testing.assert_allclose([each.loss for each in found], losses[largest], rtol=1e-5)
+        for each in found:
             np.testing.assert_allclose(
-                mistake.image, (known.images[mistake.example] - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
+                each.image, (known.images[each.example] - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
 
 
 @pytest.mark.parametrize('averaging', mostly_stress([False, True], True))

@@ -17,7 +17,7 @@ from cifar10.data import folders, records
 from cifar10.data.shapes import CLASSES
 from cifar10.evaluation import classification, confusion, tensorboard
 from cifar10.evaluation import export as exporting
-from cifar10.evaluation.evaluator import Mistake
+from cifar10.evaluation.evaluator import Prediction
 from cifar10.evaluation.trained import load_run
 from cifar10.model import classic
 from cifar10.run.folder import look
@@ -84,35 +84,35 @@ def test_tables_of_a_confusion():
     assert tensorboard.confusion_image(many).shape == (400, 400, 3)
 
 
-def test_the_worst_mistakes_are_a_picture_and_a_table_in_the_same_order():
+def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
     ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
-    found = [Mistake(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}') for i in range(6)]
-    picture = tensorboard.mistakes_image(found)
+    found = [Prediction(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}') for i in range(6)]
+    picture = tensorboard.losses_image(found)
     assert picture.shape == (2 * (4 * 30 + 2), 4 * (4 * 30 + 2), 3) and picture.dtype == np.uint8
     first, second = picture[:120, :120], picture[:120, 122:242]
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
     assert (picture[122:242, :120] == first).all() and (picture[122:, 2 * 122:] == 255).all()  # and no seventh
-    rows = tensorboard.mistakes_table(found, ['cat', 'a|b', '*d* <b>_x_']).splitlines()
+    rows = tensorboard.losses_table(found, ['cat', 'a|b', '*d* <b>_x_']).splitlines()
     assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert len(rows) == 2 + len(found)
 
 
 @pytest.mark.stress
-def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(settings, tmp_path):
+def test_one_tensorboard_has_curves_matrix_and_losses_whoever_evaluated(settings, tmp_path):
     train(settings(max_steps=4, eval_steps=4))
     evaluated(tmp_path / 'train', tmp_path / 'train' / 'eval')
     files = [next(folder.glob('*tfevents*')) for folder in (tmp_path / 'train', tmp_path / 'train' / 'eval')]
     by_run, by_evaluator = ({value.tag: value for event in tf.train.summary_iterator(str(file))
                              for value in event.summary.value if value.tag.startswith('eval/')} for file in files)
     assert set(by_run) == set(by_evaluator) == {'eval/' + name for name in (
-        'precision', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'worst_mistakes',
-        'worst_mistakes_images')}
+        'precision', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'largest_losses',
+        'largest_losses_images')}
     for tag, value in by_run.items():
         assert value.tensor.string_val == by_evaluator[tag].tensor.string_val
     with tf.Graph().as_default(), tf.Session() as session:
-        pixels = session.run(tf.io.decode_png(by_run['eval/worst_mistakes_images'].tensor.string_val[2]))
-    assert pixels.shape == (2 * (4 * 24 + 2), 4 * (4 * 24 + 2), 3) and pixels.std() > 20
+        pixels = session.run(tf.io.decode_png(by_run['eval/largest_losses_images'].tensor.string_val[2]))
+    assert pixels.shape == (4 * (4 * 24 + 2), 4 * (4 * 24 + 2), 3) and pixels.std() > 20
 
 
 def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):

@@ -17,6 +17,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import records
 from cifar10.data.images import loaded
 from cifar10.evaluation import evaluation
+from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
@@ -132,7 +133,9 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     flags = dict(data_dir=data_of(path), network='linear', batch_size=4, tower_device='cpu', summary_steps=0)
     run = dict(flags, train_dir=str(tmp_path / 'run'))
     train(dataset=path, max_steps=1, say=print, **run)
-    capsys.readouterr()
+    output = capsys.readouterr().out
+    *_, line = output.splitlines()
+    assert line.startswith('next  ') and f'--train_dir={tmp_path}/run --run_once --eval_data=train_eval lists' in line
     (tmp_path / 'mine' / 'ant' / 'new.png').write_bytes(file_of(77))
     with pytest.raises(UsageError, match='^--eval_dir=.* is in the folder of the images'):
         evaluate(train_dir=run['train_dir'], eval_dir=path + 'eval')
@@ -151,6 +154,47 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     train(dataset=path, max_steps=1, restart=True, say=print, **run)
     output = capsys.readouterr().out
     assert ', 19 images of 32x32 in' in output and said not in output
+
+
+@pytest.mark.parametrize('size, dataset', [(32, 'mine/'), (72, 'mine/'), (32, 'mine.npz')])
+def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, size, dataset, capsys):
+    is_folder, parts = dataset == 'mine/', {'train': (np.arange(40) % 2, [4, 5]), 'test': (np.arange(8) % 2, [])}
+    names, arrays = ('blue', 'red') if is_folder else ('0', '1'), {}
+    for part, (labels, wrong) in parts.items():
+        images = np.random.default_rng(len(labels)).integers(0, 120, [len(labels), 40, 40, 3])
+        images[np.arange(len(labels)), :, :, 2 - 2 * labels] += 100
+        labels[wrong] = 1 - labels[wrong]
+        arrays.update({f'x_{part}': images.astype(np.uint8), f'y_{part}': labels})
+        for i, image in enumerate(images if is_folder else ()):
+            path = tmp_path / 'mine' / part / names[labels[i]] / f'{i}.png'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.astype(np.uint8)).save(path)
+    if not is_folder:
+        np.savez(tmp_path / 'mine.npz', **arrays)
+    of_four, of_five = 'x_train[4]', 'x_train[5]'
+    if is_folder:
+        of_four, of_five = f'{tmp_path}/mine/train/red/4.png', f'{tmp_path}/mine/train/blue/5.png'
+    run = str(tmp_path / 'run')
+    train(dataset=str(tmp_path / dataset), data_dir=str(tmp_path / 'data'), train_dir=run, image_size=size,
+          network='linear', augmentation='classic', batch_size=8, max_steps=20, tower_device='cpu', summary_steps=0)
+    result = evaluate(train_dir=run, tower_device='cpu', say=print)
+    assert result.precision == 1 and 'the largest losses' not in capsys.readouterr().out
+    found = evaluate(train_dir=run, eval_data='train_eval', tower_device='cpu', say=print).largest_losses
+    assert sorted((each['image'], each['class'], each['predicted']) for each in found[:2]) == sorted([
+        (of_four, names[1], names[0]), (of_five, names[0], names[1])])
+    probabilities = [each['probability'] for each in found]
+    assert probabilities == sorted(probabilities) and probabilities[1] < 0.5 < probabilities[2] and len(found) == 16
+    lines = capsys.readouterr().out.split('the predicted class, the image\n')[1].splitlines()
+    assert [(line[:5], line.split()[-1]) for line in lines] == [
+        (f"{each['probability']:.3f}", each['image']) for each in found]
+    tested, trained = metrics.read(run + '/eval', metrics.EVAL)
+    assert tested['largest_losses'] == result.largest_losses and trained['largest_losses'] == found
+    values = [{value.tag: value for event in tf.train.summary_iterator(str(file)) for value in event.summary.value}
+              for file in sorted(pathlib.Path(run, 'eval').glob('*tfevents*'))]
+    # The curves of the training images are apart from those of the test images.
+    assert [{tag.split('/')[0] for tag in tags} for tags in values] == [{'eval'}, {'train_eval'}]
+    table = values[1]['train_eval/largest_losses'].tensor.string_val[0].decode().replace('\\', '')
+    assert [row.split(' | ')[1] for row in table.splitlines()[2:]] == [each['image'] for each in found]
 
 
 def test_what_an_earlier_version_made_among_the_classes_is_used_and_said(folder, capsys):

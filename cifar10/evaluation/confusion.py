@@ -1,8 +1,9 @@
-"""A confusion matrix and the figures of each class, as text. NumPy only.
+"""A confusion matrix, the figures of each class, and the images with the largest losses, as text. NumPy only.
 
 A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column).
 """
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -59,3 +60,11 @@ def _matrix_lines(confusion, classes):
     for label, row in zip(labels, confusion):
         result.append(f'{label:{width}}' + ''.join(f'{count:{cell}}' for count in row))
     return result
+
+
+def largest_losses(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the images with the largest losses, as `Result.named_losses` has them, as lines of text."""
+    width = max((len(each[name]) for each in found for name in ('class', 'predicted')), default=0)
+    return ['', 'the largest losses: the probability of its class, its class, the predicted class, the image', *(
+        f"{each['probability']:.3f}  {each['class']:{width}}  {each['predicted']:{width}}  {each['image']}"
+        for each in found)]

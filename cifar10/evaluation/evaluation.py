@@ -17,7 +17,7 @@ from cifar10.evaluation import confusion, tensorboard, trained
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.folder import LIST, SETTINGS, glance
-from cifar10.run.tensorboard import Events
+from cifar10.run.tensorboard import EVAL, Events
 from cifar10.settings.evaluation import EvalSettings
 
 
@@ -117,6 +117,9 @@ class _Reports:
         self._eval_dir = eval_dir = settings.eval_dir
         self._classes = run.classes
         self._per_class = settings.per_class
+        # Training images are evaluated to find those in the wrong class; their curves are apart from the test images'.
+        of_tests = settings.eval_data == 'test'
+        self._lists, self._group = settings.per_class or not of_tests, EVAL if of_tests else f'{settings.eval_data}/'
         # What is evaluated and how, for every record.
         self._evaluation = dict(run=run.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=run.use_ema)
@@ -139,9 +142,12 @@ class _Reports:
             if result.averaged_correct is not None:
                 say('', 'each class, without test-time averaging:')
             say_all(confusion.lines(result.confusion, self._classes))
-        tensorboard.write(self.events, step, result, self._classes)
+        largest = result.named_losses(self._classes)
+        if self._lists:
+            say_all(confusion.largest_losses(largest))
+        tensorboard.write(self.events, step, result, self._classes, self._group)
         return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
-                                   **self._evaluation)
+                                   largest_losses=largest, **self._evaluation)
 
 
 def _prepare_data(record, settings, where):
@@ -170,5 +176,6 @@ def _prepare_data(record, settings, where):
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to use all')
     say('data', str(images))
-    say_if_few(images.count)
+    if part == records.TEST:
+        say_if_few(images)
     return images

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import moved
 from cifar10.base.console import say
 from cifar10.base.graphs import Loader, seeded_graph
+from cifar10.base.registry import DATASETS
 from cifar10.data import pipeline, records
 from cifar10.data.images import loaded
 from cifar10.data.shift import average, views
@@ -26,16 +27,16 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import build_towers
-from cifar10.run.tensorboard import EVAL
+from cifar10.run import metrics
 
 _BATCH_PIXELS = 500 * 64 ** 2
 _VALIDATION_BATCH = 500
-_MOST_MISTAKES = 8  # of an evaluation that are shown
-_FEW = 100  # images, on which a precision has a standard error of up to 0.05
+_MOST_SHOWN = 16  # images of an evaluation
+_FEW, _FEW_OF_CLASS = 100, 10  # images, with a standard error of a precision of up to 0.05, of a recall of up to 0.16
 
 
-class Mistake(NamedTuple):
-    """A wrong prediction.
+class Prediction(NamedTuple):
+    """What was predicted for an image.
 
     Attributes:
       loss: the cross entropy; exp(-loss) is the probability that the true class was given.
@@ -59,12 +60,13 @@ class Result(NamedTuple):
       confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column).
       cross_entropy: the mean.
       averaged_correct: how many predictions are correct with test-time averaging; None without it.
-      mistakes: the `Mistake`s with the largest losses, the largest first.
+      largest_losses: the `Prediction`s with the largest losses, right or wrong, the largest first: the images that fit
+        their class least, some of which may have the wrong one.
     """
     confusion: np.ndarray
     cross_entropy: float
     averaged_correct: int | None = None
-    mistakes: Sequence[Mistake] = ()
+    largest_losses: Sequence[Prediction] = ()
 
     @property
     def count(self) -> int:
@@ -100,10 +102,10 @@ class Result(NamedTuple):
             figures['averaged_precision'] = self.averaged_precision
         return figures
 
-    @property
-    def scalars(self) -> dict[str, float]:
-        """The points that are added to TensorBoard's curves, by the tags of the curves."""
-        return {EVAL + name: value for name, value in self.figures.items() if isinstance(value, float)}
+    def named_losses(self, classes: Sequence[str]) -> list[dict[str, Any]]:
+        """Returns the largest losses as a record has them; 'probability' is that of the class of the image."""
+        return [{'image': found.name, 'class': classes[found.label], 'predicted': classes[found.predicted],
+                 'probability': metrics.rounded(math.exp(-found.loss))} for found in self.largest_losses]
 
     def line(self, step: int) -> str:
         """Returns the line that reports the result of a step."""
@@ -138,10 +140,16 @@ def filled(images: tf.Tensor, count: int) -> tf.Tensor:
     return tf.gather(images, tf.minimum(tf.range(max(count, 2)), tf.shape(images)[0] - 1))
 
 
-def say_if_few(count: int) -> None:
-    """Prints the standard error of a precision if there are few images."""
-    if count < _FEW:
-        say('few', f'{count} images: a precision has a standard error of up to {0.5 / math.sqrt(count):.2f}')
+def say_if_few(data: records.Records) -> None:
+    """Prints how exactly a precision, and the recall of the smallest class, are known from few test images."""
+    least = min(filter(None, data.class_counts))
+    if data.count >= _FEW and least >= _FEW_OF_CLASS:
+        return
+    name = data.classes[data.class_counts.index(least)]
+    precision, recall = (f'+-{0.5 / math.sqrt(count):.2f}' for count in (data.count, least))
+    remedy = '; another run could hold out more (--test_fraction)' if DATASETS.is_own(data.dataset) else ''
+    say('few', f'{data.count} test images, {least} of {name}: precision is known to about {precision}, the recall of '
+               f'{name} to {recall}{remedy}')
 
 
 class Evaluator:
@@ -188,15 +196,15 @@ class Evaluator:
 
         def run_share(share):
             _, found, firsts = share
-            all_sums, mistakes = [], []
+            all_sums, largest = [], []
             for first in firsts:
                 if is_ended.is_set():
                     break
-                sums, worst = session.run(found)
+                sums, columns = session.run(found)
                 moved()
                 all_sums.append(sums)
-                mistakes = _largest([*mistakes, *_mistakes(first, **worst)])
-            return all_sums, mistakes
+                largest = _largest([*largest, *_predictions(first, **columns)])
+            return all_sums, largest
         # Not a pool of multiprocessing, which needs shared memory: a container may have none to write to.
         with ThreadPoolExecutor(len(self._shares)) as pool:
             try:
@@ -209,13 +217,13 @@ class Evaluator:
         totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}
         cross_entropy = float(totals['cross_entropy']) / self._count
         averaged_correct = int(totals['averaged_correct']) if 'averaged_correct' in totals else None
-        mistakes = [mistake._replace(name=self._name_of(mistake.example)) for mistake in _largest(
-            [mistake for _, share_mistakes in shares for mistake in share_mistakes])]
-        return Result(totals['confusion'], cross_entropy, averaged_correct, mistakes)
+        largest = [found._replace(name=self._name_of(found.example)) for found in _largest(
+            [found for _, of_share in shares for found in of_share])]
+        return Result(totals['confusion'], cross_entropy, averaged_correct, largest)
 
 
 def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
-    """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_mistakes` gets).
+    """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_predictions` gets).
 
     The last batch, which may be smaller, is filled up.
     """
@@ -231,27 +239,26 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
         cross_entropy=tf.reduce_sum(tf.cast(losses, tf.float64)))
     if averaging:
         sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits)[:count], labels), tf.int64))
-    of_mistakes = tf.where(tf.equal(predicted, labels), -tf.ones_like(losses), losses)
-    worst, which = tf.math.top_k(of_mistakes, tf.minimum(_MOST_MISTAKES, tf.size(labels)))
-    columns = dict(loss=worst, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
+    largest, which = tf.math.top_k(losses, tf.minimum(_MOST_SHOWN, tf.size(labels)))
+    columns = dict(loss=largest, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
                    image=tf.cast(tf.gather(images, which), tf.float32))
     return sums, columns
 
 
-def _mistakes(first, **columns: Any):
-    """Yields the Mistakes of a batch that begins with example `first`.
+def _predictions(first, **columns: Any):
+    """Yields the Predictions of a batch that begins with example `first`, but for losses that are not numbers.
 
-    The columns are arrays, for each field of a Mistake. Examples count from `first`; losses below 0 are no mistakes.
+    The columns are arrays, for each field of a Prediction. Examples count from `first`.
     """
     for values in zip(*columns.values()):
-        mistake = Mistake(**dict(zip(columns, values)))
-        if mistake.loss >= 0:
-            yield mistake._replace(example=first + int(mistake.example))
+        found = Prediction(**dict(zip(columns, values)))
+        if not math.isnan(found.loss):
+            yield found._replace(example=first + int(found.example))
 
 
-def _largest(mistakes):
-    """Returns the mistakes with the largest losses, the largest first."""
-    return sorted(mistakes, key=lambda mistake: (-mistake.loss, mistake.example))[:_MOST_MISTAKES]
+def _largest(predictions):
+    """Returns the predictions with the largest losses, the largest first."""
+    return sorted(predictions, key=lambda found: (-found.loss, found.example))[:_MOST_SHOWN]
 
 
 def trained_session(devices: Devices, graph: tf.Graph | None = None) -> tf.Session:

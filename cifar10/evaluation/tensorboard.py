@@ -1,4 +1,4 @@
-"""What TensorBoard shows of any evaluation: curves, confusion matrix, classes, worst mistakes."""
+"""What TensorBoard shows of any evaluation: curves, confusion matrix, classes, the images with the largest losses."""
 import re
 from collections.abc import Sequence
 
@@ -6,24 +6,25 @@ import numpy as np
 
 from cifar10.base.console import printable
 from cifar10.evaluation import confusion
-from cifar10.evaluation.evaluator import Mistake, Result
+from cifar10.evaluation.evaluator import Prediction, Result
 from cifar10.run.tensorboard import EVAL, Events
 
 _MATRIX_SIDE = 320  # pixels of the image of a matrix, at least
-_MISTAKE_SIDE = 96  # pixels of an image that was mistaken, at least
+_IMAGE_SIDE = 96  # pixels of an image, at least
 _COLUMNS = 4  # of these images
 _GAP = 2  # pixels between two of them
 
 
-def write(events: Events, step: int, result: Result, classes: Sequence[str]) -> None:
-    """Writes the Result of a step; `classes` are the names of the classes."""
-    events.add_scalars(result.scalars, step)
-    events.add_text(EVAL + 'precision_by_class', class_table(result.confusion, classes), step)
+def write(events: Events, step: int, result: Result, classes: Sequence[str], group: str = EVAL) -> None:
+    """Writes the Result of a step; `classes` are the names of the classes, and the tags begin with `group`."""
+    points = {group + name: value for name, value in result.figures.items() if isinstance(value, float)}
+    events.add_scalars(points, step)
+    events.add_text(group + 'precision_by_class', class_table(result.confusion, classes), step)
     axes = f'{confusion.AXES}; both in the order of the table precision_by_class'
-    events.add_image(EVAL + 'precision_confusion', confusion_image(result.confusion), step, axes)
-    if result.mistakes:
-        events.add_text(EVAL + 'worst_mistakes', mistakes_table(result.mistakes, classes), step)
-        events.add_image(EVAL + 'worst_mistakes_images', mistakes_image(result.mistakes), step)
+    events.add_image(group + 'precision_confusion', confusion_image(result.confusion), step, axes)
+    if result.largest_losses:
+        events.add_text(group + 'largest_losses', losses_table(result.largest_losses, classes), step)
+        events.add_image(group + 'largest_losses_images', losses_image(result.largest_losses), step)
 
 
 def _escaped(name: str) -> str:
@@ -57,27 +58,27 @@ def confusion_image(counts: np.ndarray) -> np.ndarray:
     return pixels
 
 
-def mistakes_table(mistakes: Sequence[Mistake], classes: Sequence[str]) -> str:
-    """Returns a table of some mistakes in Markdown, in the order of the images in their picture."""
+def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
+    """Returns a table of some predictions in Markdown, in the order of the images in their picture."""
     names = [_escaped(name) for name in classes]
     rows = ['| in the picture | image | true class | its probability | predicted |', '|---|---|---|---|---|']
-    for i, mistake in enumerate(mistakes):
+    for i, found in enumerate(predictions):
         place = f'row {i // _COLUMNS + 1}, column {i % _COLUMNS + 1}'
-        cells = (place, _escaped(printable(mistake.name)), names[mistake.label], f'{np.exp(-mistake.loss):.4f}',
-                 names[mistake.predicted])
+        cells = (place, _escaped(printable(found.name)), names[found.label], f'{np.exp(-found.loss):.4f}',
+                 names[found.predicted])
         rows.append(f"| {' | '.join(cells)} |")
     return '\n'.join(rows)
 
 
-def mistakes_image(mistakes: Sequence[Mistake]) -> np.ndarray:
-    """Returns the images of some mistakes in rows, in their order, as one image: uint8 [height, width, 3].
+def losses_image(predictions: Sequence[Prediction]) -> np.ndarray:
+    """Returns the images of some predictions in rows, in their order, as one image: uint8 [height, width, 3].
 
     Each is scaled so that its smallest value is black and its largest white.
     """
-    images = np.stack([mistake.image for mistake in mistakes])
+    images = np.stack([found.image for found in predictions])
     low, high = (find(images, axis=(1, 2, 3), keepdims=True) for find in (np.min, np.max))
     pixels = (255 * (images - low) / np.maximum(high - low, 1e-6)).round().astype(np.uint8)
-    scale = -(-_MISTAKE_SIDE // images.shape[1])  # rounded up
+    scale = -(-_IMAGE_SIDE // images.shape[1])  # rounded up
     pixels = pixels.repeat(scale, 1).repeat(scale, 2)
     pixels = np.pad(pixels, [(0, -len(images) % _COLUMNS), (0, _GAP), (0, _GAP), (0, 0)], constant_values=255)
     rows = pixels.reshape(-1, _COLUMNS, *pixels.shape[1:]).swapaxes(1, 2)

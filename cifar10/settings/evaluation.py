@@ -61,7 +61,8 @@ class _Data:
         None, "data set, or the new location of the run's own images (default: the run's, else cifar10)",
         choices=DATASETS)
     eval_data: str = setting(
-        'test', 'test images, or training images without augmentation (train_eval)', choices=EVAL_DATA)
+        'test', 'test images, or training images without augmentation (train_eval), and those with the largest loss',
+        choices=EVAL_DATA)
     num_examples: int = setting(None, 'number of images (default: all)', minimum=1)
 
 

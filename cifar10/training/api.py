@@ -67,6 +67,8 @@ class EvalResult:
       cross_entropy: the loss without weight decay, as the mean over the images.
       averaged_precision: the precision with test-time averaging; None without it.
       confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column).
+      largest_losses: the images with the largest loss, right or wrong, the largest first: for each its 'image' (a file,
+        or an array and an index), its 'class', the class that was 'predicted', and the 'probability' of its class.
       notes: as `TrainResult` has them.
     """
     step: int
@@ -76,6 +78,7 @@ class EvalResult:
     averaged_precision: float | None
     classes: tuple[str, ...] = dataclasses.field(repr=False)
     confusion: 'np.ndarray' = dataclasses.field(repr=False)
+    largest_losses: list[dict[str, Any]] = dataclasses.field(default_factory=list, repr=False)
     notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     @property
@@ -165,7 +168,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
         return None
     checkpoint, step, classes, result = last[0]
     return EvalResult(step, checkpoint, result.precision, result.cross_entropy, result.averaged_precision, classes,
-                      result.confusion, tuple(output.notes))
+                      result.confusion, result.named_losses(classes), tuple(output.notes))
 
 
 def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings: Any) -> 'Predictions':

@@ -1,9 +1,12 @@
 """Training: from settings to checkpoints in train_dir."""
+import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import reader_may_leave, say, say_all
+from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
 from cifar10.data import records
 from cifar10.evaluation.evaluator import Validation, say_if_few
@@ -71,6 +74,10 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     ended = plan._replace(step=step_of(newest), is_spent=reports.is_spent)
     with reader_may_leave():
         say('saved', f"{newest}{'' if ended.finished else '; start again to continue'}")
+        if ended.finished and DATASETS.is_own(settings.data.dataset):
+            train_dir = shlex.quote(os.path.abspath(directory.path))
+            say('next', f'python cifar10_eval.py --train_dir={train_dir} --run_once --eval_data=train_eval lists the '
+                        'images that fit their class least: some may have the wrong one')
     return newest, ended.step, ended.ended_by
 
 
@@ -96,6 +103,6 @@ def validation_of(start: Start) -> Validation | None:
     settings = start.plan.settings
     if not settings.reports.eval_steps:
         return None
-    say_if_few(start.test.count)
+    say_if_few(start.test)
     return Validation(start.plan.recipe, start.test, local_devices(settings.towers),
                       start.plan.recipe.moving_averages)
