@@ -114,7 +114,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     assert tested.per_class['star'] == dict(recall=rows['star'][3], precision=rows['star'][4])
     # Nothing is left to do, and the result is the same.
     assert cifar10.train(**small) == cifar10.TrainResult(
-        4, trained.checkpoint, True, trained.figures, trained.evaluation)
+        4, trained.checkpoint, True, trained.figures, trained.evaluation, ended_by='max_steps')
     assert capfd.readouterr() == ('', '')
 
 
