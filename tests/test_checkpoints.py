@@ -231,8 +231,8 @@ def test_a_finished_run_keeps_its_checkpoint_beside_a_later_one_that_cannot_be_r
         if name.startswith('model.ckpt-2.'):
             shutil.copy(os.path.join(folder, name), os.path.join(folder, name.replace('-2.', '-9.')))
     os.truncate(os.path.join(folder, 'model.ckpt-9.index'), 5)
-    prefix, step, finished = trainer.train(settings(**flags))
-    assert (step, finished) == (2, True) and os.path.exists(f'{prefix}.index')
+    prefix, step, ended_by = trainer.train(settings(**flags))
+    assert (step, ended_by) == (2, 'max_steps') and os.path.exists(f'{prefix}.index')
 
 
 @pytest.mark.parametrize('start', ['nothing', 'a checkpoint'])

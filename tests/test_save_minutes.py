@@ -65,7 +65,7 @@ def test_the_next_checkpoint_replaces_one_that_was_written_by_the_clock(settings
             listed.append([step_of(prefix) for prefix in
                            tf.train.get_checkpoint_state(folder).all_model_checkpoint_paths])
     with console.Output(on_record=note).used():
-        trainer.train(settings(max_steps=10, save_steps=4, save_minutes=AT_ONCE, max_to_keep=2))
+        trainer.train(settings(max_steps=10, save_steps=4, save_minutes=AT_ONCE, max_to_keep=2, eval_steps=2))
     assert found == listed == [[1], [2], [3], [4], [4, 5], [4, 6], [4, 7], [4, 8], [8, 9], [8, 10]]
     with console.Output(on_record=note).used():  # a start does not know how the checkpoint before it was written
         trainer.train(settings(max_steps=13, save_steps=100, save_minutes=AT_ONCE, max_to_keep=2))
