@@ -1,5 +1,6 @@
 """Whole models that have no right answer on several towers, or that would need what nobody does for them."""
 import tensorflow.compat.v1 as tf
+import tf_slim
 
 from tests.whole_models import cross_entropy, network
 
@@ -176,8 +177,20 @@ def _summed(draws):
 sum_with_noise = _summed(tf.reduce_sum)
 chosen = _summed(lambda losses: tf.reduce_sum(tf.gather(losses, tf.random_uniform([4], 0, 4, tf.int32))))
 
+
+def some_images_behind_a_normalisation(features, labels, mode):
+    logits = tf_slim.layers.batch_norm(network(features), is_training=mode == 'train')
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, predictions=dict(logits=logits))
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits, tf.cast(labels < 5, tf.float32))
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+
+
 # {function: what is told}.
-WARNED = dict(sum_with_noise='depends on how images are divided into batches', chosen='so these were not compared')
+WARNED = dict(
+    sum_with_noise='depends on how images are divided into batches', chosen='so these were not compared',
+    some_images_behind_a_normalisation='depends on how images are divided into batches')
 # {function: what is said}; where a line of the function is marked, it is named.
 REFUSED = dict(
     integers_of_the_images='which depends on the images and is no gradient',

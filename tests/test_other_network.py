@@ -3,10 +3,9 @@
 import pytest
 
 from cifar10.own import code, traced
-from tests.helpers import (
-    tf,
-    train,
-)
+from cifar10.run.record import RunRecord, digits
+from cifar10.settings.training import completed
+from tests.helpers import tf, train
 
 COUNTED = '''
 import os
@@ -96,6 +95,27 @@ def test_what_is_within_functions_gradients_and_assignments_makes_another_networ
     digests = [[what for _, what in described(code).described()]
                for code in (LOOPED, LOOPED.replace(before, after))]
     assert digests[0] != digests[1]
+
+
+OF_A_SET = '''
+variables = [tf.get_variable(name, [3], trainable=False) for name in 'ab']
+for each in variables:
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_sub(each, 0.1 * (each - tf.reduce_mean(images, [0, 1, 2]))))
+result = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', [3, 10])
+'''
+
+
+def test_the_order_of_a_set_makes_no_other_network():
+    one, other = (described(OF_A_SET.replace('in variables', order)).described()
+                  for order in ('in variables', 'in variables[::-1]'))
+    assert [name for name, _ in one] != [name for name, _ in other]
+    assert sorted(what for _, what in one) == sorted(what for _, what in other)
+    record = RunRecord(completed({}), versions=dict(TensorFlow=tf.__version__),
+                       network_operations=digits(dict(training=one)))
+    assert record.other_operation('training', other, tf.__version__) == ''
+    assert record.other_operation('training', one[:-1], tf.__version__) == 'that is no longer there'
+    third = described(OF_A_SET.replace('0.1', '0.2')).described()
+    assert record.other_operation('training', third, tf.__version__)
 
 
 FOLLOWS_THE_BATCH = '''

@@ -1,6 +1,6 @@
 """Digests of operations, by which another network is found out: those of the same code are the same in each process."""
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -16,11 +16,11 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256('\n'.join(map(str, parts)).encode()).hexdigest()
 
 
-class Functions:
-    """The functions of a graph, such as the bodies of its loops.
+class Digests:
+    """Makes the digests of operations in a graph and in its functions, such as the bodies of its loops.
 
-    Their names, those of what is in them, and the order there have numbers that count calls in a process. So a function
-    is known by what it computes: each of its operations by its type, its attributes and the digests of its inputs.
+    Names and orders count calls in a process, or follow the order of a set. So an operation is known by what it
+    computes: by its type, its attributes and the digests of its inputs.
 
     Args:
       library: of a GraphDef.
@@ -30,8 +30,31 @@ class Functions:
         self._library = {each.signature.name: each for each in library.function}
         self._digests = {}  # name of a function -> its digest
 
-    def digest_of(self, node: tf.NodeDef, inputs: Iterable[str]) -> str:
-        """Returns the digest of an operation, given what its inputs are."""
+    def of(self, operations: Iterable[tf.NodeDef], given: Mapping[str, str]) -> dict[str, str]:
+        """Returns the digests of operations by their names, in their order.
+
+        Args:
+          given: by their names, those of what the operations take from elsewhere.
+        """
+        nodes, found = {node.name: node for node in operations}, dict(given)
+
+        def source(tensor):
+            _, _, result = tensor.partition(':')
+            return f"{'^' * tensor.startswith('^')}{found[operation_of(tensor)]}:{result}"
+        pending = list(nodes)[::-1]
+        while pending:  # an operation may be before those that it needs
+            node = nodes[pending[-1]]
+            before = [name for name in map(operation_of, node.input) if name not in found]
+            pending += before
+            if not before:
+                if node.name not in found:
+                    values = [each for each in node.input if not each.startswith('^')]
+                    found[node.name] = self._of_node(node, [
+                        *map(source, values), *sorted(map(source, node.input[len(values):]))])
+                pending.pop()
+        return {name: found[name] for name in nodes}
+
+    def _of_node(self, node, inputs):
         parts = [self._of_function(node.op) or node.op, *inputs]
         for name, value in sorted(node.attr.items()):
             if value.HasField('func') or value.list.func:
@@ -47,20 +70,9 @@ class Functions:
             return ''
         if name not in self._digests:
             function = self._library[name]
-            found = {each.name: f'argument {number}' for number, each in enumerate(function.signature.input_arg)}
-
-            def of(source):
-                operation, _, result = source.partition(':')
-                return f"{'^' * source.startswith('^')}{found[operation.lstrip('^')]}:{result}"
-            nodes = {node.name: node for node in function.node_def}
-            pending = list(nodes)
-            while pending:  # an operation may be before those that it needs
-                node = nodes[pending[-1]]
-                before = [name for name in map(operation_of, node.input) if name not in found]
-                pending += before
-                if not before:
-                    found[node.name] = found.get(node.name) or self.digest_of(node, map(of, node.input))
-                    pending.pop()
-            results = [of(function.ret[each.name]) for each in function.signature.output_arg]
-            self._digests[name] = digest(*results, *sorted(map(of, nodes)))
+            given = {each.name: f'argument {number}' for number, each in enumerate(function.signature.input_arg)}
+            found = {**given, **self.of(function.node_def, given)}
+            results = [function.ret[each.name].partition(':') for each in function.signature.output_arg]
+            self._digests[name] = digest(
+                *(found[operation] + result for operation, _, result in results), *sorted(found.values()))
         return self._digests[name]

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import reason
 from cifar10.base.graphs import MOVING_STATISTICS
-from cifar10.model import NUM_CLASSES, Network, classifier
+from cifar10.model import NUM_CLASSES, Network, classifier, network_draws
 from cifar10.model.layers import MovingStatistic
 from cifar10.own import code
 from cifar10.own import network as plain
@@ -97,9 +97,11 @@ def forget() -> None:
 
 
 def _made_up(images, num_classes):
-    """Returns a class for each image, which depends on nothing else: the brighter it is, the higher."""
+    """Returns a class for each image: the brighter it is, the higher; others where the position is another."""
     brightness = tf.sigmoid(3.0 * tf.reduce_mean(tf.cast(images, tf.float32), [1, 2, 3]))
-    return tf.minimum(tf.cast(brightness * num_classes, tf.int32), num_classes - 1)
+    positions = tf.cast(network_draws.current_position(), tf.int32) + tf.range(images.shape[0])
+    others = positions // 4 % 3 * num_classes // 3
+    return tf.minimum(tf.cast(brightness * num_classes, tf.int32) + others, num_classes - 1)
 
 
 def _tower_here():

@@ -15,8 +15,8 @@ from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, MOVING_STATISTICS, place
 from cifar10.own import mixed
 from cifar10.own.call import POSITION, STEP, Call, fed, phrase
 from cifar10.own.code import BrokenRule
-from cifar10.own.digests import Functions, digest
-from cifar10.own.pieces import Cut, Cutter, Piece
+from cifar10.own.digests import Digests, digest
+from cifar10.own.pieces import Cut, Cutter, Piece, operation_of
 from cifar10.own.writes import REMEDY, WAYS, Writes, within
 
 # Types of operations whose random numbers depend on what the process has drawn before.
@@ -126,13 +126,17 @@ class Traced(NamedTuple):
             yield from function.node_def
 
     def described(self) -> list[tuple[str, str]]:
-        """Returns (name, what it is) of each operation, variable and assignment, as they are in each process."""
-        functions = Functions(self.library)
-        nodes = [(node.name, functions.digest_of(node, node.input))
-                 for piece in self.pieces for node in piece.definition.node]
+        """Returns (name, digest) of each operation, variable and assignment; digests are the same in each process."""
+        digests, nodes, known = Digests(self.library), [], {}
+        for piece in self.pieces:
+            needed = map(operation_of, piece.needs)
+            found = digests.of(piece.definition.node, {name: known.get(name, name) for name in needed})
+            nodes += found.items()
+            known = {**found, **known}
         kept = [(each.name, digest(each.name, each.shape, each.dtype, each.trained and bool(self.gradients)))
                 for each in self.variables]
-        return nodes + kept + [(each.variable, digest(*each)) for each in self.assignments]
+        assigned = [(each.variable, known.get(operation_of(each.value)), each.keep) for each in self.assignments]
+        return nodes + kept + [(each[0], digest(*each)) for each in assigned]
 
 
 def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed: int,

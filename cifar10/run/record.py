@@ -3,6 +3,7 @@
 Settings may change whenever a run is started again. config.json holds the newest record; metrics.jsonl has a record of
 kind `start` for each start that took some of the run's steps.
 """
+import collections
 import json
 import os
 import shlex
@@ -150,9 +151,13 @@ class RunRecord(NamedTuple):
         before = (self.network_operations or {}).get(kind)
         if before is None or (self.versions or {}).get('TensorFlow') != tensorflow:
             return ''
-        names = [name for number, (name, what) in enumerate(operations)
-                 if before[_DIGITS * number:_DIGITS * (number + 1)] != what[:_DIGITS]]
-        return next(iter(names), '' if len(before) == _DIGITS * len(operations) else 'that follows the last')
+        # In any order: that of a set is another one in each process.
+        left = collections.Counter(before[first:first + _DIGITS] for first in range(0, len(before), _DIGITS))
+        for name, what in operations:
+            if not left[what[:_DIGITS]]:
+                return name
+            left[what[:_DIGITS]] -= 1
+        return 'that is no longer there' if any(left.values()) else ''
 
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each of the user's own `registry.CODE` whose file has changed since its last use."""
