@@ -167,17 +167,8 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
         tf.set_random_seed(rehearsal.seed + 1)  # what the code draws itself is other numbers then
         whole = _tower(rehearsal, 2 * rehearsal.few, 1)
         one, other = copied_here()
-        for name, gradient in whole.gradients.items():
-            if name not in half.gradients:
-                raise BrokenRule('the number of its gradients follows the number of images'
-                                 f'{place_of(gradient.op.name)}, and those of single images have no mean over the '
-                                 'towers; take gradients of the mean loss')
-        if rehearsal.draws() or _floats(_changed(one.forward, other.forward)) or _changed(
-                one.initial.values(), other.initial.values()):
-            again, _ = built(rehearsal, 2 * rehearsal.few, training=True)
-            _refuse_other_constants('constant', other.forward, again.forward, again.graph)
-            # It may follow the seed.
-            _refuse_other_constants('initial value', one.initial.values(), again.initial.values(), again.graph)
+        _refuse_other_gradients(half, whole)
+        _refuse_other_calls(rehearsal, one, other)
         if one.train_op and (followed := _changed([one.train_op.piece], [other.train_op.piece])):
             name = next(iter(followed))
             return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of images of a '
@@ -194,6 +185,24 @@ def compare(rehearsal: Rehearsal, drawn: Sequence[str], stateless: Sequence[str]
                 if found := _compared(rehearsal, session, half, whole, is_comparable, step):
                     return found
             return []
+
+
+def _refuse_other_gradients(half, whole):
+    """Raises a BrokenRule if a tower with more images has more gradients."""
+    for name, gradient in whole.gradients.items():
+        if name not in half.gradients:
+            raise BrokenRule(f'the number of its gradients follows the number of images{place_of(gradient.op.name)}, '
+                             'and those of single images have no mean over the towers; take gradients of the mean loss')
+
+
+def _refuse_other_calls(rehearsal, one, other):
+    """Raises a BrokenRule if each call of the function has other constants."""
+    if rehearsal.draws() or _floats(_changed(one.forward, other.forward)) or _changed(
+            one.initial.values(), other.initial.values()):
+        again, _ = built(rehearsal, 2 * rehearsal.few, training=True)
+        _refuse_other_constants('constant', other.forward, again.forward, again.graph)
+        # It may follow the seed.
+        _refuse_other_constants('initial value', one.initial.values(), again.initial.values(), again.graph)
 
 
 def _repeats(traced, draws):

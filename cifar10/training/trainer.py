@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
-from cifar10.base.console import reader_may_leave, say, say_all
+from cifar10.base.console import Line, reader_may_leave, say, say_all
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
 from cifar10.data import records
@@ -74,11 +74,18 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     ended = plan._replace(step=step_of(newest), is_spent=reports.is_spent)
     with reader_may_leave():
         say('saved', f"{newest}{'' if ended.finished else '; start again to continue'}")
-        if ended.finished and DATASETS.is_own(settings.data.dataset):
-            train_dir = shlex.quote(os.path.abspath(directory.path))
-            say('next', f'python cifar10_eval.py --train_dir={train_dir} --run_once --eval_data=train_eval lists the '
-                        'images that fit their class least: some may have the wrong one')
+        if ended.finished:
+            say_all(_next(settings))
     return newest, ended.step, ended.ended_by
+
+
+def _next(settings):
+    """Returns a line about what to do after a run on the user's own images."""
+    if not DATASETS.is_own(settings.data.dataset):
+        return []
+    train_dir = shlex.quote(os.path.abspath(settings.run.train_dir))
+    return [Line('next', f'python cifar10_eval.py --train_dir={train_dir} --run_once --eval_data=train_eval lists the '
+                         'images that fit their class least: some may have the wrong one')]
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
