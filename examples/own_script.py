@@ -6,11 +6,17 @@ It reads its own tf.data, and keeps its own session and loop. What makes it run 
 `cifar10.on_towers`: the variables after a run are those of one device, but for rounding.
 """
 import argparse
+import sys
 
-import numpy as np
-import tensorflow.compat.v1 as tf
+try:
+    import numpy as np
+    import tensorflow.compat.v1 as tf
 
-import cifar10
+    import cifar10
+except ModuleNotFoundError as error:
+    print(f'own_script.py: error: {sys.executable} has no {error.name}; activate the environment in which you '
+          'installed this program: source .venv/bin/activate', file=sys.stderr)
+    sys.exit(2)
 
 WORDS, LENGTH, CLASSES = 1000, 12, 4
 BATCH = 64  # of all towers

@@ -6,7 +6,7 @@
     python lessons/check.py 4 --seed=7       # with the cases that this seed draws
     python lessons/check.py --solutions      # the solutions, in lessons/solutions
 
-The exit status is 0 if all that were checked are right, else 1.
+The exit status is 0 if all that were checked are right, 1 if one is not, and 2 if nothing could be checked.
 """
 import contextlib
 import glob
@@ -25,7 +25,13 @@ from typing import NamedTuple
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
+from cifar10.base import startup  # noqa: E402
+from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
+
+if status := program.run(startup.require_tensorflow):
+    sys.exit(status)
+
 from lessons.checkers import child, counted  # noqa: E402
 
 # Lesson -> the name of its files, and the functions that the reader writes.
@@ -78,6 +84,9 @@ def verdict(number: int, name: str, path: str, seed: int = 0, seconds: float = S
       path: the Python file with the function.
       seed: that the cases are drawn from.
       seconds: how long loading the file and checking the function may take each.
+
+    Raises:
+      UsageError: the checker itself does not start, which is not the reader's fault.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, 'output')
@@ -87,7 +96,8 @@ def verdict(number: int, name: str, path: str, seed: int = 0, seconds: float = S
         process.start()
         writing.close()
         try:
-            text, hints = _received(reading, process, seconds)
+            hints = _hints(reading, output)
+            text = _received(reading, process, seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.killpg(process.pid, signal.SIGKILL)
@@ -96,20 +106,31 @@ def verdict(number: int, name: str, path: str, seed: int = 0, seconds: float = S
             return Verdict(text, hints, printed.read())
 
 
-def _received(reading, process, seconds):
-    """Returns (verdict, hints) from the messages of a process: the hints, None when it has the file, the verdict."""
-    hints = []
+def _hints(reading, output):
+    """Returns the first message of a process, the hints; raises a UsageError if none comes."""
+    if not reading.poll(_STARTING):
+        raise UsageError(f'the checker does not start within {_STARTING} seconds, so nothing is checked; '
+                         'start it again when the machine is less busy')
     try:
-        for limit in (_STARTING, seconds + _GRACE, seconds + _GRACE):
-            if not reading.poll(limit):
-                return f'wrong: it does not end within {seconds:g} seconds', hints
+        return reading.recv()
+    except EOFError:
+        with open(output, errors='replace') as printed:
+            *_, last = ['no message', *printed.read().split('\n')[:-1]]
+        raise UsageError(f'the checker cannot start, so nothing is checked: {last}') from None
+
+
+def _received(reading, process, seconds):
+    """Returns the verdict from the messages of a process that has the hints: None when it has the file, the verdict."""
+    try:
+        for _ in range(2):
+            if not reading.poll(seconds + _GRACE):
+                return f'wrong: it does not end within {seconds:g} seconds'
             message = reading.recv()
-            if isinstance(message, str):
-                return message, hints
-            hints = message or hints
+            if message:
+                return message
     except EOFError:
         process.join()
-    return f'wrong: its process ends before it is checked, with the exit status {process.exitcode}', hints
+    return f'wrong: its process ends before it is checked, with the exit status {process.exitcode}'
 
 
 def forking(numbers: Iterable[int]) -> multiprocessing.context.ForkServerContext:

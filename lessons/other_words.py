@@ -16,18 +16,26 @@ import os
 import sys
 import warnings
 
-import numpy as np
-
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from cifar10.base import startup  # noqa: E402
 from cifar10.programs import program  # noqa: E402
 
-with startup.tensorflow_started():
-    import tensorflow as tf  # noqa: E402
 
-    # Keras 3: where tf_keras is installed, tf.keras is Keras 2.
-    from keras import Input, Sequential, layers, optimizers  # noqa: E402
+def start():
+    """Imports TensorFlow, and leaves its eager mode on."""
+    with startup.tensorflow_started():
+        pass
+
+
+if status := program.run(start):
+    sys.exit(status)
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+# Keras 3: where tf_keras is installed, tf.keras is Keras 2.
+from keras import Input, Sequential, layers, optimizers  # noqa: E402
 
 from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402

@@ -14,15 +14,15 @@ Exercises: lessons/exercises/towers.py.
 import os
 import sys
 
-import numpy as np
-
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from cifar10.base import startup  # noqa: E402
 from cifar10.programs import program  # noqa: E402
 
-startup.start_tensorflow()
+if status := program.run(startup.start_tensorflow):
+    sys.exit(status)
 
+import numpy as np  # noqa: E402
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from lessons import common  # noqa: E402

@@ -1,6 +1,7 @@
 """Lessons 1 to 7: what they print is what their pages show, with NumPy's numbers; mistakes in any lesson."""
 import heapq
 import multiprocessing
+import os
 import pathlib
 import re
 import runpy
@@ -14,11 +15,14 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, UsageError
 from lessons import diagnosis, how_fast, parts
 from lessons.solutions import parts as solutions
-from tests.helpers import ROOT, mostly_stress
+from tests.helpers import ROOT, mostly_stress, python
 from tests.learn_pages import assert_on_page
 from tests.stubs import write_stubs
 
 LESSONS = ROOT / 'lessons'
+# The programs of the lessons and the examples.
+PROGRAMS = [str(path.relative_to(ROOT)) for path in sorted([*LESSONS.rglob('*.py'), *ROOT.glob('examples/*.py')])
+            if "__name__ == '__main__'" in path.read_text()]
 
 
 def rows(text, heading):
@@ -379,3 +383,26 @@ def test_a_mistake_is_reported_in_one_line(script, argument, said, call_lesson):
     status, text, error = call_lesson(script, argument)
     line, = error.splitlines()
     assert (status, text) == (2, '') and said in line
+
+
+@pytest.mark.parametrize('script', PROGRAMS)
+def test_without_the_environment_one_line_says_to_activate_it(script):
+    done = python('-S', '-E', script)  # without the packages that are installed
+    line, = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, '')
+    assert line.startswith(f'{pathlib.Path(script).name}: error: {sys.executable} has no ')
+    assert ('python -m pip install ' if 'in_other_words' in script else 'source .venv/bin/activate') in line
+
+
+def test_an_answer_is_not_wrong_because_tensorflow_cannot_be_imported(tmp_path):
+    (tmp_path / 'numpy').symlink_to(pathlib.Path(np.__file__).parent)
+    (tmp_path / 'numpy.libs').symlink_to(pathlib.Path(np.__file__).parent.with_name('numpy.libs'))
+    (tmp_path / 'tensorflow').mkdir()
+    (tmp_path / 'tensorflow' / '__init__.py').write_text("raise ImportError('libcudart.so is missing')\n")
+    (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n    return 0\n')
+    done = python('-S', 'lessons/check.py', '4', f'--folder={tmp_path}',
+                  environment=dict(os.environ, PYTHONPATH=str(tmp_path)))
+    line, = done.stderr.splitlines()
+    assert (done.returncode, 'weighted_mean' in done.stdout) == (2, False)
+    assert line == ('check.py: error: the checker cannot start, so nothing is checked: ImportError: libcudart.so is '
+                    'missing')

@@ -48,6 +48,13 @@ _process = None  # the number of the process in which TensorFlow was started
 _has_onednn = None  # whether TensorFlow uses oneDNN in this process, once it is started
 
 
+def require_tensorflow() -> None:
+    """Raises a UsageError if this Python has no TensorFlow."""
+    if not importlib.util.find_spec('tensorflow'):
+        raise UsageError(f'{sys.executable} has no TensorFlow; activate the environment in which you installed this '
+                         'program: source .venv/bin/activate')
+
+
 def start_tensorflow(verbose: bool = False) -> None:
     """Imports TensorFlow quietly and switches it to graph mode, for a program.
 
@@ -82,11 +89,12 @@ def _started(verbose):
     if _process not in (None, os.getpid()):
         raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
                          "so it would hang; start it with multiprocessing.get_context('spawn')")
-    if not importlib.util.find_spec('tensorflow'):
-        raise UsageError(f'{sys.executable} has no TensorFlow; activate the environment in which you installed this '
-                         'program: source .venv/bin/activate')
+    require_tensorflow()
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
-    _switch_on_layers()
+    if importlib.util.find_spec('tf_keras'):  # where TensorFlow then finds tf.layers
+        os.environ.setdefault(LEGACY_KERAS, '1')
+        # One for each layer.
+        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
     is_new = 'tensorflow' not in sys.modules
     if is_new and _IS_X86:
         os.environ.setdefault(_ONEDNN, '1')
@@ -195,11 +203,3 @@ def versions(on_gpus: bool) -> dict[str, str]:
             names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
     return {'cifar10': cifar10.__version__, 'Python': platform.python_version(), 'TensorFlow': tf.__version__,
             'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names))) or platform.machine()}
-
-
-def _switch_on_layers():
-    """Lets TensorFlow find tf.layers in tf_keras, if that is installed."""
-    if importlib.util.find_spec('tf_keras'):
-        os.environ.setdefault(LEGACY_KERAS, '1')
-        # One for each layer.
-        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')

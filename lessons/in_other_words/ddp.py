@@ -9,12 +9,17 @@ last process ends without a word after the first update, and each other process 
 """
 import argparse
 import os
+import sys
 import tempfile
 
-import torch
-from torch import distributed, multiprocessing
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
+try:
+    import torch
+    from torch import distributed, multiprocessing
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DistributedSampler
+except ModuleNotFoundError as error:
+    print(f'ddp.py: error: {sys.executable} has no {error.name}: python -m pip install torch', file=sys.stderr)
+    sys.exit(2)
 
 EXAMPLES = torch.arange(1.0, 9.0)
 PROCESSES = 4

@@ -5,10 +5,16 @@
 
 It needs jax only (`python -m pip install jax`), and prints the lines of lessons/other_words.py.
 """
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+import sys
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, PartitionSpec
+except ModuleNotFoundError as error:
+    print(f'jax_shard_map.py: error: {sys.executable} has no {error.name}: python -m pip install jax', file=sys.stderr)
+    sys.exit(2)
 
 EXAMPLES = np.arange(1, 9, dtype=np.float32)
 DEVICES = 4
