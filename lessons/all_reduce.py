@@ -77,19 +77,15 @@ def ring_all_reduce(gradients, devices):
     steps = []
     for step in range(2 * (count - 1)):
         before = [list(own) for own in chunks]  # all devices send at the same time
-        received = []
         for sender in range(count):
-            receiver = (sender + 1) % count
+            receiver, chunk = (sender + 1) % count, (sender - step) % count
             with tf.device(devices[receiver]):
-                if step < count - 1:  # reduce-scatter: add what arrives; the sum is sent next
-                    chunk = (sender - step) % count
-                    chunks[receiver][chunk] = before[receiver][chunk] + tf.identity(before[sender][chunk])
-                else:  # all-gather: keep what arrives; it is sent next
-                    chunk = (sender + count - step) % count
-                    chunks[receiver][chunk] = tf.identity(before[sender][chunk])
-            received.append(chunk)
-        # Device 0 received from the last sender.
-        steps.append(([list(own) for own in chunks], received[-1:] + received[:-1]))
+                arrived = tf.identity(before[sender][chunk])
+                if step < count - 1:  # reduce-scatter: add what arrives
+                    chunks[receiver][chunk] = before[receiver][chunk] + arrived
+                else:  # all-gather: keep what arrives
+                    chunks[receiver][chunk] = arrived
+        steps.append(([list(own) for own in chunks], [(d - 1 - step) % count for d in range(count)]))
     return steps
 
 
@@ -174,19 +170,16 @@ def draw(path, values):
     common.save(figure, path)
 
 
-def main():
-    """Reads the flags and tells the story."""
-    parser = common.parser(__doc__, plot='the steps of the ring')
-    parser.add_argument('--devices', type=int, choices=(2, 4), default=4, help='number of devices (default: 4)')
-    arguments = common.parse(parser)
-    devices = common.choose_devices(arguments.device, arguments.devices)
+def tell(devices):
+    """Tells the story on D devices; returns what `show_ring` returns."""
     copies = copy_parameters(devices)
     gradients = gradients_of(copies, devices)
     naive = naive_all_reduce(gradients, devices)
     steps = ring_all_reduce(gradients, devices)
     collective = collective_all_reduce(gradients, devices)
     # A copy changes only when it has its sum, and for that all gradients were needed.
-    update = tf.group([copy.assign_sub(RATE * total / len(devices)) for copy, total in zip(copies, collective)])
+    update = tf.group([copy.assign_sub(RATE * total / len(devices))
+                       for copy, total in zip(copies, collective)])
     with common.session(devices) as session:
         session.run(tf.global_variables_initializer())
         print('The parameters, copied to every device:')
@@ -207,6 +200,15 @@ def main():
         print(f'\nThe parameters after the update, parameter - {RATE} * sum / {len(devices)}:')
         for d, value in enumerate(session.run(copies)):
             print(f'  device {d} {common.numbers(value)}')
+    return values_of_ring
+
+
+def main():
+    """Reads the flags and tells the story."""
+    parser = common.parser(__doc__, plot='the steps of the ring')
+    parser.add_argument('--devices', type=int, choices=(2, 4), default=4, help='number of devices (default: 4)')
+    arguments = common.parse(parser)
+    values_of_ring = tell(common.choose_devices(arguments.device, arguments.devices))
     if arguments.plot:
         draw(arguments.plot, values_of_ring)
 

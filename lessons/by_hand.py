@@ -58,6 +58,7 @@ def train(devices, steps):
     Returns:
       {number of updates: loss}, and the logits of the points, float32 [1200, 1], after the last update.
     """
+    print(f"towers     {len(devices)} on {' '.join(devices)}")
     x, y = points()
     tf.set_random_seed(0)
     with tf.device('/cpu:0'):
@@ -139,9 +140,7 @@ def main():
     if POINTS % arguments.towers:
         raise UsageError(f'--towers={arguments.towers} cannot share {POINTS} points evenly; use a divisor of '
                          f'{POINTS}')
-    devices = common.choose_devices(arguments.device, arguments.towers)
-    print(f"towers     {len(devices)} on {' '.join(devices)}")
-    found, logits = train(devices, arguments.steps)
+    found, logits = train(common.choose_devices(arguments.device, arguments.towers), arguments.steps)
     if arguments.plot:
         draw(arguments.plot, found, logits)
 

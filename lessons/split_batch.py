@@ -69,6 +69,14 @@ def show_split(rows, devices):
             print(f'               {common.numbers(row, 0, 4)}')
 
 
+def show_shares(devices):
+    """Prints how batches are split, and what the gradients of unequal shares need."""
+    show_split(4, devices)
+    print()
+    show_split(5, devices)
+    show_weights(devices)
+
+
 def show_weights(devices):
     """Prints the gradients of two unequal shares, their plain and weighted means, and that of the whole batch."""
     x = np.array([1, 3, 4, 5, 12], np.float32)
@@ -76,7 +84,7 @@ def show_weights(devices):
     gradients = [tf.gradients(tf.reduce_mean(weight * share), weight)[0] for share in load(tf.constant(x), devices)]
     sizes = [share.stop - share.start for share in shares_of(len(x), len(devices))]
     plain = tf.add_n(gradients) / len(gradients)
-    weighted = tf.add_n([gradient * (size / len(x)) for gradient, size in zip(gradients, sizes)])
+    weighted = tf.add_n([size / len(x) * gradient for size, gradient in zip(sizes, gradients)])
     whole = tf.gradients(tf.reduce_mean(weight * x), weight)[0]
     with common.session(devices) as session:
         session.run(weight.initializer)
@@ -120,9 +128,10 @@ def train(data, devices, epochs):
         for k, (x, y) in enumerate(zip(load(images, devices), load(labels, devices))):
             with tf.device(devices[k]), tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=lenet(x))
-                # The sum over the share, divided by the size of the whole batch. So the gradients are weighted
-                # already, and have only to be added.
-                tower_grads.append(tf.gradients(tf.reduce_sum(losses) / BATCH, tf.trainable_variables()))
+                # The sum over the share, divided by the size of the whole batch: the weights
+                # are in the losses, so the gradients only have to be added.
+                loss = tf.reduce_sum(losses) / BATCH
+                tower_grads.append(tf.gradients(loss, tf.trainable_variables()))
         with tf.device('/cpu:0'):
             gradients = [tf.add_n(each) for each in zip(*tower_grads)]
             # Each gradient needs all towers, so no variable changes before every tower has read it.
@@ -148,6 +157,18 @@ def train(data, devices, epochs):
                 accuracies.append(np.mean(session.run(predictions) == test_labels))
                 print(f'  epoch {epoch}: {seconds:5.2f} seconds, test accuracy {accuracies[-1]:.3f}')
     return variables, accuracies
+
+
+def compare(data, devices, epochs):
+    """Trains on the first device, then on all; returns the accuracies of both, and what `show_differences` returns."""
+    runs = []
+    for used in (devices[:1], devices):
+        sizes = [share.stop - share.start for share in shares_of(BATCH, len(used))]
+        print(f"LeNet, {IMAGES} images, batches of {BATCH} on {' '.join(used)}, in shares of "
+              f"{' and '.join(map(str, sizes))}:")
+        runs.append(train(data, used, epochs))
+    variables, accuracies = zip(*runs)
+    return accuracies, show_differences(*variables)
 
 
 def show_differences(one, other):
@@ -182,10 +203,7 @@ def main():
                         help='passes over the training images (default: %(default)s)')
     arguments = common.parse(parser)
     devices = common.choose_devices(arguments.device, 2)
-    show_split(4, devices)
-    print()
-    show_split(5, devices)
-    show_weights(devices)
+    show_shares(devices)
     if fashion_mnist.missing(arguments.data_dir):
         print(f'\nImages: generated, a pattern and noise for each class, because {arguments.data_dir} does not have '
               "Fashion-MNIST's files.")
@@ -194,14 +212,7 @@ def main():
         data = [array[:IMAGES if k < 2 else IMAGES // 2]
                 for k, array in enumerate(fashion_mnist.read(arguments.data_dir))]
         print('\nImages: the first of Fashion-MNIST.')
-    runs = []
-    for used in (devices[:1], devices):
-        sizes = [share.stop - share.start for share in shares_of(BATCH, len(used))]
-        print(f"LeNet, {IMAGES} images, batches of {BATCH} on {' '.join(used)}, in shares of "
-              f"{' and '.join(map(str, sizes))}:")
-        runs.append(train(data, used, arguments.epochs))
-    variables, accuracies = zip(*runs)
-    differences = show_differences(*variables)
+    accuracies, differences = compare(data, devices, arguments.epochs)
     if arguments.plot:
         draw(arguments.plot, accuracies, differences)
 

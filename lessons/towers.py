@@ -59,15 +59,13 @@ def loss_of(x, y, variable=shared):
 
 def build_towers(devices, variable=shared):
     """Builds one tower on each device; returns the losses and, for each tower, its gradients of all variables."""
-    losses = []
-    tower_grads = []
-    shares = np.split(np.arange(len(X)), len(devices))
-    for k, device in enumerate(devices):
-        # `tf.name_scope` names the tower's operations. `tf.get_variable` names variables by variable scopes only, so
-        # with `reuse` every tower after the first gets the variables of the first.
-        with tf.device(device), tf.name_scope(f'tower_{k}'), \
-                tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False):
-            losses.append(loss_of(tf.constant(X[shares[k]]), tf.constant(Y[shares[k]]), variable))
+    losses, tower_grads = [], []
+    for k, share in enumerate(np.split(np.arange(len(X)), len(devices))):
+        # The name scope is in the names of operations, but not in those of variables. So with
+        # `reuse`, every tower after the first gets the variables of the first.
+        with tf.device(devices[k]), tf.name_scope(f'tower_{k}'), \
+                tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
+            losses.append(loss_of(tf.constant(X[share]), tf.constant(Y[share]), variable))
             tower_grads.append(tf.gradients(losses[k], tf.trainable_variables()))
     return losses, tower_grads
 
@@ -120,8 +118,9 @@ def show_gradients(session, losses, tower_grads, means):
 def show_update(session, means):
     """Applies the means once, as gradient descent does, and prints the variables before and after."""
     variables = tf.trainable_variables()
-    # Each mean needs the gradients of all towers, so no variable changes before every tower has read it.
-    update = tf.group([variable.assign_sub(RATE * mean) for variable, mean in zip(variables, means)])
+    # Each mean needs all towers, so no variable changes before every tower has read it.
+    update = tf.group([variable.assign_sub(RATE * mean)
+                       for variable, mean in zip(variables, means)])
     print(f'\nThe variables before and after the one update, variable - {RATE} * mean:')
     print(f'  before        {common.numbers(np.hstack(session.run(variables)))}')
     session.run(update)
@@ -170,13 +169,8 @@ def draw(path, values, mean, whole):
     common.save(figure, path)
 
 
-def main():
-    """Reads the flags and tells the story."""
-    parser = common.parser(__doc__, plot='the gradients')
-    parser.add_argument('--towers', type=int, choices=(1, 2, 4), default=2,
-                        help='number of towers, which share the 4 examples evenly (default: %(default)s)')
-    arguments = common.parse(parser)
-    devices = common.choose_devices(arguments.device, arguments.towers)
+def tell(devices):
+    """Tells the story on K devices; returns what `show_gradients` returns."""
     losses, tower_grads = build_towers(devices)
     with tf.device('/cpu:0'):
         means = average(tower_grads)
@@ -188,6 +182,16 @@ def main():
         show_update(session, means)
         show_sparse(session, len(devices))
     show_own_variables(devices)
+    return gradients
+
+
+def main():
+    """Reads the flags and tells the story."""
+    parser = common.parser(__doc__, plot='the gradients')
+    parser.add_argument('--towers', type=int, choices=(1, 2, 4), default=2,
+                        help='number of towers, which share the 4 examples evenly (default: %(default)s)')
+    arguments = common.parse(parser)
+    gradients = tell(common.choose_devices(arguments.device, arguments.towers))
     if arguments.plot:
         draw(arguments.plot, *gradients)
 
