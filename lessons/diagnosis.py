@@ -115,12 +115,13 @@ class Training:
         session.run(initialise)
         self._began, took, before = time.perf_counter(), [], np.zeros([TOWERS, 2], np.float32)
         self.rows = [Row(row.device, []) for row in self.rows]
+        limited = tf.RunOptions(timeout_in_ms=1000 * LIMIT)
         for update in range(UPDATES):
             if self._fault == 'flipped_bit' and update == LATE:
                 session.run(self._flip.op)
             start = time.perf_counter()
             try:
-                session.run(self._change, {self._update: update}, options=tf.RunOptions(timeout_in_ms=1000 * LIMIT))
+                session.run(self._change, {self._update: update}, options=limited)
             except tf.errors.DeadlineExceededError as error:
                 self.run = {name: values[:update + 1] for name, values in self.run.items()}
                 return took, error
@@ -128,8 +129,10 @@ class Training:
             after = session.run(self._copies)
             self.run['copies'][update], self.run['moved'][update] = after, after[0] - before[0]
             x, y = examples((update * TOWERS * BATCH) + np.arange(TOWERS * BATCH))
-            errors = before[0][0] * x + before[0][1] - y  # by hand, with all examples and the rate for all of them
-            self.run['right'][update] = -RATE * TOWERS * np.array([np.mean(2 * errors * x), np.mean(2 * errors)])
+            # By hand, with all examples and the rate for all of them.
+            errors = before[0][0] * x + before[0][1] - y
+            gradient = np.array([np.mean(2 * errors * x), np.mean(2 * errors)])
+            self.run['right'][update] = -RATE * TOWERS * gradient
             before = after
         return took, None
 

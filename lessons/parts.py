@@ -86,7 +86,8 @@ def build(devices, orders, micro_batches, pace):
         s = next(s for s in range(len(devices)) if to_do[s] and (s, *to_do[s][0]) in arrived)
         kind, m = to_do[s].pop(0)
         # A device does one thing at a time: each begins when the previous one on this device has ended.
-        with tf.device(devices[s]), tf.name_scope(f'part_{s}/{kind}_{m}'), tf.control_dependencies(previous[s]):
+        with tf.device(devices[s]), tf.name_scope(f'part_{s}/{kind}_{m}'), \
+                tf.control_dependencies(previous[s]):
             value = sleep(arrived[s, kind, m], s, pace * SECONDS[kind] / micro_batches)
             if kind == 'forward':
                 output = value @ variables[s][0] + variables[s][1]

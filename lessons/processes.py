@@ -128,7 +128,8 @@ def collect(connections, values, x, y):
 
 def average(partial, weights):
     """Returns the weighted mean of the partial gradients: P processes x 4 arrays -> 4 arrays; the weights add to 1."""
-    return [sum(weight * gradient for weight, gradient in zip(weights, gradients)) for gradients in zip(*partial)]
+    return [sum(weight * gradient for weight, gradient in zip(weights, gradients))
+            for gradients in zip(*partial)]
 
 
 def fit(connections, steps, report):

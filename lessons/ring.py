@@ -20,8 +20,10 @@ def reduce_scatter(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[
     chunks = on_each(devices, lambda array: tf.split(array, count), arrays)
     sums = [chunks[d][d - 1] for d in range(count)]
     for step in range(1, count):
-        received = on_each(devices, tf.identity, [sums[d - 1] for d in range(count)])  # from the device before
-        sums = on_each(devices, tf.add, received, [chunks[d][d - 1 - step] for d in range(count)])
+        # Each device gets the sum of the device before it, and adds its own chunk.
+        received = on_each(devices, tf.identity, [sums[d - 1] for d in range(count)])
+        sums = on_each(devices, tf.add, received,
+                       [chunks[d][d - 1 - step] for d in range(count)])
     return sums
 
 
@@ -31,8 +33,8 @@ def all_gather(chunks: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.T
     received = [chunks]  # [step][device]: after step s, device d has received chunk d - s
     for _ in range(1, count):
         received.append(on_each(devices, tf.identity, [received[-1][d - 1] for d in range(count)]))
-    return on_each(devices, lambda parts: tf.concat(parts, 0),
-                   [[received[(d - chunk) % count][d] for chunk in range(count)] for d in range(count)])
+    return on_each(devices, lambda parts: tf.concat(parts, 0), [
+        [received[(d - chunk) % count][d] for chunk in range(count)] for d in range(count)])
 
 
 def all_reduce(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:

@@ -94,7 +94,8 @@ def build(stage, devices, held, prefetch=False):
             gradients = on_each(devices, lambda output, each: tf.reshape(
                 tf.matmul(output, each, transpose_a=True), [-1]), outputs[layer], back)
         back = on_each(devices, lambda each, matrix: tf.matmul(each, matrix, transpose_b=True), back, weights)
-        shards = reduce_scatter(gradients, devices) if stage >= 2 else gradients  # at once, or after the backward pass
+        # At once, or, in the other stages, after the backward pass.
+        shards = reduce_scatter(gradients, devices) if stage >= 2 else gradients
         kept[layer] = on_each(devices, lambda variable, value: variable.assign(value).op,
                               held['gradient', layer], shards)
         gathered.append((weights[0], back[0]))
@@ -108,8 +109,8 @@ def build(stage, devices, held, prefetch=False):
             gradients = all_gather(gradients, devices) if stage < 1 else gradients
             steps = on_each(devices, adam, gradients, held['moment1', layer], held['moment2', layer])
             if stage in (1, 2):  # a device changes its own chunk of the weights, and gets the others
-                own = on_each(devices, lambda each, d: tf.split(each, len(devices))[d], read('weights', layer),
-                              range(len(devices)))
+                own = on_each(devices, lambda each, d: tf.split(each, len(devices))[d],
+                              read('weights', layer), range(len(devices)))
                 new = all_gather(on_each(devices, tf.subtract, own, steps), devices)
                 updates += on_each(devices, lambda variable, value: variable.assign(value), held['weights', layer], new)
             else:

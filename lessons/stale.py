@@ -85,11 +85,12 @@ class Training:
         for device in devices:
             with tf.device(device):
                 started = updates.read_value()
-                # The number of updates is read before the variables, so that staleness counts every update since.
+                # The number is read before the variables, so that it counts every update since.
                 with tf.control_dependencies([started]):
                     read = [variable.read_value() for variable in variables]
                 batch = [each[self._batch % BATCHES::BATCHES] for each in (x, y)]
-                self._towers.append((started, read[-1], loss_and_gradients(read, *batch)[1]))
+                _, gradients = loss_and_gradients(read, *batch)
+                self._towers.append((started, read[-1], gradients))
         with tf.device('/cpu:0'):
             applied, before = updates.read_value(), variables[-1].read_value()
             with tf.control_dependencies([applied, before]):

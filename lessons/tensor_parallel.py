@@ -43,7 +43,8 @@ def build(devices, x, y, w1, w2):
     columns = on_each(devices, tf.constant, np.split(w1, len(devices), 1))
     rows = on_each(devices, tf.constant, np.split(w2, len(devices), 0))
     inputs = on_each(devices, tf.constant, [x] * len(devices))
-    hidden = on_each(devices, lambda each, part: tf.nn.relu(each @ part), inputs, columns)  # some columns of all
+    # A device has some hidden units of all examples, and from them a part of each output.
+    hidden = on_each(devices, lambda each, part: tf.nn.relu(each @ part), inputs, columns)
     outputs = all_reduce(on_each(devices, tf.matmul, hidden, rows), devices)
     back = on_each(devices, lambda output: (output - y) / EXAMPLES, outputs)
     of_rows = on_each(devices, lambda own, each: tf.matmul(own, each, transpose_a=True), hidden, back)

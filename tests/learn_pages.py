@@ -1,4 +1,5 @@
-"""The pages of the course, docs/learn/: their sections, what they show as output, and whether a program prints it."""
+"""The pages of the course, docs/learn/: their sections, and whether what they show is a program's, output or lines."""
+import ast
 import re
 import textwrap
 
@@ -7,7 +8,7 @@ from tests.helpers import ROOT
 FOLDER = ROOT / 'docs' / 'learn'
 PAGES = sorted(FOLDER.glob('*.md'))
 LESSON_PAGES = sorted(FOLDER.glob('[0-9][0-9]-*.md'))
-HEADINGS = ['Goals', 'Predict', 'Run', 'Look', 'Try', 'Exercises', 'In the package']
+HEADINGS = ['Goals', 'Predict', 'Read', 'Run', 'Look', 'Try', 'Exercises', 'In the package']
 
 
 def blocks_of(text):
@@ -18,6 +19,35 @@ def blocks_of(text):
         if block.startswith('$ '):
             found += [tuple(each.split('\n', 1)) for each in re.split(r'^\$ ', block, flags=re.M)[1:]]
     return found
+
+
+def excerpts_of(text):
+    """Returns the (program, lines) pairs of the Python blocks in a page; the last program linked before each."""
+    found = []
+    for match in re.finditer(r'^( *)```python\n(.*?)^\1```', text, re.M | re.S):
+        program = re.findall(r'\((?:\.\./)+(lessons/[\w/]+\.py)\)', text[:match.start()])[-1]
+        found.append((program, textwrap.dedent(match[2])))
+    return found
+
+
+def without_docstrings(source):
+    """Returns the text of a program without its docstrings."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+            for line in range(node.body[0].lineno - 1, node.body[0].end_lineno):
+                lines[line] = None
+    return '\n'.join(line for line in lines if line is not None) + '\n'
+
+
+def is_excerpt(shown, source):
+    """Returns whether lines of a page stand in a program, indented or not; a line '...' stands for others."""
+    pieces = re.split(r'^ *\.\.\.\n', shown, flags=re.M)
+    for indent in ('', ' ' * 4, ' ' * 8, ' ' * 12):
+        indented = [re.escape(textwrap.indent(piece, indent)) for piece in pieces]
+        if re.search('^' + '(?:.*\n)*?'.join(indented), without_docstrings(source), re.M):
+            return True
+    return False
 
 
 def try_items(text):

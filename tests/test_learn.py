@@ -17,6 +17,8 @@ from tests.learn_pages import (
     assert_shown,
     blocks_of,
     edits_of,
+    excerpts_of,
+    is_excerpt,
     try_items,
 )
 
@@ -59,6 +61,24 @@ def test_a_lesson_has_the_sections_of_all_lessons(page):
     assert int(minutes.split(', ')[0]) == pytest.approx(minutes_to_read(text), abs=1.5)
     assert f'python lessons/check.py {number}' in re.sub(r'\s+', ' ', page.read_text())
     assert re.search(r'!\[[^\]]+\]\(\w+\.png\)', text)
+
+
+@pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
+def test_a_lesson_shows_the_lines_of_its_program_that_matter(page):
+    excerpts = excerpts_of(page.read_text())
+    for program, shown in excerpts:
+        assert is_excerpt(shown, (ROOT / program).read_text()), f'not in {program}:\n{shown}'
+    lines = [line for _, shown in excerpts for line in shown.splitlines() if line.strip() not in ('', '...')]
+    assert 10 <= len(lines) <= 30
+    assert max(map(len, lines)) <= 96  # what GitHub shows without a scroll bar
+
+
+def test_an_excerpt_is_what_stands_in_the_program():
+    source = 'def f(x):\n    """Doc."""\n    y = 1\n    for i in x:\n        y += i\n    return y\n'
+    for shown in ('def f(x):\n    y = 1\n', 'for i in x:\n    y += i\n', 'def f(x):\n    ...\n    return y\n'):
+        assert is_excerpt(shown, source)
+    for shown in ('y = 2\n', 'y = 1\nreturn y\n', 'return y\n...\ny = 1\n', 'y =\n', '= 1\n', 'y = 1\n  for i in x:\n'):
+        assert not is_excerpt(shown, source)
 
 
 def test_the_lessons_are_a_chain():
