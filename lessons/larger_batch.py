@@ -119,7 +119,8 @@ def train(rate, batch, updates):
     random = np.random.default_rng([batch, updates])
     w, losses = np.full([RUNS, len(CURVATURES)], START), []
     for _ in range(updates):
-        mean_points = random.normal(size=w.shape) / np.sqrt(CURVATURES * batch)  # the means of batches of points
+        # The means of batches of points, one for each run.
+        mean_points = random.normal(size=w.shape) / np.sqrt(CURVATURES * batch)
         w -= rate * CURVATURES * (w - mean_points)
         losses.append(loss_of(w).mean())
     return losses

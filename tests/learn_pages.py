@@ -43,17 +43,21 @@ def without_docstrings(source):
 def is_excerpt(shown, source):
     """Returns whether lines of a page stand in a program, indented or not; a line '...' stands for others."""
     pieces = re.split(r'^ *\.\.\.\n', shown, flags=re.M)
-    for indent in ('', ' ' * 4, ' ' * 8, ' ' * 12):
-        indented = [re.escape(textwrap.indent(piece, indent)) for piece in pieces]
+    for depth in range(7):
+        indented = [re.escape(textwrap.indent(piece, '    ' * depth)) for piece in pieces]
         if re.search('^' + '(?:.*\n)*?'.join(indented), without_docstrings(source), re.M):
             return True
     return False
 
 
+def section_of(text, name):
+    """Returns a section of a lesson's page, without its heading."""
+    return re.search(rf'^## {name}\n(.*?)^## ', text, re.M | re.S).group(1)
+
+
 def try_items(text):
     """Returns the numbered items of a lesson's section `Try`."""
-    section = re.search(r'^## Try\n(.*?)^## ', text, re.M | re.S).group(1)
-    return re.split(r'^(?=\d+\. )', section, flags=re.M)[1:]
+    return re.split(r'^(?=\d+\. )', section_of(text, 'Try'), flags=re.M)[1:]
 
 
 def edits_of(item):

@@ -81,6 +81,19 @@ def test_an_excerpt_is_what_stands_in_the_program():
         assert not is_excerpt(shown, source)
 
 
+@pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
+def test_formulas_are_formulas(page):
+    text = re.sub(r'^( *)```.*?^\1```|`[^`]*`', '', page.read_text(), flags=re.M | re.S)
+    assert not re.search(r'\n\n    \S', text), 'an indented block'
+    assert text.count('$') % 2 == 0
+    parser = pytest.importorskip('matplotlib.mathtext').MathTextParser('path')
+    for display, inline in re.findall(r'^\$\$(.*)\$\$$|\$([^$\n]+)\$', text, re.M):
+        formula = display or inline
+        # GitHub's Markdown takes away the backslash before anything but a letter.
+        assert not re.search(r'\\[^A-Za-z]', formula), formula
+        parser.parse(f'${formula}$')
+
+
 def test_the_lessons_are_a_chain():
     neighbours = [None, *LESSON_PAGES, None]
     for before, page, after in zip(neighbours, neighbours[1:], neighbours[2:]):

@@ -47,7 +47,7 @@ def train(share, updates=1, z=None, reduction='mean', after_update=lambda: None)
     for _ in range(updates):
         optimizer.zero_grad()
         loss = loss_of(model(torch.ones_like(share) if z is None else z), share)
-        loss.backward()  # DDP all-reduces the gradients here, and divides by the number of processes
+        loss.backward()  # DDP all-reduces the gradients here, to their mean over the processes
         optimizer.step()
         mean_loss = loss.detach()  # only this process' loss; DDP does not touch it
         distributed.all_reduce(mean_loss)

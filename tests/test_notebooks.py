@@ -1,0 +1,118 @@
+"""What scripts make for the course: the notebooks of lessons 1 to 4, and the drawings."""
+import ast
+import json
+import re
+import runpy
+
+import pytest
+
+from tests.helpers import mostly_stress, python
+from tests.learn_pages import FOLDER, LESSON_PAGES, assert_shown, blocks_of, section_of
+from tests.test_learn import VARYING
+
+MAKER = runpy.run_path(str(FOLDER / 'notebooks.py'))
+PAGES = list(MAKER['NOTEBOOKS'])
+# Runs the cells of a notebook one after the other, as a kernel does, with a zero byte before the output of each.
+KERNEL = """
+import json, sys
+names = {'__name__': '__main__'}
+for cell in json.load(open(sys.argv[1]))['cells']:
+    if cell['cell_type'] == 'code':
+        print('\\0', end='')
+        exec(compile(''.join(cell['source']), 'cell', 'exec'), names)
+assert not {'cifar10', 'lessons', 'examples'} & sys.modules.keys()
+"""
+
+
+def cells_of(page, kind):
+    """Returns the cells of a kind in the notebook of a page."""
+    return [cell for cell in json.loads((FOLDER / f'{page}.ipynb').read_text())['cells'] if cell['cell_type'] == kind]
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_a_notebook_is_what_the_script_makes_and_its_page_links_it(page):
+    assert (FOLDER / f'{page}.ipynb').read_text() == MAKER['text_of'](page), 'run docs/learn/notebooks.py'
+    assert f'({page}.ipynb)' in (FOLDER / f'{page}.md').read_text()
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_a_notebook_is_one_of_nbformat_4(page):
+    notebook = json.loads((FOLDER / f'{page}.ipynb').read_text())
+    assert set(notebook) == {'cells', 'metadata', 'nbformat', 'nbformat_minor'} and notebook['nbformat'] == 4
+    texts, code = cells_of(page, 'markdown'), cells_of(page, 'code')
+    assert len(texts) + len(code) == len(notebook['cells']) and all(cell['source'] for cell in notebook['cells'])
+    assert all(set(cell) == {'cell_type', 'metadata', 'source'} for cell in texts)
+    for cell in code:
+        assert set(cell) == {'cell_type', 'metadata', 'source', 'execution_count', 'outputs'}
+        assert all(set(output) == {'output_type', 'name', 'text'} for output in cell['outputs'])
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_a_notebook_needs_numpy_and_tensorflow_and_no_other_file(page):
+    imported = set()
+    for cell in cells_of(page, 'code'):
+        for node in ast.walk(ast.parse(''.join(cell['source']))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition('.')[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.partition('.')[0])
+    assert imported - MAKER['sys'].stdlib_module_names == {'numpy', 'tensorflow'}
+    for cell in cells_of(page, 'markdown'):
+        assert not re.search(r'\]\((?!https://)', ''.join(cell['source'])), 'a link or a picture'
+
+
+@pytest.mark.parametrize('page', mostly_stress(PAGES, '01-towers', '02-by-hand'))
+def test_a_notebook_runs_from_top_to_bottom_and_prints_what_the_page_shows(page):
+    done = python('-I', '-c', KERNEL, FOLDER / f'{page}.ipynb')
+    assert done.returncode == 0, done.stderr
+    program = MAKER['NOTEBOOKS'][page][0].removeprefix('lessons/')
+    shown = []
+    for cell, printed in zip(cells_of(page, 'code'), done.stdout.split('\0')[1:], strict=True):
+        for output in cell['outputs']:
+            shown.append(''.join(output['text']))
+            assert_shown(shown[-1], printed, *VARYING.get(program, ()), r'test accuracy \S+')
+    assert shown == [output for _, output in blocks_of(section_of((FOLDER / f'{page}.md').read_text(), 'Run'))]
+
+
+@pytest.fixture(scope='module')
+def drawings():
+    """The names in docs/learn/drawings.py."""
+    pytest.importorskip('matplotlib')
+    return runpy.run_path(str(FOLDER / 'drawings.py'))
+
+
+def test_the_drawings_are_those_of_the_script(drawings, tmp_path):
+    drawings['main'](str(tmp_path))
+    for path in tmp_path.glob('*.svg'):
+        drawn, kept = path.read_text(), (FOLDER / path.name).read_text()
+        versions = [re.search(r'Matplotlib v[\d.]+', each)[0] for each in (drawn, kept)]
+        assert drawn == kept or versions[0] != versions[1], 'run docs/learn/drawings.py'
+        assert sum(f']({path.name})' in page.read_text() for page in LESSON_PAGES) == 1
+
+
+def texts_of(drawings, name):
+    """Returns the texts in a drawing."""
+    drawings['DRAWINGS'][name]()
+    texts = [each.get_text() for each in drawings['pyplot'].gca().texts]
+    drawings['pyplot'].close()
+    return texts
+
+
+def test_the_drawing_of_towers_has_the_gradients_of_the_lesson(drawings):
+    def numbers_in(text):
+        return [float(number) for number in re.findall(r'-?\d+\.?\d*', text.replace('−', '-'))]
+
+    drawn = [numbers_in(text) for text in texts_of(drawings, 'towers') if text.startswith(('gradient', 'mean'))]
+    rows = re.findall(r'^  (?:tower 0|tower 1|mean) +((?: +-?\d+\.\d\d){3})$', LESSON_PAGES[0].read_text(), re.M)
+    assert drawn == [numbers_in(row) for row in rows[:3]]
+
+
+def test_the_drawing_of_the_ring_has_the_sums_of_the_lesson(drawings):
+    drawn = [text.strip('[ ]') for text in texts_of(drawings, 'ring') if text.startswith('[')]
+    steps = [drawn[4 * step:4 * step + 4] for step in range(6)]  # of each of the four chunks
+    page = LESSON_PAGES[2].read_text()
+    shown = {int(step): re.findall(r'\[ +(\d+) ', rows)
+             for step, rows in re.findall(r'^Step (\d): .*\n((?:  device .*\n)+)', page, re.M)}
+    assert list(shown) == [1, 3, 4] and len(drawn) == 24
+    for step, values in shown.items():
+        assert values and set(values) <= set(steps[step - 1])
