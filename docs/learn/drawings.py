@@ -3,8 +3,7 @@
 
     python docs/learn/drawings.py
 
-It needs matplotlib, and writes towers.svg, ring.svg and pipeline.svg beside itself. Their numbers are those of lessons
-1 and 3; tests/test_learn.py compares them with what the programs print.
+It needs matplotlib, and writes towers.svg, ring.svg and pipeline.svg beside itself.
 """
 import os
 import sys
@@ -48,16 +47,8 @@ def arrow(axes, start, end, colour='black', bend=0.0):
                                            shrinkA=0, shrinkB=0, connectionstyle=f'arc3,rad={bend}'))
 
 
-def row(numbers):
-    """Returns numbers in a line, with the sign of a minus."""
-    return '  '.join(f'{number:g}' for number in numbers).replace('-', '−')
-
-
 def towers():
     """Draws lesson 1: one set of variables, two towers with two examples each, the mean and the one update."""
-    x, y = np.array([[1, 2], [2, 1], [3, 0], [0, 3]]), np.array([1, 2, 3, -1])
-    errors = x @ [1, -1] - y
-    gradients = (2 * errors[:, None] * np.column_stack([x, np.ones(4)])).reshape(2, 2, 3).mean(1)
     axes = canvas(7.6, 4.7)
     axes.text(0.85, 4.27, 'batch', ha='right', va='center')
     for i in range(4):
@@ -67,7 +58,7 @@ def towers():
         box(axes, left, 2.5, 3.05, 1.05, colour=COLOURS[k], fill=light(COLOURS[k], 0.12))
         axes.text(left + 0.14, 3.3, f'tower {k}, on device {k}', color=COLOURS[k], weight='bold', va='center')
         axes.text(left + 0.14, 3.0, f'model and loss of examples {2 * k} and {2 * k + 1}', fontsize=9, va='center')
-        axes.text(left + 0.14, 2.72, f'gradient  {row(gradients[k])}', fontsize=9, va='center')
+        axes.text(left + 0.14, 2.72, f'gradient $g_{k}$ of all variables', fontsize=9, va='center')
         for i in (0, 1):
             arrow(axes, (1.67 + 1.42 * (2 * k + i), 4.08), (1.67 + 1.42 * (2 * k + i), 3.55), COLOURS[k])
         arrow(axes, (middle + 0.3 * (1 - 2 * k), 2.5), (3.8 - 0.5 * (1 - 2 * k), 1.95), COLOURS[k])
@@ -75,7 +66,7 @@ def towers():
         arrow(axes, (outside, 0.8), (outside, 2.5), GREY)
         axes.text(outside + 0.1 * (1 - 2 * k), 1.62, 'read', fontsize=9, color=GREY, va='center',
                   ha=('left', 'right')[k])
-    box(axes, 2.55, 1.4, 2.5, 0.55, f'mean  {row(gradients.mean(0))}', fill='#eeeeee')
+    box(axes, 2.55, 1.4, 2.5, 0.55, 'mean  $(g_0 + g_1)\\; /\\; 2$', fill='#eeeeee')
     arrow(axes, (3.8, 1.4), (3.8, 0.8))
     axes.text(3.92, 1.1, 'one update: variable − rate · mean', fontsize=9, va='center')
     box(axes, 0.65, 0.2, 6.3, 0.6, 'variables: one set, whatever the number of towers', fill='#eeeeee')
