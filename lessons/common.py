@@ -71,7 +71,7 @@ def session(devices: list[str], threads: int = 0) -> tf.Session:
 
 def save(figure, path: str) -> None:
     """Writes a figure of matplotlib as a PNG file, and says so."""
-    figure.savefig(path, dpi=80, format='png')
+    figure.savefig(path, dpi=200, format='png')
     print(f'\nwritten {path}')
 
 

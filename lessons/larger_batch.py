@@ -182,7 +182,7 @@ def draw(path, table, scale):
     axes.set(xlabel='examples in a batch', ylabel=f'updates to a loss of {TARGET}', ylim=(10, None))
     axes.set_xticks(batches, [f'{batch:.0f}' for batch in batches])
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=120, format='png')
+    common.save(figure, path)
 
 
 def main():
@@ -194,7 +194,6 @@ def main():
     table = show_knee()
     if arguments.plot:
         draw(arguments.plot, *table)
-        print(f'\nwritten {arguments.plot}')
 
 
 if __name__ == '__main__':

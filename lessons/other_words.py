@@ -154,7 +154,7 @@ def draw(path, made):
         axes.plot([0] + [w for _, w in steps], style, label=name)
     axes.set(xlabel='updates', ylabel='w', ylim=(-2, 12))
     axes.legend()
-    figure.savefig(path, dpi=120, format='png')
+    common.save(figure, path)
 
 
 def line(name, values):
@@ -203,7 +203,6 @@ def main():
     show_faults(made)
     if arguments.plot:
         draw(arguments.plot, made)
-        print(f'\nwritten {arguments.plot}')
 
 
 if __name__ == '__main__':

@@ -177,7 +177,7 @@ def draw(path, table):
     axes.invert_yaxis()
     axes.set_xlabel('bytes that device 0 holds')
     axes.legend(loc='lower right', fontsize='small')
-    figure.savefig(path, dpi=120, format='png')
+    common.save(figure, path)
 
 
 def main():
@@ -194,7 +194,6 @@ def main():
         print(f'{name:12}{7.5 * a_parameter:6.1f} GB')
     if arguments.plot:
         draw(arguments.plot, table)
-        print(f'\nwritten {arguments.plot}')
 
 
 if __name__ == '__main__':

@@ -129,7 +129,7 @@ def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mappi
     panels[-1, 0].set_xlabel('seconds')
     figure.legend(handles=[patches.Patch(color=colours[kind], label=kinds[kind]) for kind in kinds if kind in drawn],
                   loc='outside lower center', ncols=4, fontsize=8, frameon=False)
-    figure.savefig(path, dpi=120, format='png')
+    figure.savefig(path, dpi=200, format='png')
     pyplot.close(figure)
 
 
