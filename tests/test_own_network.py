@@ -115,7 +115,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
      '(line 11 of mine.py); tf_slim does not have it; see contrib in docs/tf1.md'),
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
-    ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',
+    ('import tensorflow as tf2; tf2.get_current_name_scope(); tf2.get_variable("more", [])', 'pixels @ weights',
      "no attribute 'get_variable' (line 11 of mine.py); write import tensorflow.compat.v1 as tf"),
     ('uniform_like(pixels)', 'pixels @ weights', 'random numbers are drawn for a training batch; draw them only'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(tf.cast(weights, tf.bfloat16)))', 'pixels @ weights',

@@ -42,7 +42,7 @@ class _Use:
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(
-        None, 'images to classify: files, and folders with all below them: --image A B, or --image=A --image=B')
+        None, 'files to classify, and folders with all below them: --image A B')
     csv: str = setting(
         None, 'new file for a table of the class and all probabilities of each --image, instead of lines',
         is_path=True)
