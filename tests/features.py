@@ -11,7 +11,7 @@ FEATURES = {
     'a variable without shape': dict(network=LINEAR.replace(':network', ':scaled')),
     # Networks.
     'classic': dict(),
-    'fast': dict(preset='fast', widths='8,8,8', sizes='16:0.5,20', precision='fp32'),
+    'fast': dict(preset='fast', sizes='16:0.5,20', precision='fp32'),
     'residual': dict(network=f'{_EXAMPLES}/residual_network.py:residual'),
     'resnet18': dict(network=f'{_EXAMPLES}/resnet18.py:narrow'),
     'random numbers': dict(network=f'{_NETWORKS}:noisy'),

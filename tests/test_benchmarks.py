@@ -65,13 +65,13 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
     pytest.importorskip('matplotlib')
     train(settings(network=LINEAR, eval_steps=2))
     result = run('time_to_accuracy.py', '--dataset=shapes', '--data_dir=' + data_dir, '--seeds=1',
-                 '--setting=--widths=8,8,8 --epochs=0.2', '--setting=--widths=8,8,8 --epochs=0.1 --batch_size=64',
+                 '--setting=--epochs=0.1', '--setting=--epochs=0.05 --batch_size=64',
                  '--classic_dir=' + settings().run.train_dir, f"--json={tmp_path / 'out.json'}",
                  f"--plot={tmp_path / 'out.png'}")
     assert result.returncode == 0, result.stderr
     (speed,), (one,), (other,) = json.loads((tmp_path / 'out.json').read_text())['figures'].values()
     one, other = time_to_accuracy.Run(*one), time_to_accuracy.Run(*other)
-    assert (one.images, other.images) == (2048, 1024) and one.teraflop == pytest.approx(2 * other.teraflop)
+    assert (one.images, other.images) == (1024, 512) and one.teraflop == pytest.approx(2 * other.teraflop)
     assert speed > 0 and (tmp_path / 'out.png').stat().st_size > 5000
 
 
@@ -103,15 +103,15 @@ def test_the_speed_is_that_of_the_second_half(tmp_path):
 
 @pytest.mark.parametrize('size', [20, 28, 32])
 def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
-    fast.inference(tf.zeros([1, size, size, 3]), widths=(8, 16, 24))
+    fast.inference(tf.zeros([1, size, size, 3]))
     options = tf.profiler.ProfileOptionBuilder(tf.profiler.ProfileOptionBuilder.float_operation())
     node, counted = tf.profiler.profile(graph, cmd='op', options=options.with_empty_output().build()), {}
     while node.children:  # a kind of operation below the other
         node = node.children[0]
         counted[node.name] = node.float_ops
-    expected = time_to_accuracy.layers((8, 16, 24), size)
+    expected = time_to_accuracy.layers(size)
     assert counted['Conv2D'] + counted['MatMul'] == 2 * sum(operations for operations, _ in expected)
-    assert time_to_accuracy.flop_of_image((8, 16, 24), size) == sum(2 * n * times for n, times in expected)
+    assert time_to_accuracy.flop_of_image(size) == sum(2 * n * times for n, times in expected)
 
 
 def train_peer(data_dir, script, *extra, **environment):

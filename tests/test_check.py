@@ -27,15 +27,15 @@ ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
     result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=data_dir, num_gpus=2,
                         train_dir=tmp_path / 'new' / 'train', tower_device='cpu', preset='fast', precision='fp32',
-                        widths='8,8,8', sizes='16', batch_size=16)
+                        sizes='16', batch_size=16)
     assert result.returncode == 0 and result.stderr == ''
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if not line.startswith(' '))
     assert re.match(rf'cifar10 {cifar10.__version__}, Python 3\.\S+, TensorFlow 2\.', lines['versions'])
     assert lines['towers'] == '2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
-    assert lines['run'].endswith('new, to step 860') and lines['recipe'].startswith('fast except for widths, sizes: ')
+    assert lines['run'].endswith('new, to step 860') and lines['recipe'].startswith('fast except for sizes: ')
     assert 'a checkpoint takes ' in lines['disk'] and lines['disk'].endswith('--max_to_keep=5')
     assert lines['ready'] == 'without --check the run would start'
-    assert 'learning_rate=0.2' in result.stdout and 'widths=8,8,8' in result.stdout
+    assert 'learning_rate=0.2' in result.stdout and 'sizes=16' in result.stdout
     assert os.listdir(tmp_path) == []
 
 

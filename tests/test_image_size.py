@@ -64,8 +64,8 @@ def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(s
 
 @pytest.mark.parametrize('given', [
     dict(dataset='photos/', image_size=128), dict(image_size=64), dict(augmentation='shift'),
-    dict(augmentation='resized_crop', image_size=48), dict(network='fast', widths='8,8,8,8,8'),
-    dict(preset='fast', widths='8,8,8,8,8')], ids=str)
+    dict(augmentation='resized_crop', image_size=48), dict(image_size=16),
+    dict(preset='photos', image_size=16)], ids=str)
 def test_where_a_network_does_not_take_the_images_each_remedy_is_flags_and_the_first_keeps_those_given(given):
     with pytest.raises(UsageError) as refused:
         check_network(Start(train_settings(**given)))

@@ -46,12 +46,12 @@ def numpys_steps(filters, others, gradients, rates):
     return filters, others
 
 
-@pytest.mark.parametrize('auxiliary', [0.05, None])
-def test_each_kind_of_variable_has_its_own_rate_and_both_fall(auxiliary):
+@pytest.mark.parametrize('preset, ratio', [('fast', 3.75), ('classic', 1), ('photos', 1)])
+def test_each_kind_of_variable_has_its_own_rate_and_both_fall(preset, ratio):
     rng, shapes = np.random.default_rng(2), ((3, 3, 2, 4), (5,))
     initial, *gradients = [[rng.normal(size=shape) for shape in shapes] for _ in range(4)]
-    recipe = Recipe(completed(dict(network='fast', augmentation='shift', optimizer='muon', learning_rate=0.2,
-                                   auxiliary_learning_rate=auxiliary, schedule='linear')).recipe, 10, 0, 1000, 2)
+    recipe = Recipe(completed(dict(preset=preset, network='fast', augmentation='shift', optimizer='muon',
+                                   learning_rate=0.2, schedule='linear')).recipe, 10, 0, 1000, 2)
     variables = [tf.get_variable(f'v{i}', initializer=tf.constant(each, tf.float32)) for i, each in enumerate(initial)]
     slopes, seen = [tf.placeholder(tf.float32, shape) for shape in shapes], tf.placeholder(tf.int64, [])
     step = recipe.optimizer(*recipe.learning_rates(seen))().apply_gradients(zip(slopes, variables))
@@ -61,7 +61,7 @@ def test_each_kind_of_variable_has_its_own_rate_and_both_fall(auxiliary):
         for examples, gradient in zip(factors, gradients):
             session.run(step, {seen: examples, **dict(zip(slopes, gradient))})
         actual = session.run(variables)
-    rates = [(0.2 * factor, (auxiliary or 0.2) * factor) for factor in factors.values()]
+    rates = [(0.2 * factor, 0.2 * ratio * factor) for factor in factors.values()]
     for one, other in zip(actual, numpys_steps(*initial, gradients, rates)):
         np.testing.assert_allclose(one, other, atol=2e-5)
 

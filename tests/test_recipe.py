@@ -11,16 +11,20 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS
 from cifar10.data import records
+from cifar10.evaluation import export
 from cifar10.model.precision import BF16
+from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from cifar10.training.start import BEFORE_DATA, Start
 from cifar10.training.trainer import WITH_DATA
 from tests.helpers import (
+    assert_same_bits,
     change_record,
     checkpoints,
     evaluated,
+    go_back,
     last_variables,
     rewrite,
     run_script,
@@ -35,7 +39,7 @@ pytestmark = pytest.mark.classic
 def fast(data_dir, tmp_path):
     """The flags of a small run of the fast preset: 20 steps of two towers of 16, a size that changes after ten."""
     return dict(preset='fast', dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), num_gpus=2,
-                batch_size=16, widths='8', epochs=0.064, sizes='16:0.5,20', tower_device='cpu', log_frequency=1,
+                batch_size=16, epochs=0.064, sizes='16:0.5,20', tower_device='cpu', log_frequency=1,
                 summary_steps=0, precision='fp32')
 
 
@@ -44,27 +48,28 @@ def settings_of(train_dir):
 
 
 def test_flags_override_the_preset():
-    config = train_settings(preset='fast', widths='8,16', learning_rate=0.5, epochs=7)
+    config = train_settings(preset='fast', network='photos', learning_rate=0.5, epochs=7)
     values = config.flat()
-    assert [values[name] for name in ('widths', 'learning_rate', 'epochs', 'max_steps')] == ['8,16', 0.5, 7, None]
+    assert [values[name] for name in ('network', 'learning_rate', 'epochs', 'max_steps')] == [
+        'photos', 0.5, 7, None]
     assert [values[name] for name in ('optimizer', 'schedule')] == [
         PRESETS['fast'][name] for name in ('optimizer', 'schedule')]
     assert set(PRESETS['classic']) == set(PRESETS['fast']) < set(PRESETS['photos']) <= set(values)
     # `plan` decides on these, because a run that is resumed may have others.
-    undecided = dict(batch_size=None, learning_rate=None, auxiliary_learning_rate=None)
+    undecided = dict(batch_size=None, learning_rate=None)
     assert train_settings() == train_settings(**{**PRESETS['classic'], **undecided})
     assert train_settings(epochs=2.0).run.max_steps is None
-    classic = train_settings(preset='fast', network='classic', augmentation='classic', optimizer='sgd')
-    assert classic.recipe.widths is None
+    shifted = train_settings(preset='fast', augmentation='classic')
+    assert shifted.recipe.sizes is None
 
 
 @pytest.mark.stress
 def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith('recipe     fast except for widths, sizes: network fast of 8, muon, augmentation '
-                                    'shift at 16:0.5,20 pixels, label smoothing 0.2, fp32\n')
-    assert 'rate       0.2 (auxiliary 0.75), linearly to 0 after 640 images\n' in result.stdout
+    assert result.stdout.startswith('recipe     fast except for sizes: network fast, muon, augmentation shift at '
+                                    '16:0.5,20 pixels, label smoothing 0.2, fp32\n')
+    assert 'rate       0.2, linearly to 0 after 640 images\n' in result.stdout
     assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
     trainer.train(train_settings(**fast))
     done = 'the run is at step 20, and --epochs=0.064 asks for no more; in another --train_dir, --warm_start='
@@ -80,6 +85,25 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     train_variables = last_variables(fast['train_dir'])
     assert not any(name.endswith('ExponentialMovingAverage') for name in train_variables)
     assert train_variables['whiten/weights'].any()
+
+
+@pytest.mark.stress  # what it takes, by default: test_continued.py
+@pytest.mark.parametrize('flags, recorded', [
+    (dict(preset='photos', image_size=32, warmup_epochs=0.0, eval_steps=0, keep_best=False),
+     dict(network='fast', widths='32,64,128,256', auxiliary_learning_rate=None)),
+    (dict(preset='fast', sizes='16'), dict(widths='64,128,128', auxiliary_learning_rate=0.75))])
+def test_a_run_recorded_by_an_earlier_version_is_resumed_evaluated_and_exported(flags, recorded, settings, tmp_path):
+    flags = dict(flags, batch_size=8, epochs=0.0032, max_steps=None, precision='fp32', save_steps=2, summary_steps=0)
+    expected = train(settings(**flags))
+    go_back(settings().run.train_dir, 'earlier')
+    (tmp_path / 'earlier' / 'metrics.jsonl').unlink()  # which has the settings, too
+    change_record(tmp_path / 'earlier', **recorded)
+    assert_same_bits(train(settings(**flags, train_dir=str(tmp_path / 'earlier'))), expected)
+    change_record(tmp_path / 'earlier', **recorded)
+    assert evaluated(tmp_path / 'earlier', tmp_path / 'eval', num_examples=100)['step'] == 4
+    export.export(eval_settings(train_dir=str(tmp_path / 'earlier'), export_dir=str(tmp_path / 'model'),
+                                tower_device='cpu'))
+    assert (tmp_path / 'model' / 'saved_model.pb').exists()
 
 
 @pytest.mark.stress
@@ -136,7 +160,7 @@ def test_every_optimizer_has_a_rate_of_its_own(settings):
     for name in OPTIMIZERS:
         rate = float(lines_of(settings(optimizer=name))['rate'].split()[0].rstrip(','))
         assert rate == (0.1 if name == 'sgd' else RATES[name].learning_rate)
-    assert lines_of(settings(preset='fast', max_steps=None))['rate'].startswith('0.2 (auxiliary 0.75), ')
+    assert lines_of(settings(preset='fast', max_steps=None))['rate'].startswith('0.2, ')
     assert lines_of(settings(preset='fast', max_steps=None, optimizer='adam'))['rate'].startswith('0.001, ')
     assert lines_of(settings(optimizer='adam', learning_rate=0.3))['rate'].startswith('0.3, ')
 
@@ -154,8 +178,10 @@ def test_every_optimizer_has_a_rate_of_its_own(settings):
     (dict(batch_size=128, num_gpus=4, optimizer='adam'),
      "adam's default rate is for 128 examples a step; with 512 try --learning_rate=0.002"),
     (dict(preset='fast', batch_size=512, num_gpus=2, max_steps=None),
-     "the fast recipe's rate is for 512 examples a step; with 1,024 try --auxiliary_learning_rate=1.5"),
-    (dict(preset='fast', batch_size=512, num_gpus=2, max_steps=None, auxiliary_learning_rate=1.0), None),
+     "the fast recipe's rate is for 512 examples a step; with 1,024 try --learning_rate=0.283"),
+    (dict(preset='fast', batch_size=128, max_steps=None), 'with 128 try --learning_rate=0.1'),
+    (dict(batch_size=128, num_gpus=4, optimizer='muon'),
+     "muon's default rate is for 128 examples a step; with 512 try --learning_rate=0.04"),
     (dict(batch_size=128, num_gpus=4, variable_update='async'), None),
     (dict(batch_size=128, num_gpus=4, variable_update='local'), None),
     (dict(batch_size=64, num_gpus=2, variable_update='local'), 'with 64 of each tower try --learning_rate=0.05')])

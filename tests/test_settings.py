@@ -7,11 +7,10 @@ import pytest
 
 from cifar10 import train
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import OPTIMIZERS
 from cifar10.programs import flags
 from cifar10.run.folder import look
 from cifar10.settings.definition import Change, Of, fields
-from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
 from cifar10.training.resumed import settings_of
 from tests.helpers import as_given, change_record
@@ -20,9 +19,9 @@ from tests.test_continued import write_config
 DRAWS = 1000  # of which a third are valid
 # name of a setting -> the values that are drawn for it. A third of the settings is drawn.
 VALUES = dict(
-    preset=['classic', 'fast', 'photos'], network=['classic', 'fast', '/a b/n.py:f'],
-    widths=['16,32', '64,128,128'], optimizer=['sgd', 'momentum', 'adam', 'adamw', 'muon', '/o.py:f'],
-    learning_rate=[1e-5, 0.1, 0.2, 1, 0.001, 3.3333333333333e-7], auxiliary_learning_rate=[0.75, 0.02, 1e-9],
+    preset=['classic', 'fast', 'photos'], network=['classic', 'fast', 'photos', '/a b/n.py:f'],
+    optimizer=['sgd', 'momentum', 'adam', 'adamw', 'muon', '/o.py:f'],
+    learning_rate=[1e-5, 0.1, 0.2, 1, 0.001, 3.3333333333333e-7],
     weight_decay=[0.01, 0.0, 0.1], clip_norm=[0.0, 1.0, 2.5, 1e-7], schedule=['staircase', 'linear', 'cosine'],
     warmup_epochs=[0.0, 1.0, 1 / 3], augmentation=['classic', 'shift', 'resized_crop'],
     sizes=['20:0.5,28', '32', '16:.3,24'], label_smoothing=[0.0, 0.1, 0.2], moving_averages=[True, False],
@@ -43,9 +42,8 @@ def decided(settings):
     values = dict(num_towers=towers.num_towers or 2,
                   batch_size=towers.batch_size or PRESETS[recipe.preset]['batch_size'],
                   precision='bf16' if towers.precision == 'auto' else towers.precision)
-    if not OPTIMIZERS.is_own(recipe.optimizer):
-        values.update({name: rate for name, rate in default_rates(recipe.preset, recipe.optimizer)._asdict().items()
-                       if name != 'examples' and getattr(recipe, name) is None})
+    if recipe.learning_rate is None:
+        values['learning_rate'] = default_rate(recipe.preset, recipe.optimizer).learning_rate
     return settings.replace(**values)
 
 

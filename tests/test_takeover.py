@@ -16,7 +16,7 @@ from cifar10.training.resumed import settings_of
 RUN, OTHER = 'this run', 'another run'
 DATA, INDEX = '.data-00000-of-00001', '.index'
 EVENTS = 'events.out.tfevents.1.host.2.cifar10'
-FAST = dict(preset='fast', widths='8', epochs=0.064, max_steps=None)
+FAST = dict(preset='fast', epochs=0.064, max_steps=None)
 GROWING = dict(FAST, schedule='staircase')
 
 
@@ -75,10 +75,9 @@ STARTS = {
         dict(epochs=3.0, schedule='cosine', max_steps=None), (), 'at whose end the learning rate reaches 0', False),
     **{f'of the fast preset, {name}': (dict(names=saved(5), run=RUN, **FAST), {**FAST, **now}, (), said, False)
        for name, now, said in (
-           ('other widths', dict(widths='8,16'), ' run of --widths=8. For --widths=8,16 use another --train_dir'),
            ('another schedule', dict(schedule='staircase'), ' run of --schedule=linear. For --schedule=staircase use'),
            ('another optimizer', dict(optimizer='nesterov'), ' run of --optimizer=muon. For --optimizer=nesterov use'),
-           ('another preset', dict(preset='classic', widths=None), ' run of --preset=fast. For --preset=classic use'))},
+           ('another preset', dict(preset='classic'), ' run of --preset=fast. For --preset=classic use'))},
     **{f'of a longer run {name}': (dict(names=saved(5), run=RUN, **GROWING, **sizes),
                                    {**GROWING, **sizes, 'epochs': 0.2}, (), said, False)
        for name, sizes, said in (

@@ -91,7 +91,8 @@ UPDATE_MODES = Registry({
 # A `model.Network`.
 NETWORKS = Registry({
     'classic': 'cifar10.model.classic:NETWORK',
-    'fast': 'cifar10.model.fast:NETWORK'},
+    'fast': 'cifar10.model.fast:FAST',
+    'photos': 'cifar10.model.fast:PHOTOS'},
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.model:network', 'cifar10.own.model:check'))
 
 # A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight

@@ -1,4 +1,4 @@
-"""The networks: `classic`, `fast`, which the registry names; a user's own are in the room `own`.
+"""The networks: `classic`, `fast` and `photos`, which the registry names; a user's own are in the room `own`.
 
 `layers` has what networks share, moving statistics and frozen variables among them. `classifier` has the loss and the
 accuracy, `parts` divides networks, and `network_draws` has their random numbers. A network is a function of its images:
@@ -34,8 +34,7 @@ class Network(NamedTuple):
         collection LOSSES, its layers' outputs to ACTIVATIONS, and calls `add_moving_statistic` for what it
         learns without gradients, and `parts.next_part` where it can be cut. `training` is whether the images
         are a training batch.
-      image_sizes: function (**options of `inference`) -> range of the heights and widths that it takes. None if that
-        is not known before it is built.
+      image_sizes: the heights and widths that it takes. None if they are not known before it is built.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
       operations: function (training, count) -> (name, what it is) of the operations that were built last with so
@@ -45,7 +44,7 @@ class Network(NamedTuple):
       optimizer: of a whole model, function that returns what takes its steps, in the place of an optimizer; else None.
     """
     inference: Callable
-    image_sizes: Callable[..., range] | None = None
+    image_sizes: range | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
     operations: Callable[[bool, int], Sequence[tuple[str, str]] | None] | None = None
     add_loss: Callable | None = None

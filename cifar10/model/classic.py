@@ -83,4 +83,4 @@ def _weights(shape, stddev):
 
 
 # The dense layer local3 has weights for each position of 24 x 24 pixels, a quarter as high and as wide by then.
-NETWORK = Network(inference, image_sizes=lambda **options: range(24, 25))
+NETWORK = Network(inference, image_sizes=range(24, 25))

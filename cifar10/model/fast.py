@@ -1,8 +1,10 @@
-"""A network that learns in few epochs: whitened patches, three groups of two convolutions, batch normalisation.
+"""Networks that learn in few epochs: whitened patches, groups of two convolutions, batch normalisation.
 
 The architecture is that of cifar10-airbench (Keller Jordan 2024), but with ReLU, and with a maximum over all
-remaining positions at the end, so that it takes images of any size.
+remaining positions at the end, so that it takes images of any size. `fast` has three groups; `photos` has four, because
+its images are larger.
 """
+import functools
 import sys
 from collections.abc import Sequence
 
@@ -120,10 +122,10 @@ def whitening_filters(images: np.ndarray) -> np.ndarray:
     return filters.reshape(_PATCH, _PATCH, channels, -1)
 
 
-def _image_sizes(widths=_WIDTHS, **others):
-    """Returns the sizes of images of which each group's pooling, which halves them, leaves a pixel at least."""
-    del others
-    return range(2 ** len(widths) + _PATCH - 1, sys.maxsize)
+def _network(widths):
+    smallest = 2 ** len(widths) + _PATCH - 1  # each group's pooling halves the images, and must leave a pixel
+    return Network(functools.partial(inference, widths=widths), range(smallest, sys.maxsize),
+                   learn=lambda images: dict(whitening=whitening_filters(images)))
 
 
-NETWORK = Network(inference, _image_sizes, learn=lambda images: dict(whitening=whitening_filters(images)))
+FAST, PHOTOS = _network(_WIDTHS), _network((32, 64, 128, 256))

@@ -120,13 +120,13 @@ class Muon(tf.train.Optimizer):
 
     Args:
       rate: learning rate of the filters, float32 scalar.
-      auxiliary_rate: learning rate of all other variables, float32 scalar; None: the same rate.
+      auxiliary_rate: learning rate of all other variables, float32 scalar.
     """
 
-    def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float | None = None):
+    def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float):
         super().__init__(use_locking=False, name='Muon')
         self._rate = rate
-        self._auxiliary_rate = rate if auxiliary_rate is None else auxiliary_rate
+        self._auxiliary_rate = auxiliary_rate
 
     def _create_slots(self, var_list):
         for variable in var_list:

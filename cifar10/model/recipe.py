@@ -20,7 +20,7 @@ from cifar10.model.class_weights import weigh
 from cifar10.model.layers import freezing
 from cifar10.model.network_draws import at_position
 from cifar10.model.optimizers import Clipped
-from cifar10.settings.presets import PRESETS, UNWEIGHTED, parse_sizes, parse_widths
+from cifar10.settings.presets import PRESETS, UNWEIGHTED, muon_ratio, parse_sizes
 from cifar10.settings.training import DataSettings, RecipeSettings
 
 
@@ -56,8 +56,6 @@ class Recipe:
         self._network = NETWORKS.load(settings.network)
         self.warnings = []
         self._options = dict(num_classes=num_classes)
-        if settings.widths:
-            self._options['widths'] = parse_widths(settings.widths)
         self.total_examples = round(epochs * count) if epochs and count else None
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
@@ -68,21 +66,24 @@ class Recipe:
         if count:
             warm_up = round(settings.warmup_epochs * count)
             self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
-        if self._network.image_sizes:
-            self._refuse_other_sizes(self._network.image_sizes(**self._options))
+        self._refuse_other_sizes()
 
-    def _refuse_other_sizes(self, taken):
-        """Raises a UsageError if the augmentation makes images of sizes that are not in a range."""
-        network, augmentation = self._settings.network, self._settings.augmentation
-        for size in self.augmentation.image_sizes():
-            if size not in taken:
-                needed = f'images of {taken[0]} pixels' if len(taken) == 1 else f'images of {taken[0]} pixels or more'
-                # Only `fast` has widths, and takes all images but for them.
-                others = [] if self._settings.widths else [f'--network={name}' for name in NETWORKS if name != network]
-                raise UsageError(
-                    f'--network={network} needs {needed}, but --augmentation={augmentation} with '
-                    f'--image_size={self.image_size} gives {size}; use '
-                    f"{', or '.join([*others, self.augmentation.flags_for(taken[0])])}")
+    def _refuse_other_sizes(self):
+        """Raises a UsageError if the augmentation makes images of sizes that the network does not take."""
+        refused = self._refused_by(self._network)
+        if refused:
+            taken = self._network.image_sizes
+            needed = f'images of {taken[0]} pixels' if len(taken) == 1 else f'images of {taken[0]} pixels or more'
+            others = [f'--network={name}' for name in NETWORKS if not self._refused_by(NETWORKS.load(name))]
+            raise UsageError(
+                f'--network={self._settings.network} needs {needed}, but --augmentation={self._settings.augmentation} '
+                f'with --image_size={self.image_size} gives {refused[0]}; use '
+                f"{', or '.join([*others, self.augmentation.flags_for(taken[0])])}")
+
+    def _refused_by(self, network):
+        """Returns those of the augmentation's sizes that a network is known not to take."""
+        taken = network.image_sizes
+        return [size for size in self.augmentation.image_sizes() if taken and size not in taken]
 
     @property
     def learn(self) -> Callable[[np.ndarray], Mapping[str, Any]] | None:
@@ -227,19 +228,19 @@ class Recipe:
         return losses if self.weights is None else weigh(losses, labels, self.weights)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
-        """Returns the learning rate and the auxiliary one: float32 scalars; None where there is none.
+        """Returns the learning rate and Muon's auxiliary one: float32 scalars; None where there is none.
 
         Args:
           examples_seen: int64 scalar, the training examples before this step.
         """
         if self.is_whole:
             return None, None
-        auxiliary = self._settings.auxiliary_learning_rate
+        settings = self._settings
+        rate = settings.learning_rate
         with tf.name_scope('learning_rate'):
             factor = self.schedule.factor(examples_seen)
-            rate = self._settings.learning_rate * factor
-            auxiliary_rate = None if auxiliary is None else auxiliary * factor
-        return rate, auxiliary_rate
+            auxiliary = rate * muon_ratio(settings.preset) * factor if settings.optimizer == 'muon' else None
+            return rate * factor, auxiliary
 
     def optimizer(self, rate: tf.Tensor | None, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
         """Returns a function that makes an optimizer with these learning rates."""
@@ -266,7 +267,6 @@ class Recipe:
         changes = [name for name, value in vars(settings).items()
                    if name in preset and value not in (None, preset[name])]
         name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
-        widths = f' of {settings.widths}' if settings.widths else ''
         sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
         decay = f' with weight decay {settings.weight_decay:g}' if settings.weight_decay else ''
         clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
@@ -275,5 +275,5 @@ class Recipe:
         is_weighted = settings.class_weights != UNWEIGHTED
         weights = f', class weights {settings.class_weights}' if is_weighted else ''
         frozen = f', frozen {settings.freeze}' if settings.freeze else ''
-        return (f'{name}: network {settings.network}{widths}, {settings.optimizer}{decay}{clip}, '
+        return (f'{name}: network {settings.network}, {settings.optimizer}{decay}{clip}, '
                 f'augmentation {settings.augmentation}{sizes}{loss}{smoothing}{weights}{frozen}')

@@ -27,7 +27,7 @@ _SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
 # What stands in help texts for the value of a string, by the last word of its setting's name.
 _METAVARS = {
     'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'freeze': 'REGEX', 'steps': 'FROM:TO',
-    'csv': 'FILE', 'widths': 'N,N,N', 'sizes': 'N:X,N', 'weights': 'NAME=X,...', 'hosts': 'HOST:PORT,...'}
+    'csv': 'FILE', 'sizes': 'N:X,N', 'weights': 'NAME=X,...', 'hosts': 'HOST:PORT,...'}
 
 
 class Parser(argparse.ArgumentParser):

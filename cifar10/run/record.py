@@ -15,21 +15,24 @@ from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import OWN, Registry
 from cifar10.settings.definition import Of, checked, fields
-from cifar10.settings.presets import UNWEIGHTED
+from cifar10.settings.presets import UNWEIGHTED, muon_ratio
 from cifar10.settings.training import GROUPS, ReportSettings, TrainSettings, completed, flags_of
 
 # Settings that earlier versions do not have: as these trained, and of what changes no result, today's default.
 _BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED, patience=0, save_minutes=ReportSettings.save_minutes)
+# The networks that the widths stand for which earlier versions had as a setting.
+_OF_WIDTHS = {'64,128,128': 'fast', '32,64,128,256': 'photos'}
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
 _DIGITS = 4  # of an operation
-_MEND = 'correct it, use the version that wrote it, or use another directory'
+_OTHERWISE = 'use the version that wrote it, or use another directory'
+_MEND = f'correct it, {_OTHERWISE}'
 
 
 class RunRecord(NamedTuple):
     """A start of a run. The tutorial's scripts recorded nothing: of their runs only the settings are known.
 
     Attributes:
-      settings: all settings, with the number of towers, the batch size, the rates and the precision of the start.
+      settings: all settings, with the number of towers, the batch size, the rate and the precision of the start.
       run_id: a random string that identifies the run, `run` in config.json; None in a record of metrics.jsonl.
       step: the step that the start continued from; 0 for a new run.
       last_step: the step after which the run was to end.
@@ -92,7 +95,7 @@ class RunRecord(NamedTuple):
         except UsageError as error:
             raise UsageError(f'{path} has a setting that this version does not accept: {error}; {_MEND}') from error
         facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
-        return cls(completed(settings), **facts)
+        return cls(completed(_translated(settings, path)), **facts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
@@ -171,6 +174,20 @@ class RunRecord(NamedTuple):
                 lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
                                              f"{', '.join(other)}"))
         return lines
+
+
+def _translated(settings, path):
+    """Returns recorded settings without two of earlier versions; raises a UsageError if these had other values."""
+    widths, auxiliary = settings.get('widths'), settings.get('auxiliary_learning_rate')
+    if widths is not None:
+        if str(widths) not in _OF_WIDTHS:
+            raise UsageError(f'{path} has widths={widths}, a network that this version no longer has; {_OTHERWISE}')
+        settings = {**settings, 'network': _OF_WIDTHS[widths]}
+    ratio = muon_ratio(settings['preset'])
+    if auxiliary not in (None, (settings['learning_rate'] or 0) * ratio):
+        raise UsageError(f'{path} has auxiliary_learning_rate={auxiliary}, which in this version is always {ratio:g} '
+                         f"times learning_rate={settings['learning_rate']}; {_OTHERWISE}")
+    return settings
 
 
 def digits(operations: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str] | None:

@@ -19,7 +19,7 @@ ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
 OR_RESTART = ', or --restart to delete that run'
 ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
 # Settings that determine which variables there are, so that another value asks for a new run with those that fit.
-_OF_THE_VARIABLES = {'preset', 'network', 'widths', 'image_size'}
+_OF_THE_VARIABLES = {'preset', 'network', 'image_size'}
 IsOurs = Callable[[str], bool]
 
 

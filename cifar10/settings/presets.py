@@ -1,20 +1,13 @@
-"""The presets: named tables of settings that belong together; and the default learning rates of each optimizer."""
+"""The presets: named tables of settings that belong together; and the default learning rate of each optimizer."""
 import re
 from typing import NamedTuple
 
 from cifar10.base.errors import UsageError
 
 
-class Rates(NamedTuple):
-    """Learning rates at the start of a run.
-
-    Attributes:
-      learning_rate: of all variables, or with an auxiliary rate of convolution filters only.
-      auxiliary_learning_rate: of the other variables, for optimizers that distinguish them; None: the same.
-      examples: the number of examples in a step for which the rates were chosen.
-    """
+class Rate(NamedTuple):
+    """A learning rate at the start of a run, and the number of examples in a step for which it was chosen."""
     learning_rate: float
-    auxiliary_learning_rate: float | None = None
     examples: int = 128
 
 
@@ -22,41 +15,40 @@ class Rates(NamedTuple):
 PRESETS = {
     # The recipe of TensorFlow's CIFAR-10 tutorial.
     'classic': dict(
-        network='classic', widths=None, batch_size=128, max_steps=1000000, epochs=None,
-        optimizer='sgd', learning_rate=0.1, auxiliary_learning_rate=None, schedule='staircase',
+        network='classic', batch_size=128, max_steps=1000000, epochs=None,
+        optimizer='sgd', learning_rate=0.1, schedule='staircase',
         warmup_epochs=0.0, clip_norm=0.0, augmentation='classic', sizes=None, loss='cross_entropy', label_smoothing=0.0,
         precision='fp32', moving_averages=True),
     # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/fast.md has the figures.
     'fast': dict(
-        network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=2.75,
-        optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
+        network='fast', batch_size=512, max_steps=None, epochs=2.75,
+        optimizer='muon', learning_rate=0.2, schedule='linear',
         warmup_epochs=0.0, clip_norm=0.0, augmentation='shift', sizes='20:0.5,28', loss='cross_entropy',
         label_smoothing=0.2, precision='auto', moving_averages=False),
     # For some hundred to some thousand photos; docs/measured.md has the figures.
     'photos': dict(
-        network='fast', widths='32,64,128,256', batch_size=32, max_steps=None, epochs=30.0,
-        optimizer='adamw', learning_rate=0.001, auxiliary_learning_rate=None, schedule='cosine',
+        network='photos', batch_size=32, max_steps=None, epochs=30.0,
+        optimizer='adamw', learning_rate=0.001, schedule='cosine',
         warmup_epochs=1.0, clip_norm=1.0, augmentation='classic', sizes=None, loss='cross_entropy', label_smoothing=0.1,
         precision='auto', moving_averages=False, image_size=128, save_steps=200, eval_steps=200, keep_best=True)}
 
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')
 
-# The rates of each optimizer in a recipe that has another one. docs/measured.md has figures.
+# The rate of each optimizer in a recipe that has another one. docs/measured.md has figures.
 RATES = {
-    'sgd': Rates(0.1),  # the tutorial's
-    'momentum': Rates(0.01),  # with momentum 0.9 gradients add up to ten times themselves
-    'nesterov': Rates(0.01),
-    'muon': Rates(0.02, 0.02),
-    'adam': Rates(0.001),  # Kingma and Ba 2014
-    'adamw': Rates(0.001)}
+    'sgd': Rate(0.1),  # the tutorial's
+    'momentum': Rate(0.01),  # with momentum 0.9 gradients add up to ten times themselves
+    'nesterov': Rate(0.01),
+    'muon': Rate(0.02),
+    'adam': Rate(0.001),  # Kingma and Ba 2014
+    'adamw': Rate(0.001)}
 
 # Images above this height and width get the augmentation that is usual there, unless a preset or another is asked for.
 SMALL_IMAGE = 64
 OF_LARGE_IMAGES = dict(augmentation='resized_crop')
 
 BALANCED, UNWEIGHTED = 'balanced', 'none'  # class weights by which all classes weigh alike, or all images
-_WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
 _WEIGHT = re.compile(r'\d{1,9}(\.\d{1,9})?')
 _SIZES = re.compile(r'([1-9]\d{1,2}:(0?\.\d+),){0,7}[1-9]\d{1,2}')
 _SMALLEST = 12
@@ -64,20 +56,17 @@ LARGEST_IMAGE = 512  # height and width in pixels
 _SCALE = 32  # the size of the images for which the presets' sizes are
 
 
-def default_rates(preset: str, optimizer: str) -> Rates:
-    """Returns the learning rates of a run that gives none: the preset's for its own optimizer, else the optimizer's."""
+def default_rate(preset: str, optimizer: str) -> Rate:
+    """Returns the learning rate of a run that gives none: the preset's for its own optimizer, else the optimizer's."""
     table = PRESETS[preset]
     if optimizer == table['optimizer']:
-        return Rates(table['learning_rate'], table['auxiliary_learning_rate'], table['batch_size'])
+        return Rate(table['learning_rate'], table['batch_size'])
     return RATES[optimizer]
 
 
-def parse_widths(text: str) -> tuple[int, ...]:
-    """Returns the numbers of channels in a string such as '64,128,128'."""
-    if not _WIDTHS.fullmatch(text):
-        raise UsageError(f'--widths={text} is not valid; give the channels of each group of layers, such as '
-                         '64,128,256')
-    return tuple(map(int, text.split(',')))
+def muon_ratio(preset: str) -> float:
+    """Returns Muon's learning rate of all variables but convolution filters, divided by that of these filters."""
+    return 3.75 if preset == 'fast' else 1.0
 
 
 def parse_class_weights(text: str) -> dict[str, float]:

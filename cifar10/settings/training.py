@@ -30,10 +30,9 @@ from cifar10.settings.presets import (
     PRESETS,
     SMALL_IMAGE,
     UNWEIGHTED,
-    default_rates,
+    default_rate,
     parse_class_weights,
     parse_sizes,
-    parse_widths,
     scaled_sizes,
 )
 
@@ -140,18 +139,12 @@ class RecipeSettings:
         'classic', 'complete recipe; other flags override single settings of it', choices=PRESETS)
     network: str = setting(
         None, 'network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, change=Change.NEVER)
-    widths: str = setting(
-        None, 'channels of each group of layers of the fast network, such as 64,128,128', change=Change.NEVER,
-        only_with=('network', 'fast'), checks=[lambda name, value: parse_widths(value)])
     optimizer: str = setting(
         None, 'optimizer, which applies the gradients to the variables; FILE.py:FUNCTION is one of your own',
         choices=OPTIMIZERS, change=Change.NEVER)
     learning_rate: float = setting(
         None, "learning rate at the start (default: the run's, else the preset's for its optimizer, else the "
         "optimizer's)", change=Change.REPORTED)
-    auxiliary_learning_rate: float = setting(
-        None, "muon's learning rate for everything but convolution filters (default: as for the learning rate)",
-        change=Change.REPORTED, only_with=('optimizer', 'muon'))
     weight_decay: float = setting(
         0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
         only_with=('optimizer', 'adamw'))
@@ -262,7 +255,7 @@ class ReportSettings:
 class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
-    Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rates, the
+    Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate, the
     precision 'auto') may still be undecided; `training.decide` decides them.
     """
     run: RunSettings
@@ -324,7 +317,7 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
     usual.update(preset=CLASSIC['preset'], image_size=_usual(given)['image_size'],
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
-        usual.update(default_rates(preset, optimizer)._asdict())
+        usual['learning_rate'] = default_rate(preset, optimizer).learning_rate
     return as_flags({field.name: values[field.name] for field in fields(*GROUPS)
                      if field.metadata['of'] in kinds and values[field.name] != usual[field.name]})
 
@@ -372,7 +365,7 @@ def _usual(preset, image_size=None):
     """Returns the values of all settings of a run that gives a preset and an image size, or None, and nothing else."""
     values = {field.name: field.default for field in fields(*GROUPS)}
     values.update(PRESETS[preset] if preset else CLASSIC, preset=preset or CLASSIC['preset'])
-    values.update(batch_size=None, learning_rate=None, auxiliary_learning_rate=None)  # a resumed run may have others
+    values.update(batch_size=None, learning_rate=None)  # a resumed run may have others
     values['image_size'] = image_size or values['image_size']
     if values['image_size'] > SMALL_IMAGE and not preset:
         values.update(OF_LARGE_IMAGES)

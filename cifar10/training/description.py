@@ -10,7 +10,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 from cifar10.model.class_weights import are_uneven
 from cifar10.run import saved
-from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
+from cifar10.settings.presets import CLASSIC, PRESETS, default_rate
 from cifar10.training.start import Start
 
 _WARM_UP_FROM = 4  # times the examples that the rates are for
@@ -28,9 +28,8 @@ def describe(start: Start) -> list[str]:
     each = f' ({towers.batch_size} of each tower)' if plan.mode.batches > 1 else ''
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
-    auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     rate = [] if plan.recipe.is_whole else [
-        Line('rate', f'{recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')]
+        Line('rate', f'{recipe.learning_rate:g}, {plan.recipe.schedule.describe(examples)}')]
     before = ''
     if start.record and start.record.groups not in (None, len(plan.devices.groups)):
         before = f'; the run used {start.record.groups} before'
@@ -84,15 +83,15 @@ def _advise_preset(plan):
 
 
 def _advise_rates(start):
-    """Returns a line with the rates to try if the steps have other examples than the rates are for.
+    """Returns a line with the rate to try if the steps have other examples than the default rate is for.
 
     No advice if the user gave a rate.
     """
     plan, given = start.plan, start.given.recipe
     recipe = plan.settings.recipe
-    if plan.recipe.is_whole or not given.learning_rate is given.auxiliary_learning_rate is None:
+    if plan.recipe.is_whole or given.learning_rate is not None:
         return []
-    chosen = default_rates(recipe.preset, recipe.optimizer)
+    chosen = default_rate(recipe.preset, recipe.optimizer)
     # In an applied gradient: those of a whole step, or of one tower that applies its own.
     examples = plan.settings.towers.batch_size if plan.mode.drifts else plan.examples_per_step
     if examples == chosen.examples:
@@ -106,20 +105,18 @@ def _advise_rates(start):
     return [Line('advice', f'{whose} rate is for {chosen.examples} examples a step; with {here} try {flags}')]
 
 
-def _rates_to_try(optimizer, rates, examples, epochs):
-    """Returns the settings to try, by their names, where a step has other examples than the rates were chosen for.
+def _rates_to_try(optimizer, chosen, examples, epochs):
+    """Returns the settings to try, by their names, where a step has other examples than the rate was chosen for.
 
     The rates of gradient descent, with momentum or without, follow the examples in proportion, and where they become
     much larger, the rate rises from 0 over the first five epochs (Goyal et al. 2017, https://arxiv.org/abs/1706.02677).
-    Adam's follow their square root (Malladi et al. 2022, https://arxiv.org/abs/2205.10287). Of Muon's rates only the
-    auxiliary one follows them, in proportion: so it was in the runs of docs/fast.md, of 256 to 1,024 examples.
+    Adam's follow their square root (Malladi et al. 2022, https://arxiv.org/abs/2205.10287), and Muon's, too: so it was
+    in the runs of docs/measured.md, of 128 to 1,024 examples.
     """
-    factor = examples / rates.examples
-    if optimizer in ('adam', 'adamw'):
-        return dict(learning_rate=rates.learning_rate * factor ** 0.5)
-    if optimizer == 'muon':
-        return dict(auxiliary_learning_rate=rates.auxiliary_learning_rate * factor)
-    settings = dict(learning_rate=rates.learning_rate * factor)
+    factor = examples / chosen.examples
+    if optimizer in ('adam', 'adamw', 'muon'):
+        return dict(learning_rate=chosen.learning_rate * factor ** 0.5)
+    settings = dict(learning_rate=chosen.learning_rate * factor)
     if factor >= _WARM_UP_FROM:
         settings['warmup_epochs'] = min(_WARM_UP_EPOCHS, _WARM_UP_FRACTION * epochs)
     return settings

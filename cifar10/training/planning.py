@@ -19,7 +19,7 @@ from cifar10.run import saved, takeover
 from cifar10.run.better import patience_spent
 from cifar10.run.record import RunRecord, digits, own_sha256
 from cifar10.settings.definition import Change
-from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import TrainSettings
 from cifar10.training.plan import plan_of
 from cifar10.training.start import Start
@@ -110,10 +110,9 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
     defaults = dict(
         num_towers=count, batch_size=PRESETS[recipe.preset]['batch_size'],
         precision='bf16' if _hardware_has_bf16(devices.on_gpus) else 'fp32',
-        learning_rate=None, auxiliary_learning_rate=None)
+        learning_rate=None)
     if not OPTIMIZERS.is_own(recipe.optimizer) and not NETWORKS.load(recipe.network).optimizer:
-        rates = default_rates(recipe.preset, recipe.optimizer)
-        defaults.update(learning_rate=rates.learning_rate, auxiliary_learning_rate=rates.auxiliary_learning_rate)
+        defaults['learning_rate'] = default_rate(recipe.preset, recipe.optimizer).learning_rate
     given = settings.flat()
     values = {name: before.get(name, default) if given[name] in (None, AUTO) else given[name]
               for name, default in defaults.items()}

@@ -32,7 +32,7 @@ from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.training.plan import Plan
 
 # Settings of a recipe that a whole model has itself.
-_OF_NETWORKS = ('preset', 'optimizer', 'learning_rate', 'auxiliary_learning_rate', 'weight_decay', 'schedule', 'loss',
+_OF_NETWORKS = ('preset', 'optimizer', 'learning_rate', 'weight_decay', 'schedule', 'loss',
                 'clip_norm', 'warmup_epochs', 'label_smoothing', 'class_weights', 'freeze')
 _NOT_FOR_XLA = (12, 0)  # the lowest compute capability; https://github.com/tensorflow/tensorflow/issues/111958
 
