@@ -135,7 +135,8 @@ APPLY = '_resource_apply_dense(self, grad, handle)'
 
 @pytest.mark.parametrize('lines, before, part', [
     ('pass', 'return tf2.keras.optimizers.SGD(0.1)', 'keras.src.optimizers.sgd.SGD; return a tf.compat.v1.train.'),
-    ('tf2.get_current_name_scope()', 'return tf2.train.AdamOptimizer(rate)', 'mine.py); write import tensorflow.compat.v1 as tf'),
+    ('tf2.get_current_name_scope()', 'return tf2.train.AdamOptimizer(rate)',
+     'mine.py); write import tensorflow.compat.v1 as tf'),
     ('pass', 'return None', 'it returns builtins.NoneType; return a tf.compat.v1.train.Optimizer'),
     ('pass', '1 / 0', 'ZeroDivisionError: division by zero (line 7 of '),
     (f'def {APPLY}: raise KeyError("x")', 'pass', "KeyError: 'x' (line 5 of "),
