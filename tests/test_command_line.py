@@ -130,7 +130,8 @@ REFUSED = [
         ('--csv=%(file)s --image=a.png', '--csv=%(file)s exists; remove it, or give the name of a new file'),
         ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s: no picture is in this folder'),
         ('--image', 'expected at least one argument'),
-        ('--image=a.png --checkpoint_dir=/nowhere', 'no checkpoint in --checkpoint_dir=/nowhere')))]
+        *((f'--checkpoint_dir=/nowhere {flag}', '--checkpoint_dir=/nowhere does not exist; give the train_dir of a run')
+          for flag in ('', '--run_once', '--image=a.png'))))]
 
 
 @pytest.mark.parametrize('script, line, parts', [(script, line, parts) for script, line, *parts in REFUSED])

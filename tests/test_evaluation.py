@@ -213,13 +213,14 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, t
     process = start_script('cifar10_eval.py', checkpoint_dir=watched, eval_dir=tmp_path / 'eval', eval_interval_secs=1,
                            num_examples=50)
     try:
-        read_until(process, 'waiting for the first checkpoint')
+        read_until(process, 'waiting    for the first checkpoint')
         shutil.copy(os.path.join(trained, 'config.json'), watched)
         shutil.copy(os.path.join(trained, 'model.ckpt-12.index'), watched / 'model.ckpt-13.index')
         for step in (11, 12):
             for suffix in ('.data-00000-of-00001', '.index'):
                 shutil.copy(os.path.join(trained, f'model.ckpt-{step}{suffix}'), watched)
             assert f'step {step}' in read_until(process, 'precision @ 1')
+            read_until(process, f'waiting    for a checkpoint after step {step}; looks every 1 s')
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=patient(30))[0]
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
@@ -231,6 +232,7 @@ def test_errors_name_the_flag_that_was_given(trained, tmp_path):
     prefix = checkpoints(trained)[-1]
     for flag, other in (('train_dir', 'checkpoint_dir'), ('checkpoint_dir', 'train_dir')):
         for folder, part in ((str(tmp_path), 'no checkpoint in {given};'),
+                             (str(tmp_path / 'misspelt'), '{given} does not exist; give the train_dir of a run'),
                              (prefix, '{given} is a checkpoint; give the .*, or --checkpoint for it alone$')):
             with pytest.raises(UsageError, match=part.format(given=f'--{flag}={folder}')) as refused:
                 evaluation.evaluate(eval_settings(run_once=True, **{flag: folder}))

@@ -55,7 +55,10 @@ def evaluate(settings: EvalSettings,
                 # Without the lock, because a callback may evaluate too.
                 Output.current.record(added)
                 done(found.prefix, found.step, run.classes, result)
-                found = None if settings.run_once else _newer(look, found.prefix, record.run_id, settings)
+                if settings.run_once:
+                    break
+                say('waiting', f'for a checkpoint after step {found.step}; looks every {settings.eval_interval_secs} s')
+                found = _newer(look, found.prefix, record.run_id, settings)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
             reports.events.close()
 
@@ -78,7 +81,7 @@ def _first_checkpoint(look, run_once):
     """
     folder = look()
     if not folder.checkpoints and not run_once:
-        say('', f'waiting for the first checkpoint in {folder.path}')
+        say('waiting', f'for the first checkpoint in {folder.path}; looks every second')
         while not folder.checkpoints:
             time.sleep(1)
             folder = look()

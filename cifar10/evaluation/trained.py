@@ -129,12 +129,14 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
 
 
 def _check_checkpoint_dir(folder, required):
-    """Raises a UsageError if the directory is a checkpoint; or `no_checkpoint`, if one is required."""
+    """Raises a UsageError if there is no directory, or it is a checkpoint; or `no_checkpoint`, if one is required."""
     if folder.checkpoints:
         return
     if exists(folder.path):
         raise UsageError(f'{folder.given} is a checkpoint; give the directory that contains it, or --checkpoint for it '
                          'alone')
+    if not os.path.isdir(folder.path):
+        raise UsageError(f'{folder.given} does not exist; give the train_dir of a run, which its training makes')
     if required or folder.incomplete:
         raise no_checkpoint(folder)
 
