@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 
 from cifar10.base.console import say
-from cifar10.base.errors import UsageError, describe_os_error
+from cifar10.base.errors import UsageError, describe_os_error, listed
 from cifar10.base.files import locked, new_folder
 from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
@@ -247,9 +247,10 @@ def _classes(path, folders):
                 raise UsageError(f'--dataset={path} has {name}/ among its class directories; rename it to '
                                  f'{name.lower()} if it holds class directories, or else to another name')
     classes = names[TRAIN]
-    if odd := set(classes) ^ set(names.get(TEST, classes)):
-        raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
-                         'the same classes')
+    if set(classes) != set(names.get(TEST, classes)):
+        only = [f"only {part}/ has {listed(odd)}" for part, other in ((TRAIN, TEST), (TEST, TRAIN))
+                if (odd := [name for name in names[part] if name not in names[other]])]
+        raise UsageError(f"the classes in --dataset={path} differ: {', '.join(only)}; give both the same classes")
     if not classes:
         raise UsageError(f'--dataset={path} has no class directories; put each image into a directory that has the '
                          f'name of its class, which must not be {TRAIN} or {TEST}')
