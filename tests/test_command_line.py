@@ -31,7 +31,7 @@ REFUSED = [
         ('--tower_device=tpu', 'auto, gpu, cpu'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
         ('--tf_xla', 'unknown flag --tf_xla', '--help'),
-        ('stray', 'unknown argument stray; flags are written --flag=value; see --help'),
+        ('stray', 'unknown argument stray; flags are written --flag=value; see --help=all'),
         ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
         ('--max_steps=', '--max_steps', 'not a whole number'),
         ('--max_steps', '--max_steps'),
@@ -65,7 +65,7 @@ REFUSED = [
         ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
         ('--preset=photos --epochs=1', '--preset=photos sets --warmup_epochs=1, which leaves nothing of --epochs=1'),
         ('--preset=photos --dataset=photos', 'is unknown (no folder here has this name; give your own by its'),
-        ('--image=a.png', 'unknown flag --image, which is a flag of cifar10_eval.py; see --help'),
+        ('--image=a.png', 'unknown flag --image, which is a flag of cifar10_eval.py; see --help=all'),
         ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients',
          'which takes the same steps, or --clip_norm=0'),
         ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
@@ -113,7 +113,9 @@ REFUSED = [
         ('--job_name=worker --worker_hosts=127.0.0.1:2222 --variable_update=mirrored', 'one machine only'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
-        ('--max_steps=3', 'unknown flag --max_steps, which is a flag of multi_gpu_train.py; see --help'),
+        ('--max_steps=3', 'unknown flag --max_steps, which is a flag of multi_gpu_train.py; see --help=all'),
+        ('--logdir=x', 'unknown flag --logdir; here it is --train_dir; see --help=all'),
+        ('--lr=1', 'unknown flag --lr; see --help=all'),
         ('--eval_interval_secs=0', '--eval_interval_secs=0'),
         ('--num_examples=x', "'x' is not a whole number"),
         ('--eval_dir=%(file)s', 'is not a directory'),
@@ -159,7 +161,7 @@ def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(c
 def test_as_a_process_the_status_and_the_stream_are_the_same():
     result = run_script('multi_gpu_train.py', num_gpus='many')
     assert (result.returncode, result.stdout) == (2, '')
-    assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help\n"
+    assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help=all\n"
 
 
 GROUPS = {'train': training.GROUPS, 'eval': evaluation.GROUPS, 'local_cluster': []}
@@ -193,8 +195,13 @@ def test_help_is_a_screen_with_examples_and_all_of_it_says_every_default(program
 
 HINTS = [
     ('--train-dirr=x', 'did you mean --train_dir?'), ('-num_gpus=2', 'did you mean --num_gpus?'),
-    ('--data=x', 'did you mean --data_dir or --dataset?'), ('--gpus=2', 'did you mean --num_gpus or --gpus_per_tower?'),
+    ('--data=x', 'did you mean --data_dir or --dataset?'), ('--gpu=2', 'did you mean --num_gpus or --gpus_per_tower?'),
     ('--no-restrat', 'did you mean --norestart?'), ('--restar', 'did you mean --restart?'),
+    *((f'--{word}=1', f'here it is {flag}; see') for word, flag in (
+        ('lr', '--learning_rate'), ('steps', '--max_steps'), ('logdir', '--train_dir'), ('model', '--network'),
+        ('momentum', '--optimizer=momentum'), ('weights', '--warm_start'), ('save-every', '--save_steps'),
+        ('gpus', '--num_gpus'), ('output', '--train_dir'),
+        ('resume', '--train_dir, because a run that is there is resumed'))),
     ('--nocheckk', 'did you mean --nocheck?'), ('--zzz', 'unknown flag --zzz; see --help'),
     ('--preset=Fast', 'did you mean fast?'), ('--preset=fst', 'did you mean fast?'),
     ('--optimizer=adm', 'did you mean adam?'), ('--variable_update=repl', 'did you mean replicated?'),

@@ -28,6 +28,11 @@ _SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
 _METAVARS = {
     'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'freeze': 'REGEX', 'steps': 'FROM:TO',
     'csv': 'FILE', 'sizes': 'N:X,N', 'weights': 'NAME=X,...', 'hosts': 'HOST:PORT,...'}
+# What other programs call our flags, with what to give here.
+_SYNONYMS = {
+    '--lr': '--learning_rate', '--steps': '--max_steps', '--logdir': '--train_dir', '--output': '--train_dir',
+    '--model': '--network', '--gpus': '--num_gpus', '--weights': '--warm_start', '--save_every': '--save_steps',
+    '--momentum': '--optimizer=momentum', '--resume': '--train_dir, because a run that is there is resumed'}
 
 
 class Parser(argparse.ArgumentParser):
@@ -82,11 +87,14 @@ class Parser(argparse.ArgumentParser):
                 self.error(f'unknown argument {name}; flags are written --flag=value')
             if name in self.elsewhere:
                 self.error(f'unknown flag {name}, which is a flag of {self.elsewhere[name]}')
+            synonym = _SYNONYMS.get(name, '')
+            if re.split('[=,]', synonym)[0] in known:
+                self.error(f'unknown flag {name}; here it is {synonym}')
             self.error(f'unknown flag {name}{did_you_mean(name, known)}')
         return values
 
     def error(self, message):
-        raise UsageError(f"{message.removeprefix('argument ')}; see --help")
+        raise UsageError(f"{message.removeprefix('argument ')}; see --help{'=all' if self.short else ''}")
 
 
 class _Show(argparse.Action):
