@@ -22,6 +22,8 @@ from cifar10.evaluation.trained import load_run
 from cifar10.model import classic
 from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
+from cifar10.run.pictures import names as drawn_names
+from cifar10.run.pictures import word
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, tf, train, variables
 from tests.test_picture_files import encoded, served
@@ -75,24 +77,59 @@ def test_tables_of_a_confusion():
                                                       ['1', 'dog', *map(str, counts[1])]]
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
-    pixels = tensorboard.confusion_image(counts)
-    cell = len(pixels) // 3
-    blue = pixels[cell // 2, cell // 2]
-    white = pixels[cell // 2, -2]
-    red = pixels[cell // 2, cell + cell // 2]
+    assert tensorboard.confusion_image(many, [str(i) for i in range(100)]).shape == (400, 400, 3)  # without names
+
+
+def test_the_picture_of_a_confusion_has_the_names_and_counts():
+    counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
+    pixels = tensorboard.confusion_image(counts, ['cat', 'dog', 'eel'])
+    cell = 106  # of the last, which ends at a line and a gap
+    bottom, right = (side - 5 for side in pixels.shape[:2])
+
+    def at(row, column):  # the middle of a cell has its count
+        return pixels[bottom - (3 - row) * cell + 10, right - (3 - column) * cell + 10]
+    blue, white, red = at(0, 0), at(0, 2), at(0, 1)
     assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
-    assert tensorboard.confusion_image(many).shape == (400, 400, 3)
+
+    def changed(counts, classes):
+        return (tensorboard.confusion_image(np.array(counts), classes) != pixels).any(2)
+    swapped = changed(counts, ['dog', 'cat', 'eel'])
+    cells = bottom - 3 * cell, right - 3 * cell
+    assert swapped[:cells[0], cells[1]:].any() and swapped[cells[0]:, :cells[1]].any()  # columns and rows have names
+    assert not swapped[cells[0]:, cells[1]:].any() and not swapped[bottom - cell:].any()
+    doubled = changed(2 * counts, ['cat', 'dog', 'eel'])  # in the same colours: only what is written changes
+    assert doubled.any() and not doubled[bottom - cell:].any() and not doubled[:bottom - 3 * cell].any()
+
+
+def test_words_in_pictures_have_room_and_letters_that_the_font_has():
+    assert drawn_names(['caf\u00e9', '\u732b', 'a\nb', 'dog']) == ['cafe', 'class 1', 'class 2', 'dog']
+    short, long = word('dog', 100), word('Chestnut-sided Warbler, male', 100)
+    assert short.shape[1] < 40 and 80 < long.shape[1] <= 100 and short.min() == 0
+    assert (long != word('Chestnut-sided Warbler, fema', 100)).any()  # the end is not left out
+    for n, length in ((2, 200), (4, 9), (5, 200), (20, 3), (20, 200)):
+        picture = tensorboard.confusion_image(np.full([n, n], 1_234_567), ['m' * length] * n)
+        assert max(picture.shape) < 1900 and (picture[0] == 255).all() and (picture[:, -1] == 255).all()
 
 
 def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
     ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
-    found = [Prediction(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}') for i in range(6)]
-    picture = tensorboard.losses_image(found)
-    assert picture.shape == (2 * (4 * 30 + 2), 4 * (4 * 30 + 2), 3) and picture.dtype == np.uint8
-    first, second = picture[:120, :120], picture[:120, 122:242]
+    found = [Prediction(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}', 0.9) for i in range(6)]
+    classes = ['cat', 'a|b', '*d* <b>_x_']
+    picture = tensorboard.losses_image(found, classes)
+    height, width = len(picture) // 2, picture.shape[1] // 4
+    assert width == 6 * 30 + 4 and height > 6 * 30 + 2 * 14 and picture.dtype == np.uint8
+    first, second = picture[:180, :180], picture[:180, width:width + 180]
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
-    assert (picture[122:242, :120] == first).all() and (picture[122:, 2 * 122:] == 255).all()  # and no seventh
-    rows = tensorboard.losses_table(found, ['cat', 'a|b', '*d* <b>_x_']).splitlines()
+    third = picture[height:]
+    assert (third[:180, :180] == first).all() and (third[:, 2 * width:] == 255).all()  # and no seventh
+    captions = [picture[180:height, k * width:(k + 1) * width] for k in range(3)]
+    assert (captions[0] == captions[2]).all() and (captions[0] != captions[1]).any() and captions[0].min() == 0
+    right = tensorboard.losses_image([found[0]._replace(predicted=0)], classes)[180:, :width]
+    line = len(word('', 1))
+    assert (right[:line] == captions[0][:line]).all() and (right[line:] != captions[0][line:]).any()
+    unsure = tensorboard.losses_image([found[0]._replace(confidence=0.5)], classes)[180:, :width]
+    assert (unsure != captions[0]).any()
+    rows = tensorboard.losses_table(found, classes).splitlines()
     assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert len(rows) == 2 + len(found)
@@ -106,13 +143,13 @@ def test_one_tensorboard_has_curves_matrix_and_losses_whoever_evaluated(settings
     by_run, by_evaluator = ({value.tag: value for event in tf.train.summary_iterator(str(file))
                              for value in event.summary.value if value.tag.startswith('eval/')} for file in files)
     assert set(by_run) == set(by_evaluator) == {'eval/' + name for name in (
-        'precision', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'largest_losses',
+        'precision', 'mean_recall', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'largest_losses',
         'largest_losses_images')}
     for tag, value in by_run.items():
         assert value.tensor.string_val == by_evaluator[tag].tensor.string_val
     with tf.Graph().as_default(), tf.Session() as session:
         pixels = session.run(tf.io.decode_png(by_run['eval/largest_losses_images'].tensor.string_val[2]))
-    assert pixels.shape == (4 * (4 * 24 + 2), 4 * (4 * 24 + 2), 3) and pixels.std() > 20
+    assert pixels.shape[1:] == (4 * (7 * 24 + 4), 3) and pixels.std() > 20
 
 
 def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):

@@ -44,6 +44,7 @@ class Prediction(NamedTuple):
       label, predicted: the true class, and the one that was predicted.
       image: float32 [height, width, 3], as the network gets it.
       name: `Records.name_of` the example.
+      confidence: the probability that was given to the predicted class.
     """
     loss: float
     example: int
@@ -51,6 +52,7 @@ class Prediction(NamedTuple):
     predicted: int
     image: np.ndarray
     name: str = ''
+    confidence: float = 0.0
 
 
 class Result(NamedTuple):
@@ -241,7 +243,8 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
         sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits)[:count], labels), tf.int64))
     largest, which = tf.math.top_k(losses, tf.minimum(_MOST_SHOWN, tf.size(labels)))
     columns = dict(loss=largest, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
-                   image=tf.cast(tf.gather(images, which), tf.float32))
+                   image=tf.cast(tf.gather(images, which), tf.float32), confidence=tf.reduce_max(tf.nn.softmax(
+                       tf.cast(tf.gather(plain, which), tf.float32)), 1))
     return sums, columns
 
 

@@ -7,12 +7,11 @@ import numpy as np
 from cifar10.base.console import printable
 from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import Prediction, Result
+from cifar10.run import pictures
 from cifar10.run.tensorboard import EVAL, Events
 
-_MATRIX_SIDE = 320  # pixels of the image of a matrix, at least
-_IMAGE_SIDE = 96  # pixels of an image, at least
-_COLUMNS = 4  # of these images
-_GAP = 2  # pixels between two of them
+_MOST_NAMED = 20  # classes; those of a larger matrix have no names in its picture
+_MATRIX_SIDE = 320  # pixels of such a picture, at least
 
 
 def write(events: Events, step: int, result: Result, classes: Sequence[str], group: str = EVAL) -> None:
@@ -21,10 +20,10 @@ def write(events: Events, step: int, result: Result, classes: Sequence[str], gro
     events.add_scalars(points, step)
     events.add_text(group + 'precision_by_class', class_table(result.confusion, classes), step)
     axes = f'{confusion.AXES}; both in the order of the table precision_by_class'
-    events.add_image(group + 'precision_confusion', confusion_image(result.confusion), step, axes)
+    events.add_image(group + 'precision_confusion', confusion_image(result.confusion, classes), step, axes)
     if result.largest_losses:
         events.add_text(group + 'largest_losses', losses_table(result.largest_losses, classes), step)
-        events.add_image(group + 'largest_losses_images', losses_image(result.largest_losses), step)
+        events.add_image(group + 'largest_losses_images', losses_image(result.largest_losses, classes), step)
 
 
 def _escaped(name: str) -> str:
@@ -41,17 +40,20 @@ def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
     return '\n'.join(rows)
 
 
-def confusion_image(counts: np.ndarray) -> np.ndarray:
-    """Returns the matrix as an image, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
+def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+    """Returns the matrix as a picture, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
 
-    A cell's colour is the square root of its share of its row, so that rare mistakes are visible.
+    A cell's colour is the square root of its share of its row, so that rare mistakes are visible. Up to 20 classes have
+    their names and counts in the picture.
     """
     num_classes = len(counts)
     shares = np.sqrt(counts / np.maximum(counts.sum(1, keepdims=True), 1))
     colours = np.where(np.eye(num_classes, dtype=bool)[..., None], [31, 90, 180], [200, 30, 30])
-    cells = 255 + shares[..., None] * (colours - 255.0)
+    cells = (255 + shares[..., None] * (colours - 255.0)).round().astype(np.uint8)
+    if num_classes <= _MOST_NAMED:
+        return pictures.table(cells, counts, pictures.names(classes), ('true class', 'predicted class'))
     scale = max(-(-_MATRIX_SIDE // num_classes), 2)  # rounded up
-    pixels = cells.round().astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
+    pixels = cells.repeat(scale, 0).repeat(scale, 1)
     if scale > 4:  # a grid
         pixels[::scale] = 220
         pixels[:, ::scale] = 220
@@ -63,23 +65,22 @@ def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> s
     names = [_escaped(name) for name in classes]
     rows = ['| in the picture | image | true class | its probability | predicted |', '|---|---|---|---|---|']
     for i, found in enumerate(predictions):
-        place = f'row {i // _COLUMNS + 1}, column {i % _COLUMNS + 1}'
+        place = f'row {i // pictures.COLUMNS + 1}, column {i % pictures.COLUMNS + 1}'
         cells = (place, _escaped(printable(found.name)), names[found.label], f'{np.exp(-found.loss):.4f}',
                  names[found.predicted])
         rows.append(f"| {' | '.join(cells)} |")
     return '\n'.join(rows)
 
 
-def losses_image(predictions: Sequence[Prediction]) -> np.ndarray:
-    """Returns the images of some predictions in rows, in their order, as one image: uint8 [height, width, 3].
+def losses_image(predictions: Sequence[Prediction], classes: Sequence[str]) -> np.ndarray:
+    """Returns the images of some predictions in rows, in their order, as one picture: uint8 [height, width, 3].
 
-    Each is scaled so that its smallest value is black and its largest white.
+    Below each are its class, the one that it was taken for, if that is another, and the predicted class's probability.
     """
-    images = np.stack([found.image for found in predictions])
-    low, high = (find(images, axis=(1, 2, 3), keepdims=True) for find in (np.min, np.max))
-    pixels = (255 * (images - low) / np.maximum(high - low, 1e-6)).round().astype(np.uint8)
-    scale = -(-_IMAGE_SIDE // images.shape[1])  # rounded up
-    pixels = pixels.repeat(scale, 1).repeat(scale, 2)
-    pixels = np.pad(pixels, [(0, -len(images) % _COLUMNS), (0, _GAP), (0, _GAP), (0, 0)], constant_values=255)
-    rows = pixels.reshape(-1, _COLUMNS, *pixels.shape[1:]).swapaxes(1, 2)
-    return rows.reshape(-1, _COLUMNS * pixels.shape[2], 3)
+    names = pictures.names(classes)
+    captions = []
+    for found in predictions:
+        is_right = found.predicted == found.label
+        verdict = 'right' if is_right else f'taken for {names[found.predicted]}'
+        captions.append((names[found.label], f'{verdict}, {found.confidence:.2f}'))
+    return pictures.captioned(np.stack([found.image for found in predictions]), captions)
