@@ -111,7 +111,8 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
         used = tf.gather(tf.placeholder_with_default(rows[k], [3, 3]), tf.train.get_global_step())
         return dict(total_loss=tf.reduce_sum(tf.gather(table, used) * tf.constant(slopes, tf.float32)))
     expected, velocity, keep = initial, np.zeros_like(initial), 0.9 if optimizer == 'momentum' else 0.85
-    with built(mode, len(rows), lambda: OPTIMIZERS.load(optimizer)(RATE), tower_fn) as (session, step):
+    options = dict(auxiliary_rate=RATE) if optimizer == 'muon' else {}
+    with built(mode, len(rows), lambda: OPTIMIZERS.load(optimizer)(RATE, **options), tower_fn) as (session, step):
         table = values_by_name()['table']
         for k in range(3):
             session.run(step.train_ops)
