@@ -127,10 +127,10 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     ('predict', dict(images=np.zeros([1, 8, 8, 3])), 'predict got images of type float64; give .* [(]multiply them by'),
     ('predict', dict(images=np.zeros([8, 8, 3], np.uint8)), r'shape \(8, 8, 3\), which is a single image; give'),
     ('predict', dict(images=['a.png', 3]), 'predict got images of type'),
-    ('predict', dict(images='a.png', checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere'),
+    ('predict', dict(images='a.png', checkpoint_dir='/nowhere'), '--checkpoint_dir=/nowhere does not exist'),
     ('train', dict(network=print), "is not valid; give a function by its name, network='FILE.py:FUNCTION'"),
     ('train', dict(on_record=3), 'on_record=3 is not a function'),
-    ('evaluate', dict(checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere')])
+    ('evaluate', dict(checkpoint_dir='/nowhere'), '--checkpoint_dir=/nowhere does not exist')])
 def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
     with pytest.raises(UsageError, match=message):
         getattr(cifar10, function)(**given)

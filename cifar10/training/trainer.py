@@ -14,6 +14,7 @@ from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, failures, takeover
 from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir, remove
+from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
@@ -84,8 +85,10 @@ def _next(settings):
     if not DATASETS.is_own(settings.data.dataset):
         return []
     train_dir = shlex.quote(os.path.abspath(settings.run.train_dir))
+    weighted = settings.recipe.class_weights != UNWEIGHTED
+    better = ' (those of a run with --class_weights=none --epochs=12 show it better)' * weighted
     return [Line('next', f'python cifar10_eval.py --train_dir={train_dir} --run_once --eval_data=train_eval lists the '
-                         'images that fit their class least: some may have the wrong one')]
+                         f'images that fit their class least{better}: some may have the wrong one')]
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
