@@ -61,7 +61,7 @@ def test_a_notebook_needs_numpy_and_tensorflow_and_no_other_file(page):
         assert not re.search(r'\]\((?!https://)', ''.join(cell['source'])), 'a link or a picture'
 
 
-@pytest.mark.parametrize('page', mostly_stress(PAGES, '01-towers', '02-by-hand'))
+@pytest.mark.parametrize('page', mostly_stress(PAGES, '02-by-hand'))
 def test_a_notebook_runs_from_top_to_bottom_and_prints_what_the_page_shows(page):
     done = python('-I', '-c', KERNEL, FOLDER / f'{page}.ipynb')
     assert done.returncode == 0, done.stderr

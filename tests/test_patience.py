@@ -112,7 +112,7 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
 
 @pytest.mark.parametrize('mode, kills', mostly_stress(
     [(mode, kills) for mode in UPDATE_MODES if mode != 'async' for kills in (1, 3)],
-    ('parameter_server', 1), ('local', 1)))
+    ('parameter_server', 1)))
 def test_killed_and_resumed_it_ends_at_the_step_of_an_unbroken_run(mode, kills, whole, tmp_path):
     local = dict(local_steps=2) if mode == 'local' else {}
     given = whole.replace(train_dir=str(tmp_path / 'killed'), variable_update=mode, patience=2 + kills, **local)
@@ -154,6 +154,7 @@ def test_a_kill_beside_the_last_evaluation_changes_no_end(moment, whole, tmp_pat
     assert_same_run(again, whole)
 
 
+@pytest.mark.stress
 def test_a_run_that_was_shorter_at_first_ends_as_one_that_was_not(whole, tmp_path):
     again = whole.replace(train_dir=str(tmp_path / 'again'))
     # The evaluation at this end does not count.
@@ -170,6 +171,7 @@ def test_a_longer_interval_ends_a_run_as_if_it_had_always_been_so_long(whole, tm
     assert_same_bits(train(again), expected)
 
 
+@pytest.mark.stress
 def test_in_async_it_ends_after_an_evaluation_for_which_all_towers_have_waited(whole, tmp_path, capsys):
     config = whole.replace(train_dir=str(tmp_path / 'train'), variable_update='async', num_gpus=3, keep_best=False)
     last = train(config)

@@ -48,6 +48,7 @@ def test_checkpoints_by_the_clock_change_no_bit_and_follow_averages(mode, settin
     assert mode != 'local' or 30 in written and not {17, 31, 34, 38} & set(written)
 
 
+@pytest.mark.stress
 def test_in_async_they_are_written_while_no_tower_is_within_a_step(settings):
     # What is saved is checked for steps that have counted no examples yet.
     last = train(settings(variable_update='async', num_gpus=3, max_steps=60, save_steps=1000, save_minutes=AT_ONCE))
@@ -72,7 +73,8 @@ def test_the_next_checkpoint_replaces_one_that_was_written_by_the_clock(settings
     assert found[10:] == listed[10:] == [[10, 11], [10, 12], [10, 13]]
 
 
-@pytest.mark.parametrize('mode', mostly_stress(MODES, 'parameter_server'))
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', MODES)
 def test_a_kill_loses_no_more_than_that_time(mode, settings, tmp_path):
     seconds = 0.06
     given = settings(**in_mode(mode), max_steps=1_000_000, save_steps=1_000_000, save_minutes=seconds / 60,
