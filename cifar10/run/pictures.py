@@ -65,6 +65,21 @@ def put(picture: np.ndarray, part: np.ndarray, top: int, left: int) -> None:
     picture[top:top + part.shape[0], left:left + part.shape[1]] = part
 
 
+def _grid(cells, texts, side, font):
+    """Returns the cells of a table with their texts and the lines between them; `side` is that of a cell."""
+    end = len(cells) * side
+    pixels = np.pad(cells.repeat(side, 0).repeat(side, 1), [(0, 1), (0, 1), (0, 0)])
+    image = Image.fromarray(pixels)
+    draw = ImageDraw.Draw(image)
+    for at in range(0, end + 1, side):
+        draw.line([(0, at), (end, at)], 'lightgray')
+        draw.line([(at, 0), (at, end)], 'lightgray')
+    for (i, j), text in np.ndenumerate(texts):
+        colour = 'white' if cells[i, j].mean() < 150 else 'black'
+        draw.text(((j + 0.5) * side, (i + 0.5) * side), str(text), colour, font, anchor='mm')
+    return np.asarray(image)
+
+
 def table(cells: np.ndarray, texts: np.ndarray, heads: Sequence[str], titles: tuple[str, str]) -> np.ndarray:
     """Returns a square table with coloured cells as a picture, uint8 [height, width, 3].
 
@@ -87,18 +102,7 @@ def table(cells: np.ndarray, texts: np.ndarray, heads: Sequence[str], titles: tu
         above = [np.rot90(label) for label in labels]
     top = line + 2 * _GAP + max(label.shape[0] for label in above) + _GAP
     picture = np.full([top + n * side + 1 + _GAP, left + n * side + 1 + _GAP, 3], 255, np.uint8)
-    put(picture, cells.repeat(side, 0).repeat(side, 1), top, left)
-    image = Image.fromarray(picture)
-    draw = ImageDraw.Draw(image)
-    for i in range(n + 1):
-        at = i * side
-        draw.line([(left, top + at), (left + n * side, top + at)], 'lightgray')
-        draw.line([(left + at, top), (left + at, top + n * side)], 'lightgray')
-    for (i, j), text in np.ndenumerate(texts):
-        is_dark = cells[i, j].mean() < 150
-        draw.text((left + (j + 0.5) * side, top + (i + 0.5) * side), str(text), 'white' if is_dark else 'black', font,
-                  anchor='mm')
-    picture = np.array(image)
+    put(picture, _grid(cells, texts, side, font), top, left)
     for i, (label, head) in enumerate(zip(labels, above)):
         middle = round((i + 0.5) * side)
         put(picture, label, top + middle - line // 2, left - _GAP - label.shape[1])
