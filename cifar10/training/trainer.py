@@ -86,9 +86,9 @@ def _next(settings):
         return []
     train_dir = shlex.quote(os.path.abspath(settings.run.train_dir))
     weighted = settings.recipe.class_weights != UNWEIGHTED
-    better = ' (those of a run with --class_weights=none --epochs=12 show it better)' * weighted
+    better = '; a run with --class_weights=none --epochs=12 shows these best' * weighted
     return [Line('next', f'python cifar10_eval.py --train_dir={train_dir} --run_once --eval_data=train_eval lists the '
-                         f'images that fit their class least{better}: some may have the wrong one')]
+                         f'images that fit their class least: some may have the wrong one{better}')]
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
