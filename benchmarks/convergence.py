@@ -93,7 +93,7 @@ def run(options, planned):
             """Evaluates with the clock and the towers stopped."""
             nonlocal trained, begin
             trained += time.perf_counter() - begin
-            curve.append((images, trained, validation.evaluate(taken.variables(validation.names)).precision))
+            curve.append((images, trained, validation.evaluate(taken.variables(validation.names)).accuracy))
             begin = time.perf_counter()
 
         def step_of(tower, step):

@@ -67,10 +67,10 @@ def measure(folder, seed, setting):
         harness.output_of('multi_gpu_train.py', f'--dataset={folder}', f'--data_dir={place}/data',
                           f'--train_dir={train_dir}', f'--seed={seed}', '--preset=photos', *setting.split())
         seconds = processor_seconds() - before
-        precision = harness.evaluated(train_dir)['precision']
+        accuracy = harness.evaluated(train_dir)['accuracy']
     output = harness.output_of('benchmarks/peers/keras_photos.py', f'--folder={folder}', f'--seconds={seconds}',
                                f'--seed={seed}')
-    return Result(seconds / 60, 100 * precision, 100 * float(re.search(r'accuracy=([\d.]+)', output).group(1)))
+    return Result(seconds / 60, 100 * accuracy, 100 * float(re.search(r'accuracy=([\d.]+)', output).group(1)))
 
 
 def processor_seconds():

@@ -98,8 +98,8 @@ def train(options, setting, seed):
         evaluation = harness.evaluated(train_dir)
         settings = metrics.last(train_dir, metrics.START)['settings']
     images = evaluation['step'] * settings['batch_size'] * (settings['num_towers'] or 1)
-    averaged = evaluation.get('averaged_precision', float('nan'))
-    return Run(seconds, images, teraflop(settings, images), 100 * evaluation['precision'], 100 * averaged)
+    averaged = evaluation.get('averaged_accuracy', float('nan'))
+    return Run(seconds, images, teraflop(settings, images), 100 * evaluation['accuracy'], 100 * averaged)
 
 
 def measure(options, cell, seed):
@@ -137,7 +137,7 @@ def draw(path, results, classic_dir):
     if classic_dir and speeds:
         curve = metrics.read(classic_dir, metrics.EVAL)
         axes.plot([record['step'] * _CLASSIC_BATCH / statistics.mean(speeds) for record in curve],
-                  [100 * record['precision'] for record in curve], color='C1', label='classic')
+                  [100 * record['accuracy'] for record in curve], color='C1', label='classic')
     axes.set_xscale('log')
     low, high = axes.get_xlim()
     ticks = [seconds for seconds in _TICKS if low <= seconds <= high]

@@ -82,8 +82,8 @@ def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_t
     assert (result.returncode, result.stderr) == (0, '')
     first, tested, second, _ = result.stdout.splitlines()
     assert re.fullmatch(r"TrainResult\(step=4, checkpoint='.*/train/model.ckpt-4', finished=True\)", first)
-    assert re.fullmatch(r"EvalResult\(step=4, checkpoint='.*/train/model.ckpt-4', precision=0\.\d+, "
-                        r"cross_entropy=\d\.\d+, averaged_precision=None\)", tested)
+    assert re.fullmatch(r"EvalResult\(step=4, checkpoint='.*/train/model.ckpt-4', accuracy=0\.\d+, "
+                        r"cross_entropy=\d\.\d+, averaged_accuracy=None\)", tested)
     assert second.startswith('TrainResult(step=4') and 'other/model.ckpt-4' in second
     # In this process TensorFlow is in graph mode; a deterministic run gets a process of its own.
     trainer.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
@@ -102,13 +102,13 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
         ('start', 0), ('train', 3), ('towers', 3), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
     assert (trained.step, trained.finished, trained.ended_by) == (4, True, 'max_steps')
     assert trained.checkpoint.endswith('model.ckpt-4')
-    assert trained.figures['loss'] == records[4]['loss'] and trained.evaluation['precision'] == records[5]['precision']
+    assert trained.figures['loss'] == records[4]['loss'] and trained.evaluation['accuracy'] == records[5]['accuracy']
     assert [line.split()[0] for line in lines if not line.startswith('20')] == [
         'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch', 'cost', 'saved']
     assert sum('loss = ' in line for line in lines) == 2
     evaluated = []
     tested = cifar10.evaluate(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', on_record=evaluated.append)
-    assert [record['precision'] for record in evaluated] == [tested.precision] == [trained.evaluation['precision']]
+    assert [record['accuracy'] for record in evaluated] == [tested.accuracy] == [trained.evaluation['accuracy']]
     assert (tested.step, tested.examples, tested.confusion.trace()) == (4, 2000, evaluated[0]['correct'])
     rows = {row[0]: row for row in confusion.per_class(tested.confusion, tested.classes)}
     assert tested.per_class['star'] == dict(recall=rows['star'][3], precision=rows['star'][4])

@@ -96,7 +96,7 @@ def test_the_speed_is_that_of_the_second_half(tmp_path):
     records.add(TRAIN, 10, images_per_sec=1384.0)
     with pytest.raises(harness.Failed, match='no speed'):
         harness.second_half(str(tmp_path))
-    records.add(EVAL, 10, precision=0.5)
+    records.add(EVAL, 10, accuracy=0.5)
     records.add(TRAIN, 20, images_per_sec=1500.5)
     assert harness.second_half(str(tmp_path)) == 1500.5
 

@@ -20,14 +20,14 @@ def of(folder, run='a'):
     return Best(str(folder), run, 'the record')
 
 
-def offer(best, step, precision):
+def offer(best, step, accuracy):
     """Writes a candidate of a step; returns whether it is kept, or None if there must be no candidate."""
     prefix = best.candidate()
     if prefix is None:
         return None
     for suffix in ('.data-00000-of-00001', '.index'):
         pathlib.Path(f'{prefix}-{step}{suffix}').write_text(str(step))
-    return best.keep(step, precision=precision, correct=1)
+    return best.keep(step, accuracy=accuracy, correct=1)
 
 
 def files_of(step):
@@ -38,10 +38,17 @@ def test_the_best_checkpoint_is_the_only_one(tmp_path):
     best = of(tmp_path)
     assert best.figures() is None and offer(best, 30, 0.5) and offer(best, 20, 0.7) and not offer(best, 30, 0.7)
     assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(20)]
-    assert best.figures() == dict(step=20, precision=0.7, correct=1, of=dict(run='a'), steps=[20])
+    assert best.figures() == dict(step=20, accuracy=0.7, correct=1, of=dict(run='a'), steps=[20])
     assert offer(of(tmp_path), 50, 0.8) and best.figures()['step'] == 50
     assert (tmp_path / 'best' / 'config.json').read_text() == 'the record'
     assert (tmp_path / 'best' / files_of(50)[1]).read_text() == '50'
+
+
+def test_the_best_checkpoint_of_version_1_is_replaced_by_a_better_one(tmp_path):
+    assert offer(of(tmp_path), 20, 0.7)
+    text = (tmp_path / 'best' / 'best.json').read_text()
+    (tmp_path / 'best' / 'best.json').write_text(text.replace('accuracy', 'precision'))
+    assert not offer(of(tmp_path), 30, 0.6) and offer(of(tmp_path), 40, 0.8)
 
 
 def test_what_is_not_the_runs_in_the_folder_of_the_best_is_left_alone_and_what_a_kill_left_is_removed(tmp_path):
@@ -65,7 +72,7 @@ def spoil(content):
 
 @pytest.mark.parametrize('run, change', [
     ('b', lambda folder: None), ('a', lambda folder: (folder / metrics.NAME).touch()), ('a', spoil('')),
-    ('a', spoil('[]')), ('a', spoil('{"precision": "high", "of": {}}')),
+    ('a', spoil('[]')), ('a', spoil('{"accuracy": "high", "of": {}}')),
     ('a', lambda folder: os.remove(folder / 'best.json'))],
     ids=['of another run', 'trained on', 'empty', 'a list', 'other values', 'no figures'])
 def test_a_folder_that_is_not_provably_the_best_checkpoint_of_this_run_stays(run, change, tmp_path, capsys):
@@ -128,11 +135,11 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(settings, tm
     train(settings(**KEEPING))
     folder = settings().run.train_dir
     found = metrics.read(folder, metrics.EVAL)
-    precisions = {record['step']: record['precision'] for record in found}
-    highest = max(precisions, key=precisions.get)  # the first of them
+    accuracies = {record['step']: record['accuracy'] for record in found}
+    highest = max(accuracies, key=accuracies.get)  # the first of them
     figures, step, kept = best_of(folder)
-    assert list(precisions) == [2, 4, 6, 8] and steps(folder) == [8]
-    assert (figures['step'], step, round(figures['precision'], 6)) == (highest, highest, precisions[highest])
+    assert list(accuracies) == [2, 4, 6, 8] and steps(folder) == [8]
+    assert (figures['step'], step, round(figures['accuracy'], 6)) == (highest, highest, accuracies[highest])
     assert capsys.readouterr().out.count(f'best       {folder}/best\n') >= 1
     whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=highest, eval_steps=0,
                                   keep_best=False)))
@@ -169,7 +176,7 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
     assert [record['step'] for record in found] == [3, 6, 7]
     assert best_of(folder)[0]['correct'] == max(figures['correct'], *(record['correct'] for record in found))
     with open(os.path.join(folder, 'best', 'best.json'), 'w') as stream:
-        json.dump(dict(figures, precision=0.0), stream)
+        json.dump(dict(figures, accuracy=0.0), stream)
     train(settings(**dict(flags, max_steps=9)))
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
 

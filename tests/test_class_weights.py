@@ -76,7 +76,7 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
     assert evaluated.mean_recall == pytest.approx(np.mean(recalls)) == pytest.approx(result.evaluation['mean_recall'])
     assert f'; mean recall of the classes {evaluated.mean_recall:.3f}, step 4\n' in output
     record, = metrics.read(settings['train_dir'], metrics.EVAL)
-    assert record['mean_recall'] == result.evaluation['mean_recall'] != record['precision']
+    assert record['mean_recall'] == result.evaluation['mean_recall'] != record['accuracy']
     train(say=print, **dict(settings, class_weights='balanced', max_steps=5))
     output = capsys.readouterr().out
     assert 'weights    0 0.5, 1 1.33, 2 4, ' in output and 'class_weights=none (now balanced)' in output
@@ -101,20 +101,20 @@ def test_even_classes_are_not_spoken_of(settings, capsys):
 
 def test_with_weights_the_best_checkpoint_has_the_best_mean_recall(tmp_path):
     kept = {}
-    for figure in ('precision', 'mean_recall'):
+    for figure in ('accuracy', 'mean_recall'):
         folder = tmp_path / figure
         folder.mkdir()
         best = Best(str(folder), 'a', 'the record', figure)
-        for step, precision, mean_recall in ((10, 0.7, 0.3), (20, 0.6, 0.4), (30, 0.8, 0.35)):
+        for step, accuracy, mean_recall in ((10, 0.7, 0.3), (20, 0.6, 0.4), (30, 0.8, 0.35)):
             for suffix in ('.data-00000-of-00001', '.index'):
                 (folder / 'best').mkdir(exist_ok=True)
                 pathlib.Path(f'{best.candidate()}-{step}{suffix}').write_text('')
-            best.keep(step, precision=precision, mean_recall=mean_recall)
+            best.keep(step, accuracy=accuracy, mean_recall=mean_recall)
         kept[figure] = best.figures()['step']
-    assert kept == dict(precision=30, mean_recall=20)
+    assert kept == dict(accuracy=30, mean_recall=20)
 
 
-@pytest.mark.parametrize('weights, figure', [('none', 'precision'), ('balanced', 'mean_recall')])
+@pytest.mark.parametrize('weights, figure', [('none', 'accuracy'), ('balanced', 'mean_recall')])
 def test_a_run_keeps_its_best_by_the_figure_that_counts(weights, figure, uneven):
     settings = uneven(class_weights=weights, eval_steps=1, keep_best=True, max_steps=8, batch_size=6, learning_rate=0.3)
     train(**settings)

@@ -223,7 +223,7 @@ def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_
         with tf.Graph().as_default():
             evaluation.evaluate(eval_settings(**config(folder)))
         found = metrics.read(str(folder), metrics.EVAL)
-        assert [(record['step'], record['precision']) for record in found] == [(50, 0.0), (60, 1.0)]
+        assert [(record['step'], record['accuracy']) for record in found] == [(50, 0.0), (60, 1.0)]
         assert names(folder) == expected
 
 

@@ -87,7 +87,7 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, trained, data_dir
                                                    num_examples=count)
         assert (total, step) == (count, 12) and abs(printed - correct) <= 1
         assert abs(precision - correct / count) < 0.002
-        (label, precision), = scalars(tmp_path / str(batch_size), 'eval/precision')
+        (label, accuracy), = scalars(tmp_path / str(batch_size), 'eval/accuracy')
         assert label == 12 and abs(precision - printed / count) < 1e-6
         (_, value), = scalars(tmp_path / str(batch_size), 'eval/cross_entropy')
         np.testing.assert_allclose(value, loss, rtol=1e-4)
@@ -146,7 +146,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
                               tower_device='cpu')
     evaluation.evaluate(evaluated)
     output = capsys.readouterr().out
-    assert ('few        50 test images, 4 of plus: precision is known to about +-0.07, the recall of plus to '
+    assert ('few        50 test images, 4 of plus: accuracy is known to about +-0.07, the recall of plus to '
             '+-0.25\n') in output
     assert 'not here' not in output
     os.rename(moved, tmp_path / 'moved')

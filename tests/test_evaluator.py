@@ -75,7 +75,7 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     averaged_correct = int((averaged[:count] == labels[:count]).sum())
     assert not np.array_equal(confusion, confusion.T) and 20 < correct != averaged_correct < count
     assert (result.count, result.correct, result.averaged_correct) == (count, correct, averaged_correct)
-    assert result.averaged_precision == averaged_correct / count
+    assert result.averaged_accuracy == averaged_correct / count
     losses = -np.log(softmax(known.logits[0]))[np.arange(count), labels[:count]]
     np.testing.assert_allclose(result.cross_entropy, losses.mean(), rtol=1e-5)
     assert second_result.figures == result.figures

@@ -74,7 +74,7 @@ def test_the_summaries_of_the_page_are_in_the_file_of_a_run(settings):
     on_page = []
     for _, here in table('summary'):
         named = re.findall(r'`((?:train|train_towers|variables)/[^`]+)`', here)
-        assert named or here == '`eval/precision`'
+        assert named or here == '`eval/accuracy`'
         for name in named:
             if '<loss>' in name:  # of any of the losses that the table names
                 on_page += [name.replace('<loss>', loss) for loss in losses]

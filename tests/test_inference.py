@@ -143,7 +143,7 @@ def test_one_tensorboard_has_curves_matrix_and_losses_whoever_evaluated(settings
     by_run, by_evaluator = ({value.tag: value for event in tf.train.summary_iterator(str(file))
                              for value in event.summary.value if value.tag.startswith('eval/')} for file in files)
     assert set(by_run) == set(by_evaluator) == {'eval/' + name for name in (
-        'precision', 'mean_recall', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'largest_losses',
+        'accuracy', 'mean_recall', 'cross_entropy', 'by_class', 'confusion', 'largest_losses',
         'largest_losses_images')}
     for tag, value in by_run.items():
         assert value.tensor.string_val == by_evaluator[tag].tensor.string_val

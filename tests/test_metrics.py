@@ -19,7 +19,7 @@ def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
     kept.drop_after(3)  # there is no record yet
     for step in (1, 2, 3):
         kept.add(TRAIN, step, loss=0.1 + step, devices=2)
-    kept.add(EVAL, 3, precision=1 / 3)
+    kept.add(EVAL, 3, accuracy=1 / 3)
     with open(tmp_path / NAME, 'a') as stream:
         stream.write('{"kind": "train", "step": 4, "lo')  # as a kill leaves it
     assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2, 3]
@@ -54,6 +54,11 @@ def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
     for value, data in ((1, 'test'), (2, 'train_eval'), (3, 'test')):
         kept.write(EVAL, 5, replacing=('step', 'data'), value=value, data=data)
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
+
+
+def test_records_of_version_1_have_the_names_of_today(tmp_path):
+    (tmp_path / NAME).write_text('{"kind": "eval", "step": 5, "precision": 0.5, "averaged_precision": 0.6}\n')
+    assert last(str(tmp_path), EVAL) == dict(kind='eval', step=5, accuracy=0.5, averaged_accuracy=0.6)
 
 
 def test_lines_of_others_stay(tmp_path):
@@ -107,7 +112,7 @@ def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
     lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
     evaluations, steps = (read(config.run.train_dir, kind) for kind in (EVAL, TRAIN))
     assert [int(step) for step in lines] == [record['step'] for record in evaluations] == [3, 4]
-    assert [(step, pytest.approx(value)) for step, value in scalars(config.run.train_dir, 'eval/precision')] == [
+    assert [(step, pytest.approx(value)) for step, value in scalars(config.run.train_dir, 'eval/accuracy')] == [
         (record['step'], record['correct'] / 2000) for record in evaluations]
     assert [record['step'] for record in steps] == [2, 4]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2

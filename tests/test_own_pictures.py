@@ -178,7 +178,7 @@ def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, 
     train(dataset=str(tmp_path / dataset), data_dir=str(tmp_path / 'data'), train_dir=run, image_size=size,
           network='linear', augmentation='classic', batch_size=8, max_steps=20, tower_device='cpu', summary_steps=0)
     result = evaluate(train_dir=run, tower_device='cpu', say=print)
-    assert result.precision == 1 and 'the largest losses' not in capsys.readouterr().out
+    assert result.accuracy == 1 and 'the largest losses' not in capsys.readouterr().out
     found = evaluate(train_dir=run, eval_data='train_eval', tower_device='cpu', say=print).largest_losses
     assert sorted((each['image'], each['class'], each['predicted']) for each in found[:2]) == sorted([
         (of_four, names[1], names[0]), (of_five, names[0], names[1])])

@@ -48,7 +48,7 @@ def records(config, *kinds):
 
 def expected_end(config, patience):
     """Returns (the step at which patience ends a run, that of its best evaluation), from records of a longer one."""
-    found = [(record['step'], record['precision']) for record in records(config, metrics.EVAL)]
+    found = [(record['step'], record['accuracy']) for record in records(config, metrics.EVAL)]
     for i, (step, _) in enumerate(found):
         best = max(range(i + 1), key=lambda k: (found[k][1], -k))  # the first of the highest
         if i - best == patience:
@@ -64,21 +64,21 @@ def assert_same_run(config, whole):
 
 
 def test_an_evaluation_is_better_by_its_precision_as_records_have_it():
-    one, more, hardly = (dict(precision=value, cross_entropy=1.0) for value in (0.5, 0.51, 0.5 + 1e-9))
-    assert is_better(one, None, 'precision') and is_better(more, one, 'precision')
-    assert not any(is_better(*pair, 'precision') for pair in ((one, more), (one, one), (hardly, one)))
+    one, more, hardly = (dict(accuracy=value, cross_entropy=1.0) for value in (0.5, 0.51, 0.5 + 1e-9))
+    assert is_better(one, None, 'accuracy') and is_better(more, one, 'accuracy')
+    assert not any(is_better(*pair, 'accuracy') for pair in ((one, more), (one, one), (hardly, one)))
 
 
-@pytest.mark.parametrize('precisions, step, patience, best', [
+@pytest.mark.parametrize('accuracies, step, patience, best', [
     ({}, 9, 1, None), ({5: 0.5}, 9, 1, None), ({5: 0.5, 10: 0.4}, 10, 1, 5), ({5: 0.5, 10: 0.5}, 10, 1, 5),
     ({5: 0.5, 10: 0.6, 15: 0.6}, 15, 2, None), ({5: 0.5, 10: 0.6, 15: 0.6, 20: 0.1}, 20, 2, 10),
     ({5: 0.5, 10: 0.4, 15: 0.4, 20: 0.4}, 20, 2, 5),  # where there was more patience before
     ({5: 0.5, 10: 0.4, 15: 0.4}, 15, 0, None), ({5: 0.5, 10: 0.4, 15: 0.4}, 12, 2, None),
     ({5: 0.5, 7: 0.9, 10: 0.6}, 10, 1, None), ({5: 0.5, 7: 0.4, 10: 0.4}, 10, 2, None)])
-def test_patience_is_spent_by_the_records_of_evaluations_that_count(precisions, step, patience, best, tmp_path):
+def test_patience_is_spent_by_the_records_of_evaluations_that_count(accuracies, step, patience, best, tmp_path):
     log = metrics.Metrics(str(tmp_path))
-    for at, precision in precisions.items():
-        log.add(metrics.EVAL, at, precision=precision)
+    for at, accuracy in accuracies.items():
+        log.add(metrics.EVAL, at, accuracy=accuracy)
     assert patience_spent(str(tmp_path), step, train_settings(patience=patience, eval_steps=5)) == best
 
 

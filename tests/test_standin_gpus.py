@@ -220,7 +220,7 @@ def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     for kind in ('gpu', 'cpu'):
         train(kind, ('run', dict(num_gpus=2, eval_steps=2, max_steps=4)))
         records = map(json.loads, (tmp_path / kind / 'run' / 'metrics.jsonl').open())
-        found.append([(record['step'], record['precision']) for record in records if 'precision' in record])
+        found.append([(record['step'], record['accuracy']) for record in records if 'accuracy' in record])
     assert len(found[0]) == 2 and found[0] == found[1]
 
 

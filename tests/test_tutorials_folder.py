@@ -108,7 +108,7 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
         taken = train(settings(warm_start=f'{folder}/model.ckpt-0', train_dir=f'{folder} taken', max_steps=1))
         evaluated = []
         evaluate(eval_settings(checkpoint=f'{folder}/model.ckpt-0', eval_dir=f'{folder} eval', num_examples=100),
-                 lambda prefix, step, classes, result, evaluated=evaluated: evaluated.append((step, result.precision)))
+                 lambda prefix, step, classes, result, evaluated=evaluated: evaluated.append((step, result.accuracy)))
         found[version] = resumed, taken, dict(evaluated=np.array(evaluated))
     for one, other in zip(*found.values()):
         assert_same_bits(one, other)

@@ -223,7 +223,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     shutil.copytree(folder, best)
     os.remove(os.path.join(best, metrics.NAME))
     with open(os.path.join(best, 'best.json'), 'w') as stream:
-        json.dump(dict(step=2, precision=0.5, of=dict(run=look(folder).run_id)), stream)
+        json.dump(dict(step=2, accuracy=0.5, of=dict(run=look(folder).run_id)), stream)
     given = [best, look(best).checkpoints[-1], os.path.join(folder, '.', 'best')]
     if restart:
         given += [folder, look(folder).checkpoints[-1]]

@@ -1,4 +1,4 @@
-"""Evaluation: the precision of the newest checkpoint, with every example counted once."""
+"""Evaluation: the accuracy of the newest checkpoint, with every example counted once."""
 import os
 import time
 from collections.abc import Callable

@@ -32,7 +32,7 @@ from cifar10.run import metrics
 _BATCH_PIXELS = 500 * 64 ** 2
 _VALIDATION_BATCH = 500
 _MOST_SHOWN = 16  # images of an evaluation
-_FEW, _FEW_OF_CLASS = 100, 10  # images, with a standard error of a precision of up to 0.05, of a recall of up to 0.16
+_FEW, _FEW_OF_CLASS = 100, 10  # images, with a standard error of an accuracy of up to 0.05, of a recall of up to 0.16
 
 
 class Prediction(NamedTuple):
@@ -81,7 +81,7 @@ class Result(NamedTuple):
         return int(self.confusion.trace())
 
     @property
-    def precision(self) -> float:
+    def accuracy(self) -> float:
         """The fraction of predictions that are correct."""
         return self.correct / self.count
 
@@ -91,17 +91,17 @@ class Result(NamedTuple):
         return confusion.mean_recall(self.confusion)
 
     @property
-    def averaged_precision(self) -> float | None:
+    def averaged_accuracy(self) -> float | None:
         """The fraction of predictions that are correct with test-time averaging; None without it."""
         return None if self.averaged_correct is None else self.averaged_correct / self.count
 
     @property
     def figures(self) -> dict[str, float]:
         """The figures of a record in metrics.jsonl."""
-        figures = dict(precision=self.precision, mean_recall=self.mean_recall, cross_entropy=self.cross_entropy,
+        figures = dict(accuracy=self.accuracy, mean_recall=self.mean_recall, cross_entropy=self.cross_entropy,
                        correct=self.correct, examples=self.count)
         if self.averaged_correct is not None:
-            figures['averaged_precision'] = self.averaged_precision
+            figures['averaged_accuracy'] = self.averaged_accuracy
         return figures
 
     def named_losses(self, classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -114,9 +114,9 @@ class Result(NamedTuple):
         return f'{datetime.datetime.now()}: {self}, step {step}'
 
     def __str__(self):
-        line = f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count})'
+        line = f'precision @ 1 = {self.accuracy:.3f} ({self.correct} of {self.count})'
         if self.averaged_correct is not None:
-            line += f', {self.averaged_precision:.3f} with test-time averaging'
+            line += f', {self.averaged_accuracy:.3f} with test-time averaging'
         if are_uneven(self.confusion.sum(1)):
             line += f'; mean recall of the classes {self.mean_recall:.3f}'
         return line
@@ -143,14 +143,14 @@ def filled(images: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def say_if_few(data: records.Records) -> None:
-    """Prints how exactly a precision, and the recall of the smallest class, are known from few test images."""
+    """Prints how exactly an accuracy, and the recall of the smallest class, are known from few test images."""
     least = min(filter(None, data.class_counts))
     if data.count >= _FEW and least >= _FEW_OF_CLASS:
         return
     name = data.classes[data.class_counts.index(least)]
-    precision, recall = (f'+-{0.5 / math.sqrt(count):.2f}' for count in (data.count, least))
+    accuracy, recall = (f'+-{0.5 / math.sqrt(count):.2f}' for count in (data.count, least))
     remedy = '; another run could hold out more (--test_fraction)' if DATASETS.is_own(data.dataset) else ''
-    say('few', f'{data.count} test images, {least} of {name}: precision is known to about {precision}, the recall of '
+    say('few', f'{data.count} test images, {least} of {name}: accuracy is known to about {accuracy}, the recall of '
                f'{name} to {recall}{remedy}')
 
 

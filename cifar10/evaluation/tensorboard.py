@@ -18,9 +18,9 @@ def write(events: Events, step: int, result: Result, classes: Sequence[str], gro
     """Writes the Result of a step; `classes` are the names of the classes, and the tags begin with `group`."""
     points = {group + name: value for name, value in result.figures.items() if isinstance(value, float)}
     events.add_scalars(points, step)
-    events.add_text(group + 'precision_by_class', class_table(result.confusion, classes), step)
-    axes = f'{confusion.AXES}; both in the order of the table precision_by_class'
-    events.add_image(group + 'precision_confusion', confusion_image(result.confusion, classes), step, axes)
+    events.add_text(group + 'by_class', class_table(result.confusion, classes), step)
+    axes = f'{confusion.AXES}; both in the order of the table by_class'
+    events.add_image(group + 'confusion', confusion_image(result.confusion, classes), step, axes)
     if result.largest_losses:
         events.add_text(group + 'largest_losses', losses_table(result.largest_losses, classes), step)
         events.add_image(group + 'largest_losses_images', losses_image(result.largest_losses, classes), step)

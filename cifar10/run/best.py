@@ -33,7 +33,7 @@ class Best:
       path: of the folder.
     """
 
-    def __init__(self, train_dir: str, run: str, record: str, figure: str = 'precision'):
+    def __init__(self, train_dir: str, run: str, record: str, figure: str = 'accuracy'):
         self.path = os.path.join(train_dir, BEST)
         self._folder = TrainDir(self.path)
         self._train_dir = train_dir
@@ -104,8 +104,8 @@ class Best:
     def _stored(self):
         """Returns what best.json holds, or None if there is none, or it is not this program's."""
         try:
-            figures = read_json(os.path.join(self.path, FIGURES))
-            return figures if {'step', 'precision'} <= figures.keys() and figures[_EVALUATION].keys() else None
+            figures = metrics.translated(read_json(os.path.join(self.path, FIGURES)))
+            return figures if {'step', 'accuracy'} <= figures.keys() and figures[_EVALUATION].keys() else None
         except (AttributeError, KeyError, UsageError):  # it is None, or somebody else's
             return None
 

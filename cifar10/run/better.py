@@ -10,7 +10,7 @@ from cifar10.settings.training import TrainSettings
 
 def counting(settings: TrainSettings) -> str:
     """Returns the name of the figure that counts in evaluations: with class weights, each class counts alike."""
-    return 'precision' if settings.recipe.class_weights == UNWEIGHTED else 'mean_recall'
+    return 'accuracy' if settings.recipe.class_weights == UNWEIGHTED else 'mean_recall'
 
 
 def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, figure: str) -> bool:

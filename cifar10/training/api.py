@@ -43,7 +43,7 @@ class TrainResult:
       finished: whether the run has ended, and not only this start; False after a signal.
       figures: of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty if it
         has none yet.
-      evaluation: figures of its newest evaluation by `eval_steps`: 'precision', 'mean_recall', 'cross_entropy' and
+      evaluation: figures of its newest evaluation by `eval_steps`: 'accuracy', 'mean_recall', 'cross_entropy' and
         others; or empty.
       notes: the lines that matter for the result: warnings, and what has changed since the last start.
       ended_by: the setting that has ended the run: 'max_steps', 'epochs' or 'patience'; None if it is not finished.
@@ -63,9 +63,9 @@ class EvalResult:
 
     Attributes:
       step: the step of the checkpoint.
-      precision: the fraction of predictions that are correct.
+      accuracy: the fraction of predictions that are correct.
       cross_entropy: the loss without weight decay, as the mean over the images.
-      averaged_precision: the precision with test-time averaging; None without it.
+      averaged_accuracy: the accuracy with test-time averaging; None without it.
       confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column).
       largest_losses: the images with the largest loss, right or wrong, the largest first: for each its 'image' (a file,
         or an array and an index), its 'class', the class that was 'predicted', and the 'probability' of its class.
@@ -73,9 +73,9 @@ class EvalResult:
     """
     step: int
     checkpoint: str
-    precision: float
+    accuracy: float
     cross_entropy: float
-    averaged_precision: float | None
+    averaged_accuracy: float | None
     classes: tuple[str, ...] = dataclasses.field(repr=False)
     confusion: 'np.ndarray' = dataclasses.field(repr=False)
     largest_losses: list[dict[str, Any]] = dataclasses.field(default_factory=list, repr=False)
@@ -167,7 +167,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     if not last:
         return None
     checkpoint, step, classes, result = last[0]
-    return EvalResult(step, checkpoint, result.precision, result.cross_entropy, result.averaged_precision, classes,
+    return EvalResult(step, checkpoint, result.accuracy, result.cross_entropy, result.averaged_accuracy, classes,
                       result.confusion, result.named_losses(classes), tuple(output.notes))
 
 
