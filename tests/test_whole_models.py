@@ -97,6 +97,15 @@ def test_towers_take_the_steps_of_plain_tensorflow_1(function):
                 np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5, err_msg=f'{mode}, {towers}, {name}')
 
 
+@pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
+def test_statistics_of_this_package_move_in_a_model_as_its_own_do(mode, towers):
+    before, after = plain('with_a_statistic')
+    found = trained_on_towers('with_a_statistic_of_this_package', mode, towers, before)
+    for name, value in after.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5)
+    assert np.abs(after['mean']).max() > 1e-3
+
+
 @pytest.mark.parametrize('function', mostly_stress(TRAINED + ['fed', 'one_draw'], 'averages_after_statistics_before'))
 @pytest.mark.parametrize('mode', mostly_stress(['parameter_server', 'replicated', 'local'], 'replicated'))
 def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(function, mode, settings, tmp_path):

@@ -5,6 +5,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 import tf_slim
 
+from cifar10.model import layers
+
 
 def network(x, statistics=False):
     """A small network; returns logits."""
@@ -425,6 +427,22 @@ def one_draw(features, labels, mode):
         return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
     loss = cross_entropy(labels, logits)
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer(0.01).minimize(loss, step_of()))
+
+
+def with_a_statistic(features, labels, mode, moved=lambda mean, value: [mean.assign_add(0.25 * (value - mean))]):
+    """A model whose statistic nothing reads; `moved` returns what moves it with the update, if this has to know it."""
+    mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
+    moves = moved(mean, tf.reduce_mean(features, [0, 1, 2]))
+    loss = cross_entropy(labels, network(features))
+    updated = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step_of())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.group(updated, *moves))
+
+
+def with_a_statistic_of_this_package(features, labels, mode):
+    def moved(mean, value):
+        layers.add_moving_statistic(mean, value, 0.75)
+        return []
+    return with_a_statistic(features, labels, mode, moved)
 
 
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,

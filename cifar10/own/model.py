@@ -26,6 +26,7 @@ from cifar10.own.leaving import marking
 from cifar10.own.rehearsal import gradient_of
 from cifar10.own.traced import Traced
 from cifar10.own.train_op import AFTER, BEFORE, Model, cut
+from cifar10.parallel.update import move
 
 _FLAG = 'network'
 _ARGUMENTS = 'features, labels, mode'
@@ -219,7 +220,10 @@ def model_of(loss: Any, train_op: Any, logits: tf.Tensor | None = None) -> Model
         raise BrokenRule(f'its train_op is {_described(train_op)}; return an operation, such as optimizer.minimize('
                          'loss, tf.train.get_global_step())')
     loss = tf.reshape(loss, []) if loss.shape.rank else loss
-    return Model(tf.cast(loss, tf.float32), train_op if isinstance(train_op, tf.Operation) else train_op.op, logits)
+    train_op = train_op if isinstance(train_op, tf.Operation) else train_op.op
+    if moved := move(tf.get_collection(MOVING_STATISTICS)):  # as of `cifar10.model.batch_normalisation`
+        train_op = tf.group(train_op, *moved)
+    return Model(tf.cast(loss, tf.float32), train_op, logits)
 
 
 def _refuse_what_nothing_calls(spec):
