@@ -298,7 +298,8 @@ class MovingStatistic(NamedTuple):
     Attributes:
       variable: is not trained.
       value: of its shape; float32, or integers, which are the same in all towers.
-      keep: the fraction of the variable's value that an update keeps; None: the value is what an update adds to it.
+      keep: the fraction of the variable's value that an update keeps. None: the value is an amount to add, which the
+        tower has computed from the variable as it was then, as `tf.layers` does; in `async` that may be stale.
     """
     variable: tf.Variable
     value: tf.Tensor

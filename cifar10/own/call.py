@@ -145,11 +145,11 @@ class Call:
         fed = {each.op for each in (*self.inputs.values(), self.position)}
         return not fed.isdisjoint(with_inputs([operation]))
 
-    def outside(self, seeds: Sequence[str]) -> set[str]:
+    def outside(self, output_gradients: Sequence[str]) -> set[str]:
         """Returns the names of operations that a copy has from elsewhere: inputs, variables, gradients of outputs."""
         given = [*self.inputs.values(), self.position, self.step.handle]
         values = [value_of(handle) for handle in self.variables]
-        return {*(each.op.name for each in given), *self.variables, *map(operation_of, [*values, *seeds])}
+        return {*(each.op.name for each in given), *self.variables, *map(operation_of, [*values, *output_gradients])}
 
     def instead(self, nodes: Mapping[str, tf.NodeDef], fed: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
         """Returns what is taken in the place of a tensor: of each read, the value; of a placeholder, what it is fed."""
@@ -206,7 +206,10 @@ class Call:
             return session.run(tf.import_graph_def(definition, return_elements=[tensor.name])[0])
 
     def placeholder(self, make: Callable, *args: Any, **options: Any) -> tf.Tensor:
-        """Stands in for `tf.placeholder`: what is fed from Python is a constant once it is known."""
+        """Stands in for `tf.placeholder`: what is fed from Python is a constant once it is known.
+
+        One that is needed and that nothing feeds is refused later, in `traced`.
+        """
         number = len(self.placeholders)
         made = make(*args, **options)
         value = self._known[number] if number < len(self._known) else None

@@ -169,7 +169,7 @@ class _Copy:
 
     def backward(self, operation, *gradients):
         """Adds the operations of the gradients; returns those of the inputs of an operation, `outputs`."""
-        tensors = {**self.tensors, **dict(zip(self._traced.seeds, gradients))}
+        tensors = {**self.tensors, **dict(zip(self._traced.output_gradients, gradients))}
         # Within a gradient function there is no device but that of the operation.
         with tf.device(operation.device), tf.name_scope(SCOPE) as scope:
             note_copy(scope, self._traced.graph)

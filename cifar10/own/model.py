@@ -25,7 +25,7 @@ from cifar10.own.copied import follow
 from cifar10.own.leaving import marking
 from cifar10.own.rehearsal import gradient_of
 from cifar10.own.traced import Traced
-from cifar10.own.train_op import AFTER, BEFORE, Model, cut
+from cifar10.own.train_op import AFTER, BEFORE, Model, divide
 from cifar10.parallel.update import move
 
 _FLAG = 'network'
@@ -62,7 +62,7 @@ def network(name: str) -> Network:
         with code.usage_errors(_FLAG, name):
             return _inferred(function, images, num_classes, code.traced(name))
     return Network(inference, operations=functools.partial(plain.operations_of, name), add_loss=tower,
-                   optimizer=lambda: Update(functools.partial(code.usage_errors, _FLAG, name)))
+                   optimizer=lambda: AfterGradients(functools.partial(code.usage_errors, _FLAG, name)))
 
 
 def check(name: str, *arguments: Any) -> list[str]:
@@ -116,7 +116,7 @@ def add_loss(function: Callable, inputs: dict[str, tf.Tensor], known: dict) -> d
       function: of the inputs; returns a Model, or (a Model, what placeholders are fed).
       inputs, known: as for `network.traced_once`.
     """
-    traced = plain.traced_once(function, inputs, True, lambda model: None, known, cut=cut)
+    traced = plain.traced_once(function, inputs, True, lambda model: None, known, cut=divide)
     outputs = plain.built(traced, inputs)
     tensors = dict(zip(traced.outputs, outputs))
     loss, *logits = outputs[:-sum(len(each.values) for each in traced.train_op.averaged)]
@@ -140,7 +140,7 @@ def _variable(name):
         return tf.get_variable(name, dtype=dtype)
 
 
-class Update(tf.train.Optimizer):
+class AfterGradients(tf.train.Optimizer):
     """What follows the gradients of a model, in the place of an optimizer.
 
     Args:

@@ -4,8 +4,8 @@
         ...
         return logits
 
-It is called once for training and once for evaluation, and each tower gets a copy of what it has computed. What would
-train wrongly in silence is refused, or reported in a warning.
+It is called for each kind of batch (training or evaluation, number of images), but never for a tower: each tower gets
+a copy of what it has computed. What would train wrongly in silence is refused, or reported in a warning.
 """
 import functools
 import re

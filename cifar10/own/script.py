@@ -15,7 +15,7 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.own.call import phrase, with_fed
 from cifar10.own.code import BrokenRule, has_old_shapes, shapes
 from cifar10.own.leaving import marking
-from cifar10.own.model import Update, add_loss, forget, model_of
+from cifar10.own.model import AfterGradients, add_loss, forget, model_of
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import tower_loss
 
@@ -56,7 +56,7 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
         return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
     with _usage_errors(), _resources(), shapes(old=False), tf.device('/cpu:0'):
         global_step = _global_step()
-        built = mode.build(tower, lambda: Update(_usage_errors), global_step)
+        built = mode.build(tower, lambda: AfterGradients(_usage_errors), global_step)
         forget()
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
     return tf.group(built.train_ops), loss

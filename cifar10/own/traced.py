@@ -1,4 +1,4 @@
-"""A user's function as a value: it is called once, in a graph of its own, and all that it computes is taken from there.
+"""A user's function as a value: it is called in a graph of its own, and all that it computes is taken from there.
 
 There everything is as its author saw it: names, collections, scopes and variables are those of one device. A `Traced`
 has the operations that its results need, with the gradients of its variables, as pieces that `copied` adds to a tower.
@@ -68,12 +68,13 @@ class Traced(NamedTuple):
       graph: in which the function was called; its operations know the lines that have made them.
       inputs: what a copy is given, by the names of the inputs.
       variables: what the function has made, in this order.
-      outputs: what it returns, and then its losses; gradients flow through them.
+      outputs: what it returns, and then its losses; gradients flow through them. Of a whole model: its loss, logits,
+        gradients and other scalars; there is no `backward`.
       names: of the losses.
       assignments: what it assigns, in this order; none outside of training.
       activations: floats that it has collected as activations.
       forward, cuts: the pieces that compute all of these, in order, and where they are cut.
-      seeds: the gradients of the outputs, which a copy is given.
+      output_gradients: those of the outputs, which a copy is given.
       gradients: those of the variables and of the inputs that have any, by their names.
       backward, back_cuts: the pieces that compute the gradients, in order, and where they are cut.
       initial: for each variable the piece that computes its initial value.
@@ -93,7 +94,7 @@ class Traced(NamedTuple):
     activations: tuple[str, ...] = ()
     forward: tuple[Piece, ...] = ()
     cuts: tuple[Cut, ...] = ()
-    seeds: tuple[str, ...] = ()
+    output_gradients: tuple[str, ...] = ()
     gradients: Mapping[str, str] = types.MappingProxyType({})
     backward: tuple[Piece, ...] = ()
     back_cuts: tuple[Cut, ...] = ()
@@ -154,7 +155,7 @@ def trace(function: Callable, inputs: Mapping[str, tuple], training: bool, seed:
       narrow_to: the type that convolutions and matrix products compute in where the function computes in float32; None:
         they stay as they are.
       known: what is probably fed to placeholders, the `known` of another Traced.
-      cut: `train_op.cut` where the function returns a `train_op.Model`.
+      cut: `train_op.divide` where the function returns a `train_op.Model`.
 
     Raises:
       BrokenRule: several towers cannot compute what the function computes.
@@ -196,13 +197,13 @@ def _value(call, tensors, given, training, differentiable, narrow_to):
         writes.collect()
     writes.refuse_readers()
     outputs = [*tensors, *losses]
-    seeds, gradients = _gradients(call, outputs, differentiable) if training else ([], {})
+    output_gradients, gradients = _gradients(call, outputs, differentiable) if training else ([], {})
     activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS) if training and isinstance(
         each, tf.Tensor) and each.dtype.is_floating and each.shape.rank != 0]
     return taken_from(
         call, needed, writes, given, narrow_to, names=tuple(loss.op.name for loss in losses),
         outputs=names_of(outputs), assignments=_assignments(call) if training else (),
-        activations=names_of(activations), seeds=tuple(seeds), gradients=gradients)
+        activations=names_of(activations), output_gradients=tuple(output_gradients), gradients=gradients)
 
 
 def taken_from(call: Call, needed: set[tf.Operation], writes: Writes, given: Mapping[tf.Tensor, tf.Tensor],
@@ -225,7 +226,7 @@ def taken_from(call: Call, needed: set[tf.Operation], writes: Writes, given: Map
     inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle}
     value = Traced(call.graph, {name: each.name for name, each in inputs.items()}, cuts=tuple(call.cuts),
                    back_cuts=tuple(call.back_cuts), in_vain=tuple(writes.in_vain), **results)
-    cutter = Cutter(call.graph, nodes, call.outside(value.seeds).union(left_out), call.instead(nodes, given),
+    cutter = Cutter(call.graph, nodes, call.outside(value.output_gradients).union(left_out), call.instead(nodes, given),
                     call.cuts, call.starts, call.back_cuts)
     targets = [*value.outputs, *(each.value for each in value.assignments), *value.activations, *value.summaries]
     forward, backward = cutter.pieces(targets, list(value.gradients.values()))
@@ -305,17 +306,17 @@ def _variables(call, cutter):
 
 def _gradients(call, outputs, differentiable):
     """Adds the gradients; returns (the names of those of the outputs, {variable or input: its gradient})."""
-    seeds = [tf.placeholder(each.dtype, each.shape, 'gradient') for each in outputs]
+    given = [tf.placeholder(each.dtype, each.shape, 'gradient') for each in outputs]
     variables = [variable for variable in tf.trainable_variables() if variable is not call.step]
     inputs = [call.inputs[name] for name in differentiable]
     call.is_handing_back = True
     # This raises a LookupError if an operation has no gradient.
-    found = tf.gradients(outputs, [*variables, *inputs], seeds, colocate_gradients_with_ops=True)
+    found = tf.gradients(outputs, [*variables, *inputs], given, colocate_gradients_with_ops=True)
     # An embedding has sparse gradients.
     values = [tf.unsorted_segment_sum(each.values, each.indices, each.dense_shape[0])
               if isinstance(each, tf.IndexedSlices) else each for each in found]
     names = [*(variable.op.name for variable in variables), *differentiable]
-    return [each.name for each in seeds], {name: each.name for name, each in zip(names, values) if each is not None}
+    return [each.name for each in given], {name: each.name for name, each in zip(names, values) if each is not None}
 
 
 def _losses(call, tensors):

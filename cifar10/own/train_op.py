@@ -108,7 +108,7 @@ class _Flow:
         return found
 
 
-def cut(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_to: tf.DType | None) -> Traced:
+def divide(call: Call, model: Model, given: Mapping[tf.Tensor, tf.Tensor], narrow_to: tf.DType | None) -> Traced:
     """Returns a model as a value, with its TrainOp; called in the graph of the call.
 
     Args:

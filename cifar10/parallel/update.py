@@ -43,7 +43,7 @@ class Tower(NamedTuple):
       k: its number.
       scalars: dict of float32 scalars; on the CPU, once all towers are built.
       gradients: (gradient, variable) pairs; no gradient is sparse.
-      statistics: (value, variable) pairs: the values towards which its batch moves variables that are not
+      statistics: (value, variable) pairs: the values that its batch adds to, or towards which it moves, variables not
         trained.
       keeps: for each of the statistics the fraction of the variable that an update keeps, or None; see `move`.
       counters: (variable, value, keep) triples of integers, which are the same in all towers, so that none is averaged.
@@ -148,7 +148,7 @@ class UpdateMode:
         averaged = [triple for triple in triples if triple[1].dtype.is_floating]
         statistics = [(value, variable) for variable, value, _ in averaged]
         keeps = [keep for _, _, keep in averaged]
-        # A whole model takes steps of its own; see `own.model.Update`.
+        # A whole model takes steps of its own; see `own.model.AfterGradients`.
         others = optimizer.others() if hasattr(optimizer, 'others') else []
         self._turns.end(k, gradients + statistics + [(value, variable) for variable, value, _ in counters] + [
             (value, None) for value in others])
@@ -249,7 +249,8 @@ def move(statistics: Iterable[tuple]) -> list:
     """
     moved = {}
     for variable, value, keep in statistics:
-        # The variable is read at the time of the change: a change computed from an older value would overshoot.
+        # The variable is read at the time of the change: a change computed from an older value would overshoot, as one
+        # without `keep` may in `async`, which its tower has computed.
         with tf.control_dependencies([moved[variable.name]] if variable.name in moved else []):
             moved[variable.name] = _moved(variable, value, keep)
     return list(moved.values())
