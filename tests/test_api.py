@@ -124,7 +124,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     ('train', dict(check=True), '--check is for the command line only; use python multi_gpu_train.py --check'),
     ('evaluate', dict(image='a.png'), '--image is for the command line'),
     ('predict', dict(images='a.png', csv='b'), '--csv is for the command line'),
-    ('predict', dict(images=np.zeros([1, 8, 8, 3])), 'predict got images of type float64; give .* [(]multiply them by'),
+    ('predict', dict(images=np.zeros([1, 8, 8, 3])), r'of type float64; give .* \(images \* 255\)\.astype'),
     ('predict', dict(images=np.zeros([8, 8, 3], np.uint8)), r'shape \(8, 8, 3\), which is a single image; give'),
     ('predict', dict(images=['a.png', 3]), 'predict got images of type'),
     ('predict', dict(images='a.png', checkpoint_dir='/nowhere'), '--checkpoint_dir=/nowhere does not exist'),

@@ -145,14 +145,25 @@ IMAGES, LABELS = made()
 
 
 @pytest.mark.parametrize('given, part', [
-    ((IMAGES / 255, LABELS), 'of type float64; give images uint8'),
-    ((IMAGES.astype(np.int64), LABELS), 'x_train of type int64; give images uint8'),
+    ((IMAGES / 255, LABELS), 'of type float64; give images uint8 [n, height, width, 3] or [n, height, width]: '
+                             '(images * 255).astype(np.uint8)'),
+    ((IMAGES.astype(np.int64), LABELS), 'x_train of type int64; give images uint8 [n, height, width, 3] or [n, height, '
+                                        'width]: images.astype(np.uint8)'),
+    ((IMAGES.tolist(), LABELS.tolist()), 'x_train of type int64; give images uint8'),
+    ((IMAGES.astype(np.uint16) * 257, LABELS), ': (images / 257).astype(np.uint8)'),
+    ((IMAGES.repeat(4, 3).astype(float), LABELS), 'of type float64 and shape (60, 32, 32, 12); give images uint8'),
+    (([[1, 2], [3]], [0, 1]), 'rows of different lengths; give images uint8'),
     ((IMAGES[0, 0], LABELS[:32]), 'x_train of shape (32, 3); give images uint8'),
     ((IMAGES[..., :2], LABELS), 'x_train of shape (60, 32, 32, 2); give images uint8'),
     ((IMAGES[:0], LABELS[:0]), 'x_train, y_train of shapes (0, 32, 32, 3) and (0,)'),
     ((IMAGES, LABELS[:5]), 'shapes (60, 32, 32, 3) and (5,)'),
-    ((IMAGES, LABELS.astype(float)), 'the labels of type float64'),
-    ((IMAGES, np.eye(3)[LABELS]), 'and (60, 3)'),
+    ((IMAGES, LABELS.astype(float)), 'the labels of type float64: use labels.astype(int); give one label for each'),
+    ((IMAGES, LABELS > 1), 'the labels of type bool: use labels.astype(int)'),
+    ((IMAGES, np.eye(3)[LABELS]), 'and (60, 3), the labels of type float64, one-hot: use labels.argmax(1)'),
+    ((IMAGES, LABELS / 7), 'numbers to predict, which is not supported; give one label for each image'),
+    ((IMAGES, np.tri(60, 5, dtype=int)), 'several for an image, which is not supported; give one label'),
+    ((IMAGES, IMAGES), 'images to predict, which is not supported; give one label for each image'),
+    (IMAGES, 'dataset is neither a pair of arrays nor two'), (5, 'dataset is neither a pair of arrays nor two'),
     ((IMAGES, LABELS - 1), 'the label -1 in y_train'),
     ((IMAGES, LABELS + 254), 'the label 256 in y_train; give labels from 0 to at most 255'),
     ((IMAGES, LABELS * 0), 'has the label 0 only; give images of at least two classes'),
@@ -167,7 +178,7 @@ IMAGES, LABELS = made()
 def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_path):
     with pytest.raises(UsageError) as refused:
         train(dataset=given, **small(tmp_path))
-    assert part in str(refused.value) and '\n' not in str(refused.value)
+    assert part in str(refused.value) and '\n' not in str(refused.value) and len(str(refused.value)) < 400
 
 
 def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path, call):

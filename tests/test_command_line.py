@@ -43,7 +43,6 @@ REFUSED = [
         ('--deterministic --variable_update=async', 'another update mode'),
         ('--local_steps=4', '--local_steps is for --variable_update=local', 'has --variable_update=parameter_server'),
         ('--use_fp16 --precision=fp32', '--use_fp16 contradicts --precision=fp32; leave one'),
-        ('--use_fp16=false --precision=fp16', '--use_fp16=false contradicts --precision=fp16; leave one'),
         ('--seed=99999999999', 'the maximum is'),
         ('--clip_norm=1e39', '--clip_norm=1e+39 is not valid; give 0, or a number from 1.18e-38 to 3.4e+38'),
         ('--learning_rate=1e-50', '--learning_rate=1e-50 is not valid'),

@@ -3,6 +3,7 @@ import os
 import random
 import shlex
 
+import numpy as np
 import pytest
 
 from cifar10 import train
@@ -71,6 +72,52 @@ def test_clipping_can_be_turned_off_in_a_run_that_goes_on_by_its_name(tmp_path, 
         write_config(tmp_path, recorded.flat())
         recorded, _ = settings_of(dict(train_dir=str(tmp_path), **given))
         assert recorded.recipe.clip_norm == norm
+
+
+def off(field):
+    """Returns the values of a setting that ask for nothing."""
+    if field.type is bool:
+        return [False]
+    if field.type in (int, float):
+        return [] if field.metadata['minimum'] or field.name in ('epochs', 'test_fraction', 'learning_rate') else [0]
+    return ['none'] * (field.default == 'none') + [''] * (field.default is None)
+
+
+@pytest.mark.parametrize('run', [
+    *(dict(preset=preset) for preset in PRESETS), *(dict(variable_update=mode) for mode in VALUES['variable_update']),
+    *(dict(precision=precision) for precision in VALUES['precision']), dict(epochs=3.0, schedule='linear'),
+    *(dict(optimizer=optimizer, learning_rate=0.1) for optimizer in VALUES['optimizer']), dict(image_size=128),
+    *(dict(augmentation=augmentation) for augmentation in VALUES['augmentation']), dict(loss='/a.py:f')],
+    ids=lambda run: '-'.join(map(str, run.values())).replace('/', ''))
+def test_what_asks_for_nothing_is_never_refused(run):
+    without = train_settings(**run)
+    for field in fields(*GROUPS):
+        for value in off(field) if field.name not in run else ():
+            settings = train_settings(**run, **{field.name: value}).flat()
+            assert settings[field.name] == (value if value != '' else without.flat()[field.name]) or (
+                settings[field.name] is None)  # it has no meaning here
+
+
+@pytest.mark.parametrize('value', [
+    'x' * 5000, 'a\x01' + 'b' * 3000, 'a.py:' + 'f' * 3000, '1:' + '9' * 4000, 'a=' + '1' * 4000, '(' * 1000,
+    b'x' * 4000, np.zeros([400, 400]), list(range(3000)), tuple(range(3000)), dict.fromkeys(range(999)), 10 ** 900,
+    -10 ** 500],
+    ids=lambda value: type(value).__name__)
+def test_no_message_has_more_than_200_characters_of_a_value(value):
+    refused = 0
+    for field in fields(*GROUPS):
+        try:
+            train_settings(**{field.name: value})
+        except UsageError as error:
+            refused += 1
+            assert len(str(error)) < 500 and '\n' not in str(error), field.name
+    assert refused > 30
+
+
+def test_a_run_that_goes_on_without_evaluations_keeps_no_best(tmp_path):
+    write_config(tmp_path, train_settings(preset='photos', patience=3).flat())
+    settings, _ = settings_of(dict(train_dir=str(tmp_path), eval_steps=0))
+    assert (settings.reports.keep_best, settings.run.patience) == (False, 0)
 
 
 def test_every_default_of_what_may_change_can_be_given():

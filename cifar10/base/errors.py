@@ -57,6 +57,11 @@ class TemporaryError(RunError):
     status = 75
 
 
+def shortened(text: str) -> str:
+    """Returns a caller's value, which may be long, as at most 200 characters: without its middle."""
+    return text if len(text) <= 200 else f'{text[:150]} ... {text[-45:]}'
+
+
 def listed(names: Sequence[str]) -> str:
     """Returns names as text, shortened if there are many."""
     return textwrap.shorten(', '.join(names), 80, placeholder=' ...')

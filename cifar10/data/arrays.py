@@ -22,7 +22,7 @@ from cifar10.data.records import ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Data
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte
 _GIVE_IMAGES = 'give images uint8 [n, height, width, 3] or [n, height, width]'
-_GIVE = f'{_GIVE_IMAGES}, and their labels, whole numbers [n] from 0'
+_GIVE_LABELS = 'one label for each image: whole numbers [n] from 0'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +88,15 @@ def saved(given: Any, data_dir: str) -> str:
       given: (images, labels), or ((images, labels), (test images, test labels)).
       data_dir: is made if it does not exist.
     """
-    pairs = given if given and isinstance(given[0], (tuple, list)) else (given,)
-    if len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
+    pairs = given if isinstance(given, (tuple, list)) and given and _is_pair(given[0]) else (given,)
+    if not isinstance(given, (tuple, list)) or len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
         raise UsageError('dataset is neither a pair of arrays nor two pairs; give (images, labels), or ((images, '
                          'labels), (test images, test labels))')
-    arrays = {name: np.ascontiguousarray(array)
-              for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
+    try:
+        arrays = {name: np.ascontiguousarray(array)
+                  for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
+    except ValueError as error:
+        raise UsageError(f'dataset has rows of different lengths; {_GIVE_IMAGES}, and {_GIVE_LABELS}') from error
     _checked(arrays, 'dataset')
     digest = hashlib.sha256()
     for name, array in arrays.items():
@@ -105,6 +108,11 @@ def saved(given: Any, data_dir: str) -> str:
             with new_file(path) as temporary, open(temporary, 'wb') as stream:
                 np.savez(stream, **arrays)
     return path
+
+
+def _is_pair(value):
+    """Returns whether a value is (images, labels), and not images as a list."""
+    return isinstance(value, tuple) or isinstance(value, list) and len(value) == 2 and hasattr(value[0], 'dtype')
 
 
 def coloured(image: np.ndarray) -> np.ndarray:
@@ -119,13 +127,20 @@ def check_images(images: np.ndarray, what: str, give: str = _GIVE_IMAGES) -> Non
       what: the begin of the message: 'predict got images'.
       give: its end, the remedy.
     """
+    wrong = []
     if images.dtype != np.uint8:
-        scaled = ' (multiply them by 255 first if they are from 0 to 1)' if images.dtype.kind == 'f' else ''
-        raise UsageError(f'{what} of type {images.dtype}; {give}{scaled}')
-    if images.ndim == 3 and images.shape[2] in (1, 3):
-        raise UsageError(f'{what} of shape {images.shape}, which is a single image; {give}')
+        wrong.append(f'type {images.dtype}')
+        if images.dtype.kind in 'fiu' and images.size and images.min() >= 0:
+            largest = images.max()
+            factor = ' * 255' if images.dtype.kind == 'f' and largest <= 1 else ' / 257' if largest > 255 else ''
+            give += f': (images{factor}).astype(np.uint8)' if factor else ': images.astype(np.uint8)'
+    is_single = images.ndim == 3 and images.shape[2] in (1, 3)
     if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape[1:]:
-        raise UsageError(f'{what} of shape {images.shape}; {give}')
+        wrong.append(f'shape {images.shape}')
+    elif is_single:
+        wrong.append(f'shape {images.shape}, which is a single image')
+    if wrong:
+        raise UsageError(f"{what} of {' and '.join(wrong)}; {give}")
 
 
 def _checked(arrays, where):
@@ -138,15 +153,29 @@ def _checked(arrays, where):
         if len(given) == 1:
             raise UsageError(f'{where} has {given[0]} only; give {names[0]} and {names[1]}')
         images, labels = parts[part] = tuple(arrays[name] for name in names)
-        check_images(images, f'{where} has {names[0]}', _GIVE)
+        check_images(images, f'{where} has {names[0]}')
         if labels.dtype.kind not in 'iu' or not labels.ndim or not len(labels) == labels.size == len(images) > 0:
             raise UsageError(f"{where} has {', '.join(names)} of shapes {images.shape} and {labels.shape}, the labels "
-                             f'of type {labels.dtype}; {_GIVE}')
+                             f'of type {labels.dtype}{_meant_by(labels)}; give {_GIVE_LABELS}')
         if labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             wrong = labels.min() if labels.min() < 0 else labels.max()
             raise UsageError(f'{where} has the label {wrong} in {names[1]}; give labels from 0 to at most '
                              f'{_MOST_CLASSES - 1}')
     return parts
+
+
+def _meant_by(labels):
+    """Returns what labels that are no classes seem to be, as the end of a phrase, with a remedy if there is one."""
+    if labels.dtype.kind not in 'fiub' or not labels.size:
+        return ''
+    if labels.ndim == 2 and labels.shape[1] > 1 and np.isin(labels, (0, 1)).all():
+        is_one_hot = (labels.sum(1) == 1).all()
+        return f", {'one-hot: use labels.argmax(1)' if is_one_hot else 'several for an image, which is not supported'}"
+    if labels.ndim > 2:
+        return ', images to predict, which is not supported'
+    if (labels == labels.round()).all():
+        return ': use labels.astype(int)' if labels.dtype.kind in 'fb' else ''
+    return ', numbers to predict, which is not supported'
 
 
 def _opened(path):

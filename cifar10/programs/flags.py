@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cifar10.base.console import say_all
-from cifar10.base.errors import UsageError, did_you_mean
+from cifar10.base.errors import UsageError, did_you_mean, shortened
 from cifar10.programs import program
 from cifar10.settings import evaluation
 from cifar10.settings.definition import fields, flag_of, forms, refuse_control_characters
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
             argcomplete.autocomplete(self)
         values, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            name = unknown[0].split('=')[0]
+            name = shortened(unknown[0].split('=')[0])
             # A flag that turns something off is not what was meant by one that turns it on.
             known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
             if not name.startswith('-'):
@@ -129,7 +129,7 @@ def positive(text: str) -> float:
     """An argparse type: a finite number above 0."""
     value = _number(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
+        raise argparse.ArgumentTypeError(f'{shortened(repr(text))} is not a number above 0')
     return value
 
 
@@ -209,17 +209,17 @@ def whole_number(text: str) -> int:
     with contextlib.suppress(ValueError):
         if (value := float(text)).is_integer():
             return int(value)
-    raise argparse.ArgumentTypeError(f'{text!r} is not a whole number')
+    raise argparse.ArgumentTypeError(f'{shortened(repr(text))} is not a whole number')
 
 
 def _number(text):
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a number') from None
+        raise argparse.ArgumentTypeError(f'{shortened(repr(text))} is not a number') from None
 
 
 def _boolean(text):
     if text.lower() not in (*_TRUE, *_FALSE):
-        raise argparse.ArgumentTypeError(f'{text!r} is not a boolean; use true or false')
+        raise argparse.ArgumentTypeError(f'{shortened(repr(text))} is not a boolean; use true or false')
     return text.lower() in _TRUE

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from cifar10.base.errors import UsageError, did_you_mean
+from cifar10.base.errors import UsageError, did_you_mean, shortened
 from cifar10.base.registry import Registry
 
 _TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
@@ -67,7 +67,8 @@ def flag_of(field: dataclasses.Field) -> str:
 def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns values of settings after checking each of them.
 
-    Paths of the user's own files become absolute, because a run stores them.
+    Paths of the user's own files become absolute, because a run stores them. An empty string is left out where the
+    default is None.
 
     Args:
       groups: the groups that the settings belong to.
@@ -84,8 +85,10 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
                              'the settings of a program')
         is_path, value = isinstance(value, os.PathLike), _plain(value)
         if isinstance(value, str):
+            if not value and by_name[name].default is None:  # as an unset variable of a shell leaves it
+                continue
             value = _whole_path(value, is_path, by_name[name])
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple) and by_name[name].type is tuple:
             value = tuple(map(os.path.expanduser, value))  # of paths, each of which is looked at on its own
         _check(by_name[name], value)
         result[name] = value
@@ -159,8 +162,12 @@ def _check(field, value):
         remedy = f'give {_TYPES[field.type]}'
         if callable(value) and _is_own('FILE.py:FUNCTION', field):
             remedy = f"give a function by its name, {flag_of(field)[2:]}='FILE.py:FUNCTION'"
-        raise UsageError(f'{flag_of(field)}={value!r} is not valid; {remedy}')
+        text = shortened(' '.join(repr(value).split()))  # an array has several lines
+        raise UsageError(f'{flag_of(field)}={text} is not valid; {remedy}')
+    given = f'{flag_of(field)}=' + (f'{value:g}' if type(value) is float else shortened(str(value)))
     if field.type is str:
+        if not value:
+            raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
         refuse_control_characters(f'{flag_of(field)}={value}')
     choices = field.metadata['choices']
     if choices and value not in choices:
@@ -169,17 +176,15 @@ def _check(field, value):
             hint = ' (no folder here has this name; give your own by its path, which does not depend on --data_dir)'
         if value.endswith('.py') and _is_own(value + ':f', field):
             hint = f' (did you mean {value}:FUNCTION?)'
-        raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
+        raise UsageError(f"{given} is unknown{hint}; choose from: {', '.join(forms(choices))}")
     minimum = field.metadata['minimum']
     if minimum is not None and value < minimum:
-        raise UsageError(f'{flag_of(field)}={value} is too small; the minimum is {minimum}')
+        raise UsageError(f'{given} is too small; the minimum is {minimum}')
     if field.type is float and value and not _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT:  # NaN is not either
-        raise UsageError(f'{flag_of(field)}={value:g} is not valid; give 0, or a number from {_SMALLEST_FLOAT:.3g} to '
+        raise UsageError(f'{given} is not valid; give 0, or a number from {_SMALLEST_FLOAT:.3g} to '
                          f'{_LARGEST_FLOAT:.3g}, the range of float32')
     if field.type is int and value > LARGEST_INT:
-        raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {LARGEST_INT}')
-    if field.type is str and not value:
-        raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
+        raise UsageError(f'{given} is too large; the maximum is {LARGEST_INT}')
     for check in field.metadata['checks']:
         check(field.name, value)
 
@@ -194,7 +199,7 @@ def refuse_control_characters(given: str, part: str | None = None) -> None:
     found = [character for character in part or given if unicodedata.category(character) == 'Cc']
     if found:
         remedy = "; a script with Windows line endings is mended by: sed -i 's/\\r$//' SCRIPT" if '\r' in found else ''
-        raise UsageError(f'{given!r} contains the control character {found[0]!r}; leave it out{remedy}')
+        raise UsageError(f'{shortened(repr(given))} contains the control character {found[0]!r}; leave it out{remedy}')
 
 
 def forms(choices: Collection[str]) -> Collection[str]:

@@ -2,7 +2,7 @@
 import re
 from typing import NamedTuple
 
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, shortened
 
 
 class Rate(NamedTuple):
@@ -76,8 +76,8 @@ def parse_class_weights(text: str) -> dict[str, float]:
     pairs = [entry.rpartition('=') for entry in text.split(',')]
     weights = {name: float(weight) for name, _, weight in pairs if name and _WEIGHT.fullmatch(weight)}
     if len(weights) < len(pairs) or not all(weights.values()):
-        raise UsageError(f'--class_weights={text} is not valid; give balanced, none, or the names of classes with '
-                         'weights above 0, such as cat=2,dog=1')
+        raise UsageError(f'--class_weights={shortened(text)} is not valid; give balanced, none, or the names of '
+                         'classes with weights above 0, such as cat=2,dog=1')
     return weights
 
 
@@ -88,8 +88,8 @@ def parse_sizes(text: str) -> list[tuple[float, int]]:
       text: such as '20:0.3,24:0.3,32': 20 pixels for three tenths of the run, then 24 for as long, then 32.
     """
     if not _SIZES.fullmatch(text):
-        raise UsageError(f'--sizes={text} is not valid; give sizes in pixels, each but the last with its fraction of '
-                         'the run, such as 20:0.3,24:0.3,32')
+        raise UsageError(f'--sizes={shortened(text)} is not valid; give sizes in pixels, each but the last with its '
+                         'fraction of the run, such as 20:0.3,24:0.3,32')
     *entries, last = text.split(',')
     sizes = []
     begin = 0.0

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cifar10.base.directories import DATA_DIR, TRAIN_DIR
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, shortened
 from cifar10.base.registry import (
     AUGMENTATIONS,
     AUTO,
@@ -50,9 +50,9 @@ _MOST_DIGITS = len(str(LARGEST_INT))
 def step_range(name: str, value: str) -> tuple[int, int]:
     """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
     if not _STEP_RANGE.fullmatch(value):
-        raise UsageError(f'--{name}={value} is not valid; give FROM:TO, such as 100:103')
+        raise UsageError(f'--{name}={shortened(value)} is not valid; give FROM:TO, such as 100:103')
     if max(map(len, value.split(':'))) > _MOST_DIGITS or max(map(int, value.split(':'))) > LARGEST_INT:
-        raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_INT}')
+        raise UsageError(f'--{name}={shortened(value)} is too large; the maximum is {LARGEST_INT}')
     first, last = map(int, value.split(':'))
     if first > last:
         raise UsageError(f'--{name}={value} ends before it begins; give the first step, then the last one')
@@ -78,9 +78,9 @@ _countable = _unless(lambda value: value <= 1e9, 'is too large; the maximum is 1
 def _regular_expression(name, value):
     try:
         re.compile(value)
-    except re.error as error:
-        raise UsageError(f'--{name}={value} is not a regular expression ({error}); escape special characters '
-                         'with \\') from None
+    except (re.error, RecursionError) as error:
+        raise UsageError(f'--{name}={shortened(value)} is not a regular expression ({error}); escape special '
+                         'characters with \\') from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,11 +287,12 @@ def train_settings(**given: Any) -> TrainSettings:
         raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both say when the run "
                          'ends; leave one of them out')
     if 'use_fp16' in values:
-        use_fp16, precision = values['use_fp16'], values.get('precision')
-        if precision is not None and use_fp16 != (precision == 'fp16'):
-            raise UsageError(f"--use_fp16{'' if use_fp16 else '=false'} contradicts --precision={precision}; leave one "
-                             'of them out')
-        values['precision'] = precision or ('fp16' if use_fp16 else 'fp32')
+        named = 'fp16' if values['use_fp16'] else 'fp32'
+        precision = values.setdefault('precision', named)
+        if values['use_fp16'] and precision != named:
+            raise UsageError(f'--use_fp16 contradicts --precision={precision}; leave one of them out')
+    if values.get('eval_steps') == 0:
+        values.setdefault('keep_best', False)  # the preset's, which compares evaluations
     settings = _with_preset(values)
     _check_sizes(settings)
     _check_optimizer(settings.recipe)
@@ -400,7 +401,8 @@ def _check_sizes(settings):
 
 def _check_optimizer(recipe):
     if OPTIMIZERS.is_own(recipe.optimizer) and recipe.learning_rate is None:
-        raise UsageError(f'--optimizer={recipe.optimizer} has no default learning rate; give --learning_rate')
+        raise UsageError(f'--optimizer={shortened(recipe.optimizer)} has no default learning rate; give '
+                         '--learning_rate')
 
 
 def _check_length(settings, given):

@@ -209,7 +209,7 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
 def _with_file(settings):
     """Returns settings with a file instead of a `dataset` that is given as arrays."""
     given = settings.get('dataset')
-    if not isinstance(given, (tuple, list)):
+    if given is None or isinstance(given, _PATH):
         return settings
     from cifar10.data import arrays  # with NumPy
     return dict(settings, dataset=arrays.saved(given, settings.get('data_dir') or DATA_DIR))

@@ -69,6 +69,8 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
 def _taken(values, given):
     """Returns those of the run's settings that a start takes, by their names, beside what is given."""
     replaced = {*given, *_DECIDED, *meaningless({**values, **given})}
+    if given.get('eval_steps') == 0:
+        replaced |= {'keep_best', 'patience'}  # which compare evaluations
     for name in given:
         if name != 'preset' or given[name] != values[name]:
             replaced.update(_REPLACES.get(name, ()))
