@@ -16,6 +16,13 @@ def test_gpus_are_divided_among_towers():
     assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
 
 
+def test_more_devices_than_anybody_has_are_refused_and_many_are_named_by_the_first_and_the_last():
+    assert str(devices.choose(64, 'cpu')) == '64 CPU devices (as requested): /cpu:0 /cpu:1 /cpu:2 ... /cpu:63'
+    assert str(devices.choose(8, 'cpu')).endswith(': ' + ' '.join(f'/cpu:{i}' for i in range(8)))
+    with pytest.raises(UsageError, match=r'--num_gpus=400: of CPU devices \(as requested\) there can be 64; use'):
+        devices.choose(400, 'cpu')
+
+
 # A machine without a GPU can run the following tests: they pretend to have GPUs.
 
 @pytest.fixture

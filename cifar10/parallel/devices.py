@@ -8,6 +8,8 @@ import tensorflow as tf2
 
 from cifar10.parallel import gpus
 
+_MOST_NAMED = 8  # groups of devices in a line
+
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
@@ -98,7 +100,10 @@ class Devices:
         kind = 'GPU' if self.on_gpus else 'CPU device'
         plural = 's' if self.count > 1 else ''
         reason = f' ({self.reason})' if self.reason else ''
-        names = ' '.join('+'.join(group) for group in self.groups)
+        names = ['+'.join(group) for group in self.groups]
+        if len(names) > _MOST_NAMED:
+            names[3:-1] = ['...']
+        names = ' '.join(names)
         return f'{self.count} {kind}{plural}{reason}: {names}'
 
 

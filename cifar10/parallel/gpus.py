@@ -17,6 +17,8 @@ _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
 # (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
 _FIRST_DRIVER = '525'
 
+_MOST_CPU_DEVICES = 64  # more only cost time: the towers share the processors
+
 _VISIBLE, _ORDER = 'CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'
 _HIDES_THE_REST = '', '-1', 'NoDevFiles'  # entries of the first; the last is Slurm's
 
@@ -26,10 +28,10 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
 
     Raises:
       UsageError: the machine has too few GPUs, or GPUs that TensorFlow cannot use, or none although `kind` is 'gpu' or
-        the environment names some.
+        the environment names some; or the CPU devices would be too many.
     """
     if kind == 'cpu':
-        return 'as requested'
+        return _few(num_devices, count_flag, 'as requested')
     num_gpus = count()
     if num_gpus >= num_devices:
         return ''
@@ -42,6 +44,14 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
         raise UsageError(f'{reason}; {remedy}, or use --tower_device=cpu')
     if kind == 'gpu':
         raise UsageError(f'--tower_device=gpu: {reason}; use --tower_device=cpu')
+    return _few(num_devices, count_flag, reason)
+
+
+def _few(num_devices, count_flag, reason):
+    """Returns the reason for CPU devices; raises a UsageError if they are too many."""
+    if num_devices > _MOST_CPU_DEVICES:
+        raise UsageError(f'{count_flag}={num_devices}: of CPU devices ({reason}) there can be {_MOST_CPU_DEVICES}; '
+                         f'use {count_flag}={_MOST_CPU_DEVICES} or fewer, which --num_towers may share')
     return reason
 
 
