@@ -51,7 +51,7 @@ def test_a_slow_tower_is_in_the_records_and_named(settings, capsys, monkeypatch)
     assert usual[1] > 0.015 and usual[1] > 1.5 * usual[0]
     told, = [line for line in capsys.readouterr().out.splitlines() if line.startswith(('slow ', 'recovered '))]
     assert re.match(r'slow       tower 1 on /cpu:1 takes 0\.\d+ s', told)
-    assert told.endswith('the device is slower, or other programs use it: --explain looks closer')
+    assert told.endswith('--explain looks closer, other devices, or --variable_update=async, may help')
 
 
 @pytest.mark.timing
@@ -150,10 +150,10 @@ def test_a_place_names_the_devices_and_in_a_cluster_the_worker():
 
 # ---------------------------------------------------------------------------------------------------------- the watch
 
-def lines(series, places='abcdefgh'):
+def lines(series, places='abcdefgh', towers=()):
     """Returns what is said about a series of towers' seconds, and in which steps."""
     said = []
-    watch = Stragglers(places[:len(series[0])], [], 0, None, lambda *line: said.append((step, Line(*line))))
+    watch = Stragglers(places[:len(series[0])], towers, 0, None, lambda *line: said.append((step, Line(*line))))
     for step, seconds in enumerate(series, 1):  # noqa: B007 (the lambda reads it)
         watch.after_step(step, dict(
             thread=0, seconds=np.array([[0, each] for each in seconds], np.float32).reshape(-1, 2)))
@@ -163,14 +163,18 @@ def lines(series, places='abcdefgh'):
 def test_a_tower_is_named_after_15_windows_once_and_again_when_it_recovered():
     alike, slow = [0.1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.124, 0.09]
     assert lines([slow] * 14 * 25 + [alike] * 600) == []
-    line = ('slow       tower 2 on c takes 0.124 s, 24% more than the median of the others, in {} of the last {} '
-            'windows of 25 steps; the device is slower, or other programs use it: --explain looks closer')
+    line = ('slow       tower 2 on c takes 0.124 s, 1.2 times as long as the others, in {} of the last {} windows of '
+            '25 steps; each step waits 0.024 s for it; the device is slower, or other programs use it: --explain looks '
+            'closer, other devices, or --variable_update=async, may help')
     recovered = 'recovered  tower 2 on c is no longer slower than the others'
     better = [0.1, 0.1, 0.11, 0.1]
     assert lines([slow] * 600 + [better] * 600 + [slow] * 600) == [
         (375, line.format(15, 15)), (600 + 375, recovered), (1200 + 375, line.format(15, 20))]
     assert lines([[0.1, 0.1, 0.119, 0.1]] * 600) == []
-    assert lines([[0.1, 0.2]] * 400)[0][1].startswith('slow       tower 1 on b takes 0.200 s, 100% more')
+    assert lines([[0.1, 0.2]] * 400)[0][1].startswith('slow       tower 1 on b takes 0.200 s, 2.0 times as long')
+    assert ' takes 2.100 s, 21 times as long as the others,' in lines([[0.1, 2.1]] * 400)[0][1]
+    alone = [None, None]  # in `async`, each tower takes steps of its own, and none waits
+    assert lines([[0.1, 0.2]] * 400, towers=alone)[0][1].endswith('--explain looks closer, other devices may help')
 
 
 def test_odd_steps_and_odd_windows_do_not_hide_a_slow_tower():

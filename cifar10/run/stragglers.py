@@ -89,10 +89,15 @@ class Stragglers(Reporter):
         if changes:
             self._named[k] = not self._named[k]
             tower = f'tower {k} on {self._places[k]}'
-            takes = f'{np.median(seconds):.3f} s, {np.median(ratios) - 1:.0%} more than the median of the others'
+            taken, ratio = np.median(seconds), np.median(ratios)
             if self._named[k]:
-                self._say('slow', f'{tower} takes {takes}, in {slow} of the last {len(ratios)} windows of {_STEPS} '
-                                  'steps; the device is slower, or other programs use it: --explain looks closer')
+                times = f'{ratio:.0f}' if ratio >= 10 else f'{ratio:.1f}'
+                does_not_wait = len(self._tower_seconds) > 1  # in `async`
+                cost = '' if does_not_wait else f'; each step waits {taken - taken / ratio:.3f} s for it'
+                remedy = 'other devices' + ', or --variable_update=async,' * (not does_not_wait)
+                self._say('slow', f'{tower} takes {taken:.3f} s, {times} times as long as the others, in {slow} of the '
+                                  f'last {len(ratios)} windows of {_STEPS} steps{cost}; the device is slower, or other '
+                                  f'programs use it: --explain looks closer, {remedy} may help')
             else:
                 self._say('recovered', f'{tower} is no longer slower than the others')
 

@@ -30,8 +30,7 @@ STEP = 'a step'  # the loop's
 SAME_BATCH = 'same batch'  # the same batch in every step
 NO_UPDATE = 'no update'  # up to the averaged gradients
 NO_AVERAGE = 'no average'  # up to the gradients of each tower
-_LEFT_OUT = {SAME_BATCH: 'the same batch in every step, so without input', NO_UPDATE: 'without the update',
-             NO_AVERAGE: 'without averaging and update'}
+_LEFT_OUT = {SAME_BATCH: 'without input', NO_UPDATE: 'without update', NO_AVERAGE: 'without averaging and update'}
 
 _SECONDS = 20  # of measuring; the graph is built before
 _ENDLESS = 10 ** 8  # steps: no measurement is that long
@@ -63,28 +62,34 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
             expected = _expected_seconds(training, seconds)
             say('measuring', f'whole steps, and steps with something left out, in turn, for about {expected:.0f} s')
             measured = _measure(training, seconds)
-    say_all(lines(measured, start.plan.examples_per_step))
+    say_all(lines(measured, start.plan.examples_per_step, start.plan.devices.num_towers))
 
 
-def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int) -> list[Line]:
+def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, towers: int) -> list[Line]:
     """Returns the lines of a step, and of steps that leave something out, with how much longer than a step they take.
 
     Args:
       measured: {kind of steps: their seconds in each round}.
-      examples_per_step: of the training.
+      examples_per_step, towers: of the training.
     """
     step = np.median(measured[STEP])
     places = max(3, 2 - math.floor(math.log10(step)))  # three digits at least
-    found = []
-    for kind, rounds in measured.items():
-        median, low, high = (f'{of(rounds):.{places}f}' for of in (np.median, np.min, np.max))
-        if kind == STEP:
-            found.append(Line(kind, f'{median} s ({low}-{high}), {examples_per_step / step:,.0f} images/s'))
-            continue
-        change = np.median(np.divide(rounds, measured[STEP])) - 1  # within a round the machine is nearly the same
-        word = kind if kind in _LEFT_OUT else 'one device'
-        what = _LEFT_OUT.get(kind, f'{kind} alone, without averaging and update')
-        found.append(Line(word, f'{median} ({change:+.0%}; {low}-{high})  {what}'))
+    low, high = (f'{of(measured[STEP]):.{places}f}' for of in (np.min, np.max))
+    found = [Line(STEP, f'{step:.{places}f} s ({low}-{high}), {examples_per_step / step:,.0f} images/s')]
+    alone = []  # the images/s of each device
+    for kind, rounds in list(measured.items())[1:]:
+        ratios = np.divide(rounds, measured[STEP])  # within a round the machine is nearly the same
+        ratio, low, high = (of(ratios) for of in (np.median, np.min, np.max))
+        change = f'{ratio * step:.{places}f} s, {ratio - 1:+.0%} ({low - 1:+.0%} to {high - 1:+.0%})'
+        if kind in _LEFT_OUT:
+            found.append(Line(kind, f'{change}, {_LEFT_OUT[kind]}'))
+        else:
+            found.append(Line('one device', f'{change}, {kind} alone, without averaging and update'))
+            alone.append(examples_per_step / (ratio * step))
+    if alone:  # device k has every len(alone)-th tower from k on
+        alone = sum(rate * len(range(k, towers, len(alone))) / towers for k, rate in enumerate(alone))
+        found.append(Line('efficiency', f'{examples_per_step / step:,.0f} images/s of the {alone:,.0f} that these '
+                                        f'devices reach alone: {examples_per_step / step / alone:.0%}'))
     return found
 
 
