@@ -35,7 +35,9 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     assert lines['run'].endswith('new, to step 860') and lines['recipe'].startswith('fast except for sizes: ')
     assert 'a checkpoint takes ' in lines['disk'] and lines['disk'].endswith('--max_to_keep=5')
     assert lines['ready'] == 'without --check the run would start'
-    assert 'learning_rate=0.2' in result.stdout and 'sizes=16' in result.stdout
+    assert {'--num_gpus=2', '--preset=fast', '--sizes=16', '--batch_size=16'} <= set(lines['settings'].split())
+    assert 'False' not in result.stdout and result.stdout.count('settings') == 1
+    assert lines['rate'].startswith('0.2, ') and not re.search(r'\d\d\d\d\.\d+ [kM]B|\.\d\d+ .B', result.stdout)
     assert os.listdir(tmp_path) == []
 
 
@@ -50,7 +52,7 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
         output = capsys.readouterr().out
         assert part in output
         if not changes:  # the settings are those of the run
-            assert {'num_towers=2', 'batch_size=6', 'precision=fp32'} <= set(re.split('[ ,\n]+', output))
+            assert 'towers     2 on ' in output and '(6 of each tower)' in output and ', fp32\n' in output
     assert state_of(config.run.train_dir) == before
 
 
@@ -131,14 +133,14 @@ def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
 
 def bytes_of(text):
     number, unit = text.split()
-    return float(number) * dict(kB=1e3, MB=1e6)[unit]
+    return float(number) * dict(kB=1e3, MB=1e6, GB=1e9)[unit]
 
 
 def test_the_memory_that_towers_need_is_compared_with_what_is_free(settings, capsys):
     check(settings(num_gpus=2, num_towers=4))
     output = capsys.readouterr().out
-    unit = r'([\d.]+ [kM]B)'
-    (variables, activations), = re.findall(f'part 0 +{unit} of variables, {unit} of activations', output)
+    unit = r'([\d.]+ [kMG]B)'
+    (variables, activations), = re.findall(f'memory +{unit} of variables, {unit} of activations', output)
     (needed, free), = re.findall(f'memory     about {unit} for the towers on the CPU, {unit} free', output)
     assert bytes_of(needed) == pytest.approx(2 * bytes_of(activations) + 4 * bytes_of(variables), rel=0.01)
     assert bytes_of(free) > 0
@@ -181,7 +183,7 @@ def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_ther
     assert run.endswith('new, to step 269')  # 2.75 epochs of 50,000 images
     disk = [text for label, text in lines if label == 'disk']
     assert 'the data take 354.4 MB' in disk[0] and 'a checkpoint takes 4.6 MB' in disk[1]
-    assert lines[-1] == ['ready', 'without --check the run would start'] and os.listdir(tmp_path) == []
+    assert lines[-1] == ['so', 'far     no problem'] and os.listdir(tmp_path) == []
 
 
 @pytest.mark.stress
@@ -222,8 +224,8 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     assert f'60 images of 32x32 to be prepared in {tmp_path}/data/own-32px/' in output
     assert 'not tried  the first step, because the images are not prepared yet\n' in output
     assert 'advice     for photos there is --preset=photos; this run takes 1,000,000 steps with 32x32 pixels' in output
-    assert output.endswith('ready      without --check the run would start; its 66 files are not read yet, and those '
-                           'that are no pictures will be left out\n')
+    assert output.endswith('so far     no problem; its 66 files are not read yet, and those that are no pictures will '
+                           'be left out\n') and 'ready' not in output
     assert f'begin by preparing it, into {tmp_path}/data/own-32px/' in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train'] and not os.path.exists(tmp_path / 'data')
     (tmp_path / 'own' / 'train' / 'eel').mkdir()

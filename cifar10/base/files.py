@@ -314,8 +314,14 @@ def _private_paths(path):
     return [os.path.join(folder, entry) for entry in os.listdir(folder) if re.fullmatch(pattern, entry)]
 
 
+def in_bytes(count: float) -> str:
+    """Returns a number of bytes for people to read, such as '8.5 MB'."""
+    unit, name = next((each for each in ((1e9, 'GB'), (1e6, 'MB')) if count >= each[0]), (1e3, 'kB'))
+    return f'{count / unit:.1f} {name}'
+
+
 def shortage(path: str, flag: str, size: int, what: str) -> str | None:
     """Returns a message, with a remedy, if the disk of a directory has no room for `size` bytes; `what` names them."""
     if size <= shutil.disk_usage(existing(path)).free:
         return None
-    return f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}); free some space, or use another {flag}'
+    return f'{flag}={path} has no room for {in_bytes(size)} ({what}); free some space, or use another {flag}'

@@ -248,8 +248,8 @@ def _numbers(rehearsed, traced, in_numbers):
                 'the same bits; use --deterministic']
     warnings = []
     if drawn[DRAWS]:
-        warnings = [f'its operation {drawn[DRAWS][0]} draws other random numbers after a resume{place}, so the run '
-                    'does not end with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)']
+        warnings = [f'{drawn[DRAWS][0]} draws other random numbers after a resume{place}; cifar10.model.dropout and '
+                    'uniform_like draw the same']
     return warnings + (rehearsal.compare(rehearsed, drawn[DRAWS], drawn[_STATELESS]) if in_numbers else [])
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import os
 import shutil
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,22 +17,22 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import Line, say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
-from cifar10.base.files import existing
+from cifar10.base.files import existing, in_bytes
 from cifar10.base.registry import DATASETS
 from cifar10.base.startup import numerics, versions
 from cifar10.parallel.session_config import free_memory, memory_of
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.training import TrainSettings
+from cifar10.settings.definition import Of
+from cifar10.settings.training import TrainSettings, flags_of
 from cifar10.training import api, start, trainer
 from cifar10.training.run import Run
-
-_WIDTH = 99  # of the text of a line
 
 
 def check(settings: TrainSettings) -> None:
     """Prints what a run would do. Raises a UsageError if it could not start, after printing all reasons."""
     checked = _Checked(settings, compares=True)
+    say('settings', f"{' '.join(flags_of(settings, Of.RUN, Of.MACHINE)) or 'none'}; all others have their defaults")
     checked.take(_versions)
     checked.take(_cluster)
     passed = []
@@ -57,9 +56,11 @@ class _Checked(start.Start):
     Attributes:
       cluster: this process's cluster, or None.
       problems: the problems that prevent the start.
+      has_tried: whether the first step was taken.
     """
     cluster: Any = None
     problems: list[str] = dataclasses.field(default_factory=list)
+    has_tried: bool = False
 
     def take(self, stage: Callable[['_Checked'], Iterable[str]]) -> bool:
         """Runs a stage, a function that returns lines, and prints them; returns whether it found no problem."""
@@ -77,24 +78,21 @@ class _Checked(start.Start):
         return False
 
     def end(self) -> None:
-        """Prints the settings and all problems; raises a UsageError if there are any."""
-        settings = self.plan.settings if self.plan else self.given
-        text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
-        say_all(Line('settings', part) for part in textwrap.wrap(
-            text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+        """Prints all problems, and raises a UsageError if there are any."""
         say_all(Line('problem', problem) for problem in self.problems)
         if self.problems:
             lines = "line 'problem'" if len(self.problems) == 1 else f"{len(self.problems)} lines 'problem'"
             raise UsageError(f'the run cannot start; see the {lines} above')
-        is_ended = self.plan and self.plan.finished
         unread = ''
         if self.expected and DATASETS.is_own(self.given.data.dataset):
             count = sum(part.count for part in self.expected.parts.values())
             unread = f'; its {count:,} files are not read yet, and those that are no pictures will be left out'
-        if is_ended:
+        if self.plan and self.plan.finished:
             say('ended', 'without --check nothing would be done')
+        elif self.has_tried:
+            say('ready', 'without --check the run would start')
         else:
-            say('ready', f'without --check the run would start{unread}')
+            say('so far', f'no problem{unread}')
 
 
 # The stages of a check, beside those of `start`.
@@ -121,7 +119,7 @@ def _space_for_data(checked):
         data_dir = checked.expected.data_dir
         refuse_of_others(data_dir, f'--data_dir={data_dir}')
         check_dir(data_dir, '--data_dir')
-        yield _free(data_dir, f'the data take {checked.expected.num_bytes / 1e6:.1f} MB')
+        yield _free(data_dir, f'the data take {in_bytes(checked.expected.num_bytes)}')
         checked.expected.check_space()
 
 
@@ -149,14 +147,16 @@ def _memory(checked):
     Raises:
       UsageError: towers on CPU devices need more. A machine without memory kills processes, so no step may be tried.
     """
-    yield Line('memory', f'{_size(checked.data.memory_bytes)} for the training images, in each process with towers')
+    yield Line('memory', f'{in_bytes(checked.data.memory_bytes)} for the training images, in each process with towers')
     batch_size, devices = checked.plan.settings.towers.batch_size, checked.plan.devices
     sizes = checked.plan.recipe.part_sizes(batch_size, checked.plan.precision.dtype)
-    for i, (variables, activations) in enumerate(sizes):
-        yield Line(f'part {i}', f'{_size(variables)} of variables, {_size(activations)} of activations in a tower')
+    variables, activations = map(sum, zip(*sizes))
+    yield Line('memory', f'{in_bytes(variables)} of variables, {in_bytes(activations)} of activations in a tower')
+    for i, (variables, activations) in enumerate(sizes if len(devices.groups[0]) > 1 else ()):
+        yield Line(f'part {i}', f'{in_bytes(variables)} of variables, {in_bytes(activations)} of activations')
     free = free_memory(devices)
     for memory, needed in _bytes_needed(devices, sizes).items():
-        yield Line('memory', f'about {_size(needed)} for the towers on {memory}, {_size(free[memory])} free')
+        yield Line('memory', f'about {in_bytes(needed)} for the towers on {memory}, {in_bytes(free[memory])} free')
         if needed > free[memory]:
             problem = f'--batch_size={batch_size} may need more memory than is free on {memory}; use a smaller one'
             if not devices.on_gpus:
@@ -174,10 +174,6 @@ def _bytes_needed(devices, sizes):
             # In a pipeline, device k has the activations of one tower for itself and each device after it.
             needed[memory_of(group[k])] += min(towers, len(group) - k) * activations + 2 * variables
     return needed
-
-
-def _size(count):
-    return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
 
 
 def _first_step(checked):
@@ -203,11 +199,11 @@ def _first_step(checked):
             losses = run.take()['losses']
             failures.refuse_divergence(run.step, losses, path)
             checkpoints.refuse_divergence(run.session, run.step)
+        checked.has_tried = True
         yield Line('tried', f'step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                             'not tried')
 
 
 def _free(path, what):
     """Returns a line with the free space of the disk of a directory, and what is going to be written there."""
-    free = shutil.disk_usage(existing(path)).free
-    return Line('disk', f"{f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}")
+    return Line('disk', f'{in_bytes(shutil.disk_usage(existing(path)).free)} free in {path}; {what}')

@@ -14,7 +14,7 @@ from cifar10.base import graphs
 from cifar10.base.console import Line
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
-from cifar10.base.files import shortage
+from cifar10.base.files import in_bytes, shortage
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.download import DownloadError
@@ -264,7 +264,7 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tup
     if reports.keep_best:
         count += 2  # the best so far, and one that may be better
         limit += ', --keep_best'
-    return size, size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}'
+    return size, size * count, f'a checkpoint takes {in_bytes(size)}, {limit}'
 
 
 def check_space(space: tuple[int, int, str], train_dir: str) -> list[str]:
