@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -304,6 +305,20 @@ def read_until(process, text):
         if text in line:
             return line
     raise AssertionError(f'no {text!r} in:\n' + ''.join(seen))
+
+
+def rest_of(reading):
+    """Returns what a terminal shows until its other end is closed."""
+    output = b''
+    ready = select.poll()
+    ready.register(reading)
+    while ready.poll(1000 * patient(30)):
+        try:
+            output += os.read(reading, 65536)
+        except OSError:
+            break
+    os.close(reading)
+    return output.decode()
 
 
 def state_of(folder):

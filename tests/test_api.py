@@ -104,7 +104,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     assert trained.checkpoint.endswith('model.ckpt-4')
     assert trained.figures['loss'] == records[4]['loss'] and trained.evaluation['accuracy'] == records[5]['accuracy']
     assert [line.split()[0] for line in lines if not line.startswith('20')] == [
-        'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch', 'cost', 'saved']
+        'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch', 'cost', 'saved', 'next']
     assert sum('loss = ' in line for line in lines) == 2
     evaluated = []
     tested = cifar10.evaluate(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', on_record=evaluated.append)
@@ -116,6 +116,16 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     assert cifar10.train(**small) == cifar10.TrainResult(
         4, trained.checkpoint, True, trained.figures, trained.evaluation, ended_by='max_steps')
     assert capfd.readouterr() == ('', '')
+
+
+def test_lines_are_for_people_ten_seconds_apart_with_the_rate_since_the_last_one(small):
+    lines, records = [], []
+    cifar10.train(**dict(small, max_steps=30, log_frequency=1), say=lines.append,
+                  on_record=lambda record: records.append(record) if record['kind'] == 'train' else None)
+    found = [re.search(r'step (\d+), .* ([\d.]+) sec/batch', line) for line in lines if 'loss = ' in line]
+    assert [each[1] for each in found] == ['1', '30'] and len(records) == 30
+    seconds = [record['global_batch'] / record['images_per_sec'] for record in records[1:]]
+    assert float(found[1][2]) == pytest.approx(np.mean(seconds), abs=0.0006)
 
 
 @pytest.mark.parametrize('function, given, message', [
@@ -203,7 +213,7 @@ def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
     cifar10.train(**small, save_steps=1, on_record=on_record, say=lines.append)
     # A step is reported before it is saved.
     assert [result.step for result in results] == [1, 3] and 'another thread of this process' in errors[0]
-    assert lines[-1].startswith('saved') and not any('precision' in line for line in lines)
+    assert lines[-2].startswith('saved') and not any('precision' in line for line in lines)
 
 
 @pytest.mark.parametrize('error', [
@@ -377,7 +387,7 @@ def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_
 
     def main():
         config = settings(max_steps=8, log_frequency=2)
-        result = api.train(say=print, on_record=fill_disk, **as_given(config, check=None, explain=None))
+        result = api.train(say=console.print_line, on_record=fill_disk, **as_given(config, check=None, explain=None))
         assert (result.step, result.finished) == (4, False)
         return program.UNREAD
     assert program.run(main) == 1

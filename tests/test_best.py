@@ -36,10 +36,13 @@ def files_of(step):
 
 def test_the_best_checkpoint_is_the_only_one(tmp_path):
     best = of(tmp_path)
-    assert best.figures() is None and offer(best, 30, 0.5) and offer(best, 20, 0.7) and not offer(best, 30, 0.7)
+    assert best.figures() is None and best.describe() == ''
+    assert offer(best, 30, 0.5) and offer(best, 20, 0.7) and not offer(best, 30, 0.7)
     assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(20)]
     assert best.figures() == dict(step=20, accuracy=0.7, correct=1, of=dict(run='a'), steps=[20])
     assert offer(of(tmp_path), 50, 0.8) and best.figures()['step'] == 50
+    assert best.describe() == f'step 50, accuracy 0.800, in {tmp_path}/best'
+    assert Best(str(tmp_path), 'another', 'the record').describe() == ''
     assert (tmp_path / 'best' / 'config.json').read_text() == 'the record'
     assert (tmp_path / 'best' / files_of(50)[1]).read_text() == '50'
 
@@ -140,7 +143,9 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(settings, tm
     figures, step, kept = best_of(folder)
     assert list(accuracies) == [2, 4, 6, 8] and steps(folder) == [8]
     assert (figures['step'], step, round(figures['accuracy'], 6)) == (highest, highest, accuracies[highest])
-    assert capsys.readouterr().out.count(f'best       {folder}/best\n') >= 1
+    output = capsys.readouterr().out  # when it was found, and at the end
+    assert output.count(f'best       step {highest}, accuracy {accuracies[highest]:.3f}, in {folder}/best\n') == 2
+    assert f'next       python cifar10_eval.py --train_dir={folder}/best --run_once evaluates the model; ' in output
     whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=highest, eval_steps=0,
                                   keep_best=False)))
     assert_same_bits(kept, whole)

@@ -1,9 +1,13 @@
 """What reaches the terminal: not the lines that TensorFlow always prints, but all others; and exit statuses."""
+import fcntl
 import json
 import math
 import os
+import pty
 import re
+import struct
 import sys
+import termios
 import threading
 
 import numpy as np
@@ -15,6 +19,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, reporter
 from tests import helpers
+from tests.forked import Forked
 from tests.helpers import run_forked, run_script
 
 
@@ -109,6 +114,49 @@ def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not
     assert reason(raised.value, with_task=True) == 'worker 1: /nowhere.jpg: No such file or directory'
 
 
+LINES = """
+import datetime
+import sys
+from cifar10.base.console import Line, say
+from cifar10.base.errors import UsageError
+from cifar10.programs import program
+def main():
+    say('advice', 'a text of many words, ' * 9 + 'with a-path/' * 30 + ' and an end')
+    say('warning', 'another text of ' + 'many words ' * 12)
+    say('', 'a table   of   columns')
+    say(datetime.datetime(2026, 11, 27, 9, 3, 24, 995327), 'step 10, loss = 0.59')
+    raise UsageError('--flag=value is ' + 'wrong ' * 30)
+sys.exit(program.run(main))
+"""
+
+
+@pytest.mark.parametrize('columns', [80, 100])
+@pytest.mark.parametrize('environment, has_colour', [({}, True), ({'NO_COLOR': '1'}, False), ({'TERM': 'dumb'}, False)])
+def test_on_a_terminal_lines_are_wrapped_between_words_and_have_colours(tmp_path, columns, environment, has_colour):
+    (tmp_path / 'script.py').write_text(LINES)
+    command = [sys.executable, tmp_path / 'script.py']
+    environment = {**{k: v for k, v in os.environ.items() if k not in ('NO_COLOR', 'COLUMNS')}, 'TERM': 'xterm',
+                   'PYTHONPATH': str(helpers.ROOT), **environment}
+    reading, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, columns, 0, 0))
+    process = Forked(command, errors=terminal, output=os.dup(terminal), environment=environment)
+    shown = helpers.rest_of(reading).replace('\r\n', '\n')
+    assert process.wait(timeout=helpers.patient(30)) == 2
+    colours = re.findall(r'\x1b\[(\d+)m(.*?)\x1b\[0m', shown)
+    assert colours == ([('1', 'advice'), ('33', 'warning'), ('31', 'error:')] if has_colour else [])
+    plain = re.sub(r'\x1b\[\d+m', '', shown)
+    assert '\x1b' not in plain
+    lines = plain.splitlines()
+    assert all(len(line) <= columns or 'a-path' in line for line in lines) and len(lines) > 12
+    assert all(line.startswith(' ' * 11) for line in lines if line.startswith(' '))
+    piped = run_forked(command, environment=environment)
+    assert '\x1b' not in piped.stdout + piped.stderr
+    whole = [line.rstrip() for line in (piped.stdout + piped.stderr).splitlines()]
+    assert whole[3] == '2026-11-27 09:03:24.995327: step 10, loss = 0.59' and len(whole) == 5
+    whole[1], whole[3] = whole[1].replace('warning: ', 'warning    '), '09:03:24   step 10, loss = 0.59'
+    assert re.sub(r'\n {11}', ' ', plain).splitlines() == whole
+
+
 HOSTILE = '\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
 
 
@@ -152,14 +200,12 @@ def test_towers_that_drift_apart_may_need_fewer_local_steps():
         failures.refuse_divergence(1, [math.inf], '/nowhere', drifts=True)
 
 
-def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
-    clock = iter([10.0, 12.0, 14.0, 14.0, 15.0, 15.0])
-    monkeypatch.setattr(reporter.time, 'perf_counter', lambda: next(clock))
+def test_the_rate_is_that_of_the_window():
     speed = reporter.Rate(examples_per_step=64)
-    assert speed.measure(1) is None  # the first step, a warm-up
-    assert speed.so_far(5) == (4 * 64 / 2.0, 0.5)
-    assert speed.measure(9) == (8 * 64 / 4.0, 0.5)
-    assert speed.measure(10) == (64.0, 1.0)
+    assert speed.measure(1, 10.0) is None
+    assert speed.so_far(5, 12.0) == (4 * 64 / 2.0, 0.5)
+    assert speed.measure(9, 14.0) == (8 * 64 / 4.0, 0.5)
+    assert speed.measure(10, 15.0) == (64.0, 1.0)
 
 
 def test_bars_leave_no_threads():

@@ -116,6 +116,7 @@ def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
         (record['step'], record['correct'] / 2000) for record in evaluations]
     assert [record['step'] for record in steps] == [2, 4]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2
+    assert [(record['examples'], record['epoch']) for record in steps] == [(32, 0.0032), (64, 0.0064)]
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
 
 

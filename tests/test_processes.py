@@ -5,7 +5,6 @@ import os
 import pathlib
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -32,6 +31,7 @@ from tests.helpers import (
     python,
     random_moments,
     read_until,
+    rest_of,
     run_script,
     script_command,
     start_script,
@@ -72,12 +72,14 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(leasts
         process.kill()
         process.communicate()
         saved = max((step_of(prefix) for prefix in checkpoints(small['train_dir'])), default=0)
+        taken = metrics.read(str(small['train_dir']), metrics.TRAIN)[-1]['step']
     last = saved + 29
     small.update(max_steps=last, save_steps=10)
     process = start_script(SCRIPT, **small)
     output = process.communicate(timeout=patient(60))[0]
     assert process.returncode == 0, output
-    assert f'resumed at step {saved} of {last}' in output
+    again = f'; the steps {saved + 1} to {taken} are taken again' if taken > saved else ''
+    assert f'resumed at step {saved} of {last}{again}\n' in output
     assert_same_bits(train_here(small, tmp_path / 'whole'), last_variables(small['train_dir']))
     recorded = [record['step'] for record in metrics.read(str(small['train_dir']), metrics.TRAIN)]
     assert recorded == list(range(1, last + 1))
@@ -245,20 +247,6 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
 
 
-def rest_of(reading):
-    """Returns what a terminal shows until its other end is closed."""
-    output = b''
-    ready = select.poll()
-    ready.register(reading)
-    while ready.poll(1000 * patient(30)):
-        try:
-            output += os.read(reading, 65536)
-        except OSError:
-            break
-    os.close(reading)
-    return output.decode()
-
-
 @pytest.mark.stress
 def test_on_a_terminal_the_line_of_a_signal_is_one_of_its_own(small):
     reading, terminal = pty.openpty()
@@ -270,7 +258,8 @@ def test_on_a_terminal_the_line_of_a_signal_is_one_of_its_own(small):
     process.send_signal(signal.SIGINT)
     shown = rest_of(reading)
     assert process.wait(timeout=patient(30)) == program.STOPPED
-    assert re.search('^stopping   SIGINT: after this step; another signal ends the process at once\r?$', shown, re.M)
+    plain = re.sub('\x1b.*?m', '', shown)
+    assert re.search('^stopping   SIGINT: after this step; another signal ends the process at once\r?$', plain, re.M)
     assert '\\' not in shown
 
 
@@ -286,11 +275,15 @@ def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     # Lines on a terminal are 10 s apart, so there are the first of these steps and the last. A file gets every line.
     step = r'step (\d+), loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)'
     assert re.findall(step, log.read_text() if to_file else shown) == (['5', '10', '12'] if to_file else ['5', '12'])
-    assert to_file or shown.index('step 12,') < shown.index('saved ')
+    assert to_file or shown.index('step 12,') < shown.index('saved')
     bars = re.findall(r'\r *(\d+%\|(.*?)\| (\d+)/12 \[\S+<.*?\])', shown)
     assert int(bars[-1][2]) == 12 and bars[-1][0].count('/s') == 1
-    assert re.search(r'<00:0\d, loss \d\.\d\d, \d+ examples/s\]$', bars[-1][0])
-    assert all(len(bar) <= 80 and len(blocks) >= 10 for bar, blocks, _ in bars)
+    assert re.search(r'<00:0\d, loss \d\.\d\d, \d+ images/s\]$', bars[-1][0])
+    assert [step for bar, _, step in bars if '<' in bar] == [step for *_, step in bars if int(step) > 10]
+    assert all(len(bar) <= 77 and len(blocks) >= 10 for bar, blocks, _ in bars)  # ^C has room
+    lines = [re.sub('\x1b.*?m', '', line).rpartition('\r')[2] for line in shown.replace('\r\n', '\n').splitlines()]
+    assert to_file or all(len(line) <= 80 or ' ' not in line.strip() for line in lines)
+    assert to_file or [line for line in lines if re.match(r'\d\d:\d\d:\d\d   step 5, loss = ', line)]
 
 
 def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):

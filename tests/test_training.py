@@ -80,8 +80,8 @@ def test_the_rate_decays_by_examples_whatever_the_batch():
                                    (2 * period, 0.001)):
             np.testing.assert_allclose(session.run(rate, {seen: examples}), expected, rtol=1e-6)
     assert rate.dtype == tf.float32
-    assert staircase.describe(128) == 'x0.1 every 350 epochs, which are 136719 steps'
-    assert staircase.describe(512) == 'x0.1 every 350 epochs, which are 34180 steps'
+    assert staircase.describe(128, period + 1) == 'x0.1 every 350 epochs (136,719 steps)'
+    assert staircase.describe(512, period) == 'constant; in a longer run x0.1 every 350 epochs (34,180 steps)'
 
 
 def test_a_run_that_is_there_already_says_so(settings, capsys):
@@ -189,11 +189,13 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
 def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
-    assert lines.pop(0) == 'recipe     classic: network classic, sgd, augmentation classic, fp32'
+    assert lines.pop(0) == 'recipe     classic: sgd, fp32'
     assert lines[0] == 'towers     2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 10,000 images of 32x32 in ')
     assert lines[3] == 'batch      16 a step (8 of each tower); 625.0 steps an epoch'
     assert lines[5].startswith("advice     the classic recipe's rate is for 128 examples a step; with 16 try ")
     assert lines[7] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
-    assert lines[-1].startswith('saved ')
+    assert lines[4] == 'rate       0.1, constant; in a longer run x0.1 every 350 epochs (218,750 steps)'
+    assert lines[-2].startswith('saved ')
+    assert re.match(r'next       python cifar10_eval.py --train_dir=/.* --run_once evaluates the model; ', lines[-1])

@@ -1,15 +1,20 @@
 """The console: lines for people, progress bars, and output without a reader.
 
 Below the programs, every line for people goes through `say`, so that a caller of the package can receive or drop it.
+Only this module knows whether a stream is a terminal, and how wide it is.
 """
 import contextlib
+import datetime
 import errno
 import functools
 import math
 import os
+import shutil
 import stat
 import sys
+import textwrap
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +26,10 @@ from cifar10.base.errors import UsageError
 STDOUT = 'standard output'  # stands for a file's name in an OSError
 # A context for whatever is written for people: a person may stop the output of a terminal.
 _WRITING = functools.partial(doing, 'while nobody reads its output', math.inf)
+_INDENT = 11  # columns of the first word of a line, below which the text goes on
+_FREE = 3  # columns after a progress bar, where the terminal shows ^C
+_BOLD, _RED, _YELLOW = 1, 31, 33
+_STYLES = {'warning': _YELLOW, 'problem': _RED, 'error:': _RED}  # of other words: bold
 
 
 class _Raised(Exception):
@@ -28,35 +37,68 @@ class _Raised(Exception):
 
 
 class Line(str):
-    """A line for people, as it is printed: a padded word that names its subject, and a text.
+    """A line for people, as a file gets it: a padded word that names its subject, and a text.
 
     Args:
-      word: such as 'saved'; '' for a text that stands alone.
+      word: such as 'saved'; '' for a text that stands alone; or the time, for a line in the tutorial's format.
       text: may contain text from elsewhere: a file, a picture's name, another process. Characters in it that could
         control a terminal, or forge a line, become escape sequences.
       note: whether the line belongs to the notes of a result, as each 'warning' does.
+
+    Attributes:
+      plain: the line as a terminal shows it, before it is wrapped: of a time only hours, minutes and seconds.
+      word: the word in `plain` that has a colour; '' for none.
     """
+    plain: str
     word: str
-    text: str
     is_note: bool
 
-    def __new__(cls, word: str, text: str, note: bool = False):
+    def __new__(cls, word: str | datetime.datetime, text: str, note: bool = False):
         text = printable(text)
-        line = super().__new__(cls, f'warning: {text}' if word == 'warning' else f'{word:<10} {text}' if word else text)
-        line.word, line.text, line.is_note = word, text, note or word == 'warning'
+        is_time = isinstance(word, datetime.datetime)
+        first = f'{word:%H:%M:%S}' if is_time else word
+        plain = f'{first:<{_INDENT - 1}} {text}' if first else text
+        line = super().__new__(cls, f'{word}: {text}' if is_time or word == 'warning' else plain)
+        line.plain, line.word, line.is_note = plain, '' if is_time else word, note or word == 'warning'
         return line
+
+    @classmethod
+    def of_error(cls, program: str, message: str) -> 'Line':
+        """Returns the line with which a program ends."""
+        line = cls('', f'{program}: error: {message}')
+        line.word = 'error:'
+        return line
+
+    def on(self, stream: TextIO) -> str:
+        """Returns the line as a stream gets it: on a terminal, wrapped and with a colour."""
+        return _coloured(_wrapped(self.plain), self.word) if stream.isatty() else self
+
+
+def print_line(line: Line) -> None:
+    """Prints a line on standard output, above a progress bar if there is one. It is the `say` of programs."""
+    try:
+        if shows_bars():
+            from tqdm import tqdm
+            tqdm.write(line.on(sys.stdout), file=sys.stdout)
+        else:
+            print(line.on(sys.stdout))
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 class Output:
     """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
 
     Args:
-      say: function that gets each `Line`. `print` means standard output, with progress bars on standard error;
-        None: the lines are dropped, except for notes, which become Python warnings.
+      say: function that gets each `Line`. `print` and `print_line` mean standard output, with progress bars on
+        standard error; None: the lines are dropped, except for notes, which become Python warnings.
       on_record: function that gets each record once it is written, as a dict; or None.
 
     Attributes:
       notes: the lines so far that are notes.
+      record_seconds: how long `on_record` has taken so far.
       failure: the error in writing to standard output, such as a full disk; None if there was none, or if the reader
         has left. A class attribute.
 
@@ -67,11 +109,13 @@ class Output:
     current: 'Output'
     failure: OSError | None = None
 
-    def __init__(self, say: Callable[[str], Any] | None = print, on_record: Callable[[dict], Any] | None = None):
+    def __init__(self, say: Callable[[Line], Any] | None = print_line,
+                 on_record: Callable[[dict], Any] | None = None):
         for name, function in (('say', say), ('on_record', on_record)):
             if not (function is None or callable(function)):
                 raise UsageError(f'{name}={function!r} is not a function; give a function, or None')
         self.notes = []
+        self.record_seconds = 0.0
         self._callback = say
         self._on_record = on_record
 
@@ -100,7 +144,12 @@ class Output:
     @property
     def is_stdout(self) -> bool:
         """Whether lines go to standard output."""
-        return self._callback is print
+        return self._callback in (print, print_line)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether lines are to be kept: a program writes them to a file or a pipe. People get fewer log lines."""
+        return self._callback is print_line and not sys.stdout.isatty()
 
     def say(self, line: Line) -> None:
         """Prints a line, above a progress bar if there is one, or passes it to the caller's function."""
@@ -108,39 +157,41 @@ class Output:
             self.notes.append(line)
         with _WRITING():
             if self.is_stdout:
-                _print(line)
+                print_line(line)
             elif self._callback or line.is_note:
                 _call(self._callback or _warn, line)
 
     def record(self, record: dict) -> None:
         """Passes a record on. Call it without holding a lock: the receiver may raise anything, and may take long."""
-        with doing('while its caller takes a record', math.inf):
-            _call(self._on_record, record)
+        if self._on_record:
+            begin = time.perf_counter()
+            with doing('while its caller takes a record', math.inf):
+                _call(self._on_record, record)
+            self.record_seconds += time.perf_counter() - begin
 
 
 Output.current = Output()
 
 
-def _print(line):
-    try:
-        if shows_bars():
-            from tqdm import tqdm
-            tqdm.write(line, file=sys.stdout)
-        else:
-            print(line)
-        sys.stdout.flush()
-    except OSError as error:
-        error.filename = STDOUT
-        raise
+def _wrapped(text):
+    """Returns a text in lines as wide as the terminal, divided between words, with a hanging indent."""
+    return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent=' ' * _INDENT,
+                         break_long_words=False, break_on_hyphens=False)
+
+
+def _coloured(text, word):
+    """Returns a text with a word of it in colour, unless the user wants none (https://no-color.org)."""
+    if not word or os.environ.get('NO_COLOR') or os.environ.get('TERM') == 'dumb':
+        return text
+    return text.replace(word, f'\x1b[{_STYLES.get(word, _BOLD)}m{word}\x1b[0m', 1)
 
 
 def _call(callback, argument):
-    """Calls a callback, if there is one, and wraps what it raises."""
-    if callback:
-        try:
-            callback(argument)
-        except Exception as error:
-            raise _Raised from error
+    """Calls a callback and wraps what it raises."""
+    try:
+        callback(argument)
+    except Exception as error:
+        raise _Raised from error
 
 
 def _warn(line):
@@ -155,7 +206,7 @@ def printable(text: str) -> str:
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
-def say(word: str, text: str, note: bool = False) -> None:
+def say(word: str | datetime.datetime, text: str, note: bool = False) -> None:
     """Outputs a `Line`."""
     Output.current.say(Line(word, text, note))
 
@@ -191,6 +242,12 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
         def close(self):
             with _WRITING():
                 super().close()
+
+        @property
+        def format_dict(self):
+            """The values that tqdm shows, for a terminal that has some columns less: tqdm itself leaves one free."""
+            values = super().format_dict
+            return values | dict(ncols=values['ncols'] and max(values['ncols'] + 1 - _FREE, 1))
     with _WRITING():
         return Bar(*arguments, file=sys.stderr, disable=not shows_bars(), miniters=1, **options)
 

@@ -157,11 +157,11 @@ def within(seconds: float, function: Callable[[], Any]) -> Any:
 
 def end_process(message: str) -> NoReturn:
     """Ends this process from any of its threads, with a message and the status of a TemporaryError."""
-    line = f'{os.path.basename(sys.argv[0])}: error: {message}\n'
+    line = Line.of_error(os.path.basename(sys.argv[0]), message)
 
     def write():
         below = '\n' if shows_bars() else ''  # the bar that stays
-        for stream, text in ((sys.stdout, ''), (sys.stderr, below + line)):
+        for stream, text in ((sys.stdout, ''), (sys.stderr, f'{below}{line.on(sys.stderr)}\n')):
             with contextlib.suppress(OSError):  # nobody reads it any more
                 stream.write(text)
                 stream.flush()

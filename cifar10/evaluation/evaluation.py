@@ -1,4 +1,5 @@
 """Evaluation: the accuracy of the newest checkpoint, with every example counted once."""
+import datetime
 import os
 import time
 from collections.abc import Callable
@@ -140,7 +141,7 @@ class _Reports:
 
     def add(self, step, result):
         """Reports the Result of a step; returns the record."""
-        say('', result.line(step))
+        say(datetime.datetime.now(), f'{result}, step {step}')
         if self._per_class:
             if result.averaged_correct is not None:
                 say('', 'each class, without test-time averaging:')

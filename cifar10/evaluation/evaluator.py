@@ -2,7 +2,6 @@
 
 It reads no checkpoint; the caller sets the variables.
 """
-import datetime
 import math
 import threading
 from collections.abc import Sequence
@@ -108,10 +107,6 @@ class Result(NamedTuple):
         """Returns the largest losses as a record has them; 'probability' is that of the class of the image."""
         return [{'image': found.name, 'class': classes[found.label], 'predicted': classes[found.predicted],
                  'probability': metrics.rounded(math.exp(-found.loss))} for found in self.largest_losses]
-
-    def line(self, step: int) -> str:
-        """Returns the line that reports the result of a step."""
-        return f'{datetime.datetime.now()}: {self}, step {step}'
 
     def __str__(self):
         line = f'precision @ 1 = {self.accuracy:.3f} ({self.correct} of {self.count})'

@@ -267,6 +267,9 @@ class Recipe:
         changes = [name for name, value in vars(settings).items()
                    if name in preset and value not in (None, preset[name])]
         name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
+        # What is called as the preset goes without saying.
+        network, augmentation = ('' if part == settings.preset else part for part in (
+            settings.network, settings.augmentation))
         sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
         decay = f' with weight decay {settings.weight_decay:g}' if settings.weight_decay else ''
         clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
@@ -275,5 +278,5 @@ class Recipe:
         is_weighted = settings.class_weights != UNWEIGHTED
         weights = f', class weights {settings.class_weights}' if is_weighted else ''
         frozen = f', frozen {settings.freeze}' if settings.freeze else ''
-        return (f'{name}: network {settings.network}, {settings.optimizer}{decay}{clip}, '
-                f'augmentation {settings.augmentation}{sizes}{loss}{smoothing}{weights}{frozen}')
+        return (f"{name}: {network and f'network {network}, '}{settings.optimizer}{decay}{clip}"
+                f"{augmentation and f', augmentation {augmentation}'}{sizes}{loss}{smoothing}{weights}{frozen}")

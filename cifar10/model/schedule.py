@@ -31,16 +31,16 @@ class Schedule:
         risen = tf.cast(examples_seen, tf.float32) / self.warm_up
         return tf.where_v2(examples_seen < self.warm_up, risen, self.decay(examples_seen - self.warm_up))
 
-    def describe(self, examples_per_step: int) -> str:
-        """Returns a phrase that says how the rate changes in a run with `examples_per_step` examples a step."""
+    def describe(self, examples_per_step: int, examples: int) -> str:
+        """Returns a phrase that says how the rate changes in a run with so many examples a step, and in all."""
         rising = f'rising from 0 over {self.warm_up:,} images, then ' if self.warm_up else ''
-        return rising + self.describe_decay(examples_per_step)
+        return rising + self.describe_decay(examples_per_step, examples)
 
     def decay(self, examples: tf.Tensor) -> tf.Tensor:
         """Returns the factor, a float32 scalar, so many examples after the warm-up; 1 for none."""
         raise NotImplementedError
 
-    def describe_decay(self, examples_per_step: int) -> str:
+    def describe_decay(self, examples_per_step: int, examples: int) -> str:
         """Returns a phrase for `describe` that says how the rate falls."""
         raise NotImplementedError
 
@@ -68,9 +68,10 @@ class Staircase(Schedule):
         period = DECAY_EPOCHS * self.examples_per_epoch
         return self.warm_up + period * (1 + max(examples_seen - self.warm_up, 0) // period)
 
-    def describe_decay(self, examples_per_step):
+    def describe_decay(self, examples_per_step, examples):
         steps = -(-DECAY_EPOCHS * self.examples_per_epoch // examples_per_step)
-        return f'x{DECAY_FACTOR:g} every {DECAY_EPOCHS} epochs, which are {steps} steps'
+        constant = 'constant; in a longer run ' if examples <= self.next_fall(0) else ''
+        return f'{constant}x{DECAY_FACTOR:g} every {DECAY_EPOCHS} epochs ({steps:,} steps)'
 
 
 class Linear(Schedule):
@@ -79,8 +80,8 @@ class Linear(Schedule):
     def decay(self, examples):
         return self._fraction_left(examples)
 
-    def describe_decay(self, examples_per_step):
-        del examples_per_step
+    def describe_decay(self, examples_per_step, examples):
+        del examples_per_step, examples
         return f'linearly to 0 after {self.total_examples:,} images'
 
 
@@ -90,6 +91,6 @@ class Cosine(Schedule):
     def decay(self, examples):
         return 0.5 - 0.5 * tf.cos(math.pi * self._fraction_left(examples))
 
-    def describe_decay(self, examples_per_step):
-        del examples_per_step
+    def describe_decay(self, examples_per_step, examples):
+        del examples_per_step, examples
         return f'by a cosine to 0 after {self.total_examples:,} images'

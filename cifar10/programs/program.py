@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import cifar10
-from cifar10.base.console import STDOUT, Output, discard, printable
+from cifar10.base.console import STDOUT, Line, Output, discard
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.signals import Termination
 
@@ -110,9 +110,9 @@ def _reopen_closed():
 
 
 def _fail(message, status):
-    line = printable(' '.join(str(message).split()))
+    line = Line.of_error(name(), ' '.join(str(message).split()))
     try:
-        print(f'{name()}: error: {line}', file=sys.stderr, flush=True)
+        print(line.on(sys.stderr), file=sys.stderr, flush=True)
     except OSError:  # the terminal is gone
         discard(sys.stdout)
         discard(sys.stderr)

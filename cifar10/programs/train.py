@@ -27,7 +27,7 @@ def main() -> int:
     if given.get('check') or given.get('explain'):
         _report(given, termination)
         return program.FINISHED
-    result = api.train(say=print, termination=termination, **given)
+    result = api.train(say=console.print_line, termination=termination, **given)
     if result and not result.finished:
         return program.STOPPED if termination.requested else program.UNREAD
     return program.FINISHED

@@ -47,6 +47,14 @@ class Best:
         figures = self._stored()
         return figures if figures and figures['step'] in map(step_of, glance(self.path).checkpoints) else None
 
+    def describe(self) -> str:
+        """Returns a phrase with the step of the best checkpoint, its figure and its folder; '' if there is none."""
+        figures = self.figures()
+        if not figures or not self._is_replaceable():
+            return ''
+        name = self._figure if self._figure in figures else 'accuracy'
+        return f"step {figures['step']}, {name.replace('_', ' ')} {figures[name]:.3f}, in {self.path}"
+
     def candidate(self) -> str | None:
         """Makes room for a checkpoint that is going to be evaluated; returns a prefix, to which '-<step>' is added.
 

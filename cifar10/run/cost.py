@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Output
 from cifar10.run.reporter import Reporter
 
 STARTING, STEPS, INPUT, EVALUATION, SAVING = 'starting', 'steps', 'waiting for input', 'evaluation', 'saving'
+_CALLER = 'on_record'  # the caller's own code
 
 
 class Cost(Reporter):
@@ -28,8 +30,9 @@ class Cost(Reporter):
         self._groups = groups
         self._on_gpus = on_gpus
         self._tower_seconds = seconds
-        self._seconds = dict.fromkeys((STEPS, INPUT, EVALUATION, SAVING, STARTING), 0.0)
+        self._seconds = dict.fromkeys((STEPS, INPUT, EVALUATION, SAVING, STARTING, _CALLER), 0.0)
         self._part, self._mark = STARTING, began
+        self._of_caller = Output.current.record_seconds
 
     @contextlib.contextmanager
     def of(self, part: str) -> Iterator[None]:
@@ -42,9 +45,15 @@ class Cost(Reporter):
             self._enter(outer)
 
     def _enter(self, part):
-        now = time.perf_counter()
-        self._seconds[self._part] += now - self._mark
-        self._part, self._mark = part, now
+        now, of_caller = time.perf_counter(), Output.current.record_seconds
+        self._seconds[self._part] += now - self._mark - (of_caller - self._of_caller)
+        self._seconds[_CALLER] += of_caller - self._of_caller
+        self._part, self._mark, self._of_caller = part, now, of_caller
+
+    def seconds_of_steps(self) -> float:
+        """Returns the seconds so far without evaluations, checkpoints and the caller's own code, a clock for rates."""
+        self._enter(self._part)
+        return sum(self._seconds[part] for part in (STARTING, STEPS, INPUT))
 
     def also(self, step, thread):
         return dict(seconds=self._tower_seconds[thread]) if self._tower_seconds else {}

@@ -1,19 +1,21 @@
-"""The log of a run: lines, a progress bar on a terminal, and a record of each line in metrics.jsonl."""
+"""The log of a run: lines, a progress bar on a terminal, and records in metrics.jsonl."""
 import datetime
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cifar10.base import console
 from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.reporter import Rate, Reporter, due
 
-_TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
+_SECS = 10  # between two lines that are no log, so that those at the start stay in sight
+_UNKNOWN = 10  # steps, after which the end is estimated: the first ones tell little
 # Of 80 columns, ten are left for the bar itself in a run of a million steps.
 _BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]'
 
 
 class Progress(Reporter):
-    """A line and a record every `every` steps and for the last one; on a terminal a bar with fewer lines above it.
+    """A record every `every` steps and for the last one, and a line; on a terminal a bar with fewer lines above it.
 
     A context: leaving it takes the bar off the terminal, after an error too.
 
@@ -21,25 +23,27 @@ class Progress(Reporter):
       step: the step that the first one follows.
       every: steps between two lines.
       metrics: the file that the records go to.
-      constants: figures that every record repeats, such as the number of towers.
+      facts: function (step) that returns what else a record has, by names, such as the number of towers.
+      clock: `Cost.seconds_of_steps`.
 
     Attributes:
       output_closed: whether standard output was closed, as a pipe or a terminal can be.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
-                 constants: dict[str, Any]):
+                 facts: Callable[[int], Mapping[str, Any]], clock: Callable[[], float]):
         self.output_closed = False
-        self._last_step = last_step
+        self._first_step, self._last_step = step + 1, last_step
         self._every = every
         self._metrics = metrics
-        self._constants = constants
+        self._facts = facts
+        self._clock = clock
         self._next_line = 0.0
-        self._unsaid = None  # the newest line, if it came too soon after another
-        self._rate = Rate(examples_per_step)
-        self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
-        self._bar = console.progress_bar(
-            initial=step, total=last_step, bar_format=_BAR, dynamic_ncols=True, leave=False)
+        self._unsaid = None  # the time and the text of the newest line, if it came too soon after another
+        self._of_record, self._of_line = Rate(examples_per_step), Rate(examples_per_step)
+        self._start(step, clock())  # with the first step, a warm-up, which counts only where it is the only one
+        self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR.replace('<{remaining}', ''),
+                                         dynamic_ncols=True, leave=False)
 
     def __enter__(self):
         return self
@@ -49,52 +53,54 @@ class Progress(Reporter):
             self._bar.close()
 
     def after_step(self, step, results):
-        figures = results['figures']
-        self._move_bar(step, figures['loss'])
+        figures, now = results['figures'], self._clock()
+        self._move_bar(step, figures['loss'], now)
         if due(self._every, step) or step == self._last_step:
-            if self._begin is not None:
-                self._rate.start(step - 1, self._begin)  # warm-up and all, it is the only figure there is
-            self._report(step, figures)
-        if self._begin is not None:
-            self._rate.start(step)
-            self._begin = None
+            self._report(step, figures, now)
+        if step == self._first_step:
+            self._start(step, now)
 
-    def _report(self, step, figures):
-        examples_per_sec, sec_per_step = self._rate.measure(step)
+    def _start(self, step, now):
+        self._of_record.start(step, now)
+        self._of_line.start(step, now)
+
+    def _report(self, step, figures, now):
+        images_per_sec, _ = self._of_record.measure(step, now)
         self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in figures.items()},
-                          images_per_sec=examples_per_sec, **self._constants)
-        self._print(step, figures, examples_per_sec, sec_per_step)
+                          images_per_sec=images_per_sec, **self._facts(step))
+        examples_per_sec, sec_per_step = self._of_line.so_far(step, now)
+        line = (f"step {step}, loss = {figures['loss']:.2f} "
+                f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')
+        if 'staleness' in figures:
+            line += f", staleness = {figures['staleness']:.1f}"
+        self._unsaid = datetime.datetime.now(), line
+        if console.Output.current.is_log or time.perf_counter() > self._next_line:
+            self._next_line = time.perf_counter() + _SECS
+            self._of_line.start(step, now)
+            self._say_newest()
 
-    def say(self, word: str, text: str) -> None:
+    def say(self, word: str | datetime.datetime, text: str) -> None:
         """Prints a line, unless standard output was closed."""
         with console.reader_may_leave(self._leave):
             console.say(word, text)
 
-    def _move_bar(self, step, loss):
+    def _move_bar(self, step, loss, now):
         if self._bar.disable:
             return
-        speed = self._rate.so_far(step)
-        if speed:
-            self._bar.set_postfix_str(f'loss {loss:.2f}, {speed[0]:.0f} examples/s', refresh=False)
+        if step > self._first_step:
+            images_per_sec, _ = self._of_line.so_far(step, now)
+            self._bar.set_postfix_str(f'loss {loss:.2f}, {images_per_sec:.0f} images/s', refresh=False)
+        if step >= self._first_step + _UNKNOWN:
+            self._bar.bar_format = _BAR
         with console.reader_may_leave(self._leave):
             self._bar.update(step - self._bar.n)
-
-    def _print(self, step, figures, examples_per_sec, sec_per_step):
-        line = (f"{datetime.datetime.now()}: step {step}, loss = {figures['loss']:.2f} "
-                f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')
-        if 'staleness' in figures:
-            line += f", staleness = {figures['staleness']:.1f}"
-        self._unsaid = line
-        if self._bar.disable or not console.is_terminal() or time.perf_counter() > self._next_line:
-            self._next_line = time.perf_counter() + _TERMINAL_SECS
-            self._say_newest()
 
     def at_end(self, step):
         self._say_newest()
 
     def _say_newest(self):
         if self._unsaid:
-            self.say('', self._unsaid)
+            self.say(*self._unsaid)
             self._unsaid = None
 
     def _leave(self):

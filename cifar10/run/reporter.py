@@ -1,5 +1,4 @@
 """Reporters: objects that the loop calls after each step, such as those for log lines, curves and checkpoints."""
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,25 +44,25 @@ def due(every: int, step: int) -> bool:
 
 
 class Rate:
-    """Wall-clock speed over the steps since it was last asked; the first step, a warm-up, is left out."""
+    """Speed over the steps since it was last measured. `now` is a reading of `Cost.seconds_of_steps`."""
 
     def __init__(self, examples_per_step: int):
         self._examples_per_step = examples_per_step
         self._mark = None
 
-    def start(self, step: int, at: float | None = None) -> None:
-        """Begins a window after `step`, now or at a reading of `time.perf_counter`."""
-        self._mark = step, time.perf_counter() if at is None else at
+    def start(self, step: int, now: float) -> None:
+        """Begins a window after `step`."""
+        self._mark = step, now
 
-    def so_far(self, step: int) -> tuple[float, float] | None:
+    def so_far(self, step: int, now: float) -> tuple[float, float] | None:
         """Returns (examples a second, seconds a step) in the window, or None if it holds no step yet."""
         if self._mark is None or step == self._mark[0]:
             return None
-        seconds = (time.perf_counter() - self._mark[1]) / (step - self._mark[0])
+        seconds = (now - self._mark[1]) / (step - self._mark[0])
         return self._examples_per_step / seconds, seconds
 
-    def measure(self, step: int) -> tuple[float, float] | None:
+    def measure(self, step: int, now: float) -> tuple[float, float] | None:
         """Returns what `so_far` returns, and begins a new window."""
-        speed = self.so_far(step)
-        self.start(step)
+        speed = self.so_far(step, now)
+        self.start(step, now)
         return speed

@@ -52,7 +52,7 @@ class Saved(NamedTuple):
     @property
     def examples_seen(self) -> int | None:
         """How many examples its run had seen; None if they were not counted."""
-        return self.values.get(EXAMPLES_SEEN)
+        return int(self.values[EXAMPLES_SEEN]) if EXAMPLES_SEEN in self.values else None
 
     @property
     def shapes(self) -> dict[str, list[int]]:

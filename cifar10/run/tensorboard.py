@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -110,13 +110,16 @@ class Curves(Reporter):
     Args:
       every: steps between two summaries; 0: none.
       summary: string scalar, a serialised `tf.Summary` of a step; None if there is none.
+      clock: `Cost.seconds_of_steps`.
     """
 
-    def __init__(self, events: Events, every: int, examples_per_step: int, summary: tf.Tensor | None):
+    def __init__(self, events: Events, every: int, examples_per_step: int, summary: tf.Tensor | None,
+                 clock: Callable[[], float]):
         self._summary = summary
         self._events = events
         self._every = every
         self._rate = Rate(examples_per_step)
+        self._clock = clock
         self._is_due = False
         self._losses = {}  # the newest total loss of each tower
 
@@ -128,12 +131,13 @@ class Curves(Reporter):
         return dict(summary=self._summary)
 
     def after_step(self, step, results):
-        if self._rate.so_far(step) is None:  # the first step is no measure of speed
-            self._rate.start(step)
+        now = self._clock()
+        if self._rate.so_far(step, now) is None:  # the first step is no measure of speed
+            self._rate.start(step, now)
         self._losses.update(enumerate(results['losses'], results['thread']))
         if 'summary' not in results:
             return
-        speed = self._rate.measure(step)
+        speed = self._rate.measure(step, now)
         # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
         self._events.add(results['summary'], step)
         scalars = {f'{TOWERS}tower_{k}': loss for k, loss in self._losses.items()}

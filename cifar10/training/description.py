@@ -9,7 +9,7 @@ from cifar10.base.graphs import cpu_session
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 from cifar10.model.class_weights import are_uneven
-from cifar10.run import saved
+from cifar10.run import metrics, saved
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rate
 from cifar10.training.start import Start
 
@@ -29,7 +29,8 @@ def describe(start: Start) -> list[str]:
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     rate = [] if plan.recipe.is_whole else [
-        Line('rate', f'{recipe.learning_rate:g}, {plan.recipe.schedule.describe(examples)}')]
+        Line('rate', f'{recipe.learning_rate:g}, '
+                     f'{plan.recipe.schedule.describe(examples, plan.examples_at(plan.last_step))}')]
     before = ''
     if start.record and start.record.groups not in (None, len(plan.devices.groups)):
         before = f'; the run used {start.record.groups} before'
@@ -136,7 +137,9 @@ def describe_run(start: Start) -> list[str]:
     if plan.finished:
         progress = f'at step {plan.step}'
     elif plan.step:
-        progress = f'resumed at step {plan.step} of {plan.last_step}'
+        taken = (metrics.last(run.train_dir, metrics.TRAIN) or {}).get('step', 0)  # and perhaps some more
+        again = f'; the steps {plan.step + 1} to {taken} are taken again' if taken > plan.step else ''
+        progress = f'resumed at step {plan.step} of {plan.last_step}{again}'
     else:
         progress = f'new, to step {plan.last_step}'
     lines = [Line('run', f'{run.train_dir}{whose}, {progress}'), *assumed,
@@ -156,12 +159,13 @@ def describe_run(start: Start) -> list[str]:
 def _assumed(plan):
     """Returns a line about how many examples another program is taken to have seen, which did not count them."""
     towers, examples = plan.settings.towers, plan.examples_per_step
+    seen = plan.examples_at(plan.step)
     with cpu_session() as session:
-        rate = session.run(plan.recipe.learning_rates(tf.constant(plan.assumed_examples, tf.int64))[0])
-    fall = plan.recipe.schedule.next_fall(plan.assumed_examples)
+        rate = session.run(plan.recipe.learning_rates(tf.constant(seen, tf.int64))[0])
+    fall = plan.recipe.schedule.next_fall(seen)
     falls = f', and falls next after step {-(-fall // examples)}' if fall else ''
     return [Line('assumed', f'its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
-                            f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs '
+                            f'--batch_size={towers.batch_size}): {seen / plan.data.count:.1f} epochs '
                             f'so far, so the rate is {rate:.3g} now{falls}; if not, start again from another copy, '
                             'with the --num_towers and --batch_size that they had', note=True)]
 

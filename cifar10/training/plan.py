@@ -25,6 +25,7 @@ class Plan(NamedTuple):
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
         latter where the length of the run is in epochs.
+      examples_seen: the examples of the steps up to `step`, as the checkpoint has counted them, or None.
       is_spent: whether the run has ended because its patience is spent.
       first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
         or None.
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
     checkpoint: str | None
     step: int
     last_step: int
+    examples_seen: int | None = None
     is_spent: bool = False
     first_values: Mapping[str, np.ndarray] | None = None
 
@@ -50,10 +52,10 @@ class Plan(NamedTuple):
         """Examples of all towers in a step."""
         return self.mode.batches * self.settings.towers.batch_size
 
-    @property
-    def assumed_examples(self) -> int:
-        """Examples that another program's checkpoint is taken to have seen: as many in each step as here."""
-        return self.step * self.examples_per_step
+    def examples_at(self, step: int) -> int:
+        """Returns the examples of all steps up to this one. Steps that did not count are taken to have as many."""
+        before = self.step * self.examples_per_step if self.examples_seen is None else self.examples_seen
+        return before + (step - self.step) * self.examples_per_step
 
     @property
     def ended_by(self) -> str | None:

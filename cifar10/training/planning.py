@@ -32,12 +32,13 @@ def decide(start: Start) -> list[str]:
     record, found = start.record, start.restored
     settings = decided(start.given, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)
-    plan = plan_of(settings, start.data, start.devices, *place)
+    plan = plan_of(settings, start.data, start.devices, *place)._replace(
+        examples_seen=found and found.examples_seen)
     _refuse_impossible(plan, in_numbers=start.compares or not found)
     if record:
         _refuse_another_network(plan, record, start.folder.given)
     is_spent = bool(found and patience_spent(start.folder.path, plan.step, settings))
-    start.plan = _with_length(plan, found)._replace(is_spent=is_spent)
+    start.plan = _with_length(plan)._replace(is_spent=is_spent)
     return []
 
 
@@ -80,14 +81,11 @@ def _refuse_another_network(plan, record, where):
                              'to which --warm_start brings the variables')
 
 
-def _with_length(plan, restored):
+def _with_length(plan):
     """Returns a plan whose last step follows from the examples that are left, if its length is in epochs."""
     if plan.recipe.total_examples is None:
         return plan
-    seen = restored.examples_seen if restored else 0
-    if seen is None:
-        seen = plan.assumed_examples
-    remaining = max(plan.recipe.total_examples - seen, 0)
+    remaining = max(plan.recipe.total_examples - plan.examples_at(plan.step), 0)
     return plan._replace(last_step=plan.step + math.ceil(remaining / plan.examples_per_step))
 
 

@@ -1,5 +1,6 @@
 """The reporters of a run: lines, records, curves, traces, evaluations, checkpoints."""
 import contextlib
+import datetime
 import time
 from collections.abc import Iterator, Sequence
 
@@ -40,6 +41,7 @@ class Reports:
 
     Attributes:
       is_spent: whether the patience of the run is spent, so that it has ended.
+      best: the `Best` of the run, or None if it is not kept.
     """
 
     def __init__(self, run: Run, directory: TrainDir, start: Start, validation: Validation | None,
@@ -67,9 +69,9 @@ class Reports:
                           self._tower_seconds)
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
-        self._best = None
+        self.best = None
         if settings.reports.keep_best:
-            self._best = Best(directory.path, self._run_id, text + '\n', counting(settings))
+            self.best = Best(directory.path, self._run_id, text + '\n', counting(settings))
 
     def __enter__(self):
         return self
@@ -91,11 +93,14 @@ class Reports:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
         self._saved_at = time.monotonic()
-        constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
-                         global_batch=plan.examples_per_step)
+
+        def facts(step):
+            examples = plan.examples_at(step)
+            return dict(examples=examples, epoch=examples / plan.data.count, devices=len(plan.devices.groups),
+                        towers=plan.devices.num_towers, global_batch=plan.examples_per_step)
         with self._cost.of(STARTING), Progress(
-                run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
-                constants) as progress:
+                run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log, facts,
+                self._cost.seconds_of_steps) as progress:
             self._progress = progress
             yield progress, self._reporters()
             progress.say('cost', self._cost.summary())
@@ -105,7 +110,8 @@ class Reports:
         places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
         reporters = [
             self._progress, Stragglers(places, self._tower_seconds, reports.log_frequency, self._log, say),
-            Curves(self._events, reports.summary_steps, plan.examples_per_step, run.graph.summary),
+            Curves(self._events, reports.summary_steps, plan.examples_per_step, run.graph.summary,
+                   self._cost.seconds_of_steps),
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
@@ -139,7 +145,7 @@ class Reports:
         """Evaluates the run as it is now; keeps it if it is the best, and ends the run if patience is spent."""
         run, step, say = self._run, self._run.step, self._progress.say
         with self._cost.of(EVALUATION):
-            candidate = self._best.candidate() if self._best else None
+            candidate = self.best.candidate() if self.best else None
             self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
             values = run.variables(self._validation.names)
             if candidate:
@@ -149,9 +155,9 @@ class Reports:
             self._slack = 1
             tensorboard.write(self._events, step, result, run.plan.data.classes)
             self._log.add(metrics.EVAL, step, **result.figures)
-            say('', result.line(step))
-            if candidate and self._best.keep(step, **result.figures):
-                say('best', self._best.path)
+            say(datetime.datetime.now(), f'{result}, step {step}')
+            if candidate and self.best.keep(step, **result.figures):
+                say('best', self.best.describe())
             if best_step := patience_spent(self._directory.path, step, run.plan.settings):
                 evaluations = run.plan.settings.run.patience
                 self._log.add(metrics.PATIENCE, step, best_step=best_step, evaluations=evaluations)

@@ -86,7 +86,7 @@ class Run:
             values = {name: first[source] for name in self.saved
                       if (source := name if name in first else name.removesuffix(AVERAGE)) in first}
         else:
-            values = {EXAMPLES_SEEN: np.int64(self.plan.assumed_examples), **values}
+            values = {EXAMPLES_SEEN: np.int64(self.plan.examples_at(self.plan.step)), **values}
         self.load({name: value for name, value in values.items() if name in self.saved})
         self.session.run(self.graph.start_inputs)
         self.step = self.last_step_taken()

@@ -76,19 +76,24 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     with reader_may_leave():
         say('saved', f"{newest}{'' if ended.finished else '; start again to continue'}")
         if ended.finished:
-            say_all(_next(settings))
+            say_all(_next(settings, reports.best))
     return newest, ended.step, ended.ended_by
 
 
-def _next(settings):
-    """Returns a line about what to do after a run on the user's own images."""
-    if not DATASETS.is_own(settings.data.dataset):
-        return []
-    train_dir = shlex.quote(os.path.abspath(settings.run.train_dir))
-    weighted = settings.recipe.class_weights != UNWEIGHTED
-    better = '; a run with --class_weights=none --epochs=12 shows these best' * weighted
-    return [Line('next', f'python cifar10_eval.py --train_dir={train_dir} --run_once --eval_data=train_eval lists the '
-                         f'images that fit their class least: some may have the wrong one{better}')]
+def _next(settings, best):
+    """Returns lines about what to do after a run: with its best checkpoint, with the user's own images."""
+    described = best.describe() if best else ''
+    of_run, of_model = (f'python cifar10_eval.py --train_dir={shlex.quote(os.path.abspath(path))}'
+                        for path in (settings.run.train_dir, best.path if described else settings.run.train_dir))
+    lines = [Line('best', described)] if described else []
+    lines.append(Line('next', f'{of_model} --run_once evaluates the model; --image=FILE classifies, '
+                              '--export_dir=DIR exports it'))
+    if DATASETS.is_own(settings.data.dataset):
+        weighted = settings.recipe.class_weights != UNWEIGHTED
+        better = '; a run with --class_weights=none --epochs=12 shows these best' * weighted
+        lines.append(Line('next', f'{of_run} --run_once --eval_data=train_eval lists the images that fit their class '
+                                  f'least: some may have the wrong one{better}'))
+    return lines
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
