@@ -63,7 +63,7 @@ def show(run, looks, moments):
     print(f'{TOWERS} towers of {BATCH} examples; {STEPS} steps at the same weights.\n'
           f'   after{"":30}|gradient|^2 of {large} examples\n updates   loss         noise scale'
           '       predicted  measured', flush=True)
-    rate = run.graph.fetches[0]['figures']['learning_rate']
+    rate = run.graph.learning_rate
     with run.opened():
         made = 0
         for moment in moments:

@@ -405,8 +405,9 @@ def rewrite(prefix, to=None, without=(), version=tf.train.SaverDef.V2, **changes
         tf.train.Saver(saved, write_version=version).save(session, to or prefix, write_meta_graph=False)
 
 
-def scalars(directory, tag):
-    """Returns (step, value) of a scalar in the newest event file of a directory."""
+def scalars(train_dir, tag, of='train'):
+    """Returns (step, value) of a scalar in the newest event file of a folder of a run."""
+    directory = os.path.join(train_dir, of)
     newest = max((os.path.join(directory, name) for name in os.listdir(directory) if 'tfevents' in name),
                  key=os.path.getmtime)
     return [(event.step, value.simple_value) for event in tf.train.summary_iterator(newest)

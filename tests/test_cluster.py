@@ -1,6 +1,7 @@
 """Clusters, as real processes on loopback addresses: the same steps, one end for all, losses that are named."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -47,7 +48,7 @@ def two_towers(flags, train_dir):
 
 def session_starts(train_dir):
     """Returns the steps at which TensorBoard is told that a session starts."""
-    events, = [os.path.join(train_dir, name) for name in os.listdir(train_dir) if 'tfevents' in name]
+    events, = [str(path) for path in pathlib.Path(train_dir, 'train').iterdir()]
     return [event.step for event in tf.train.summary_iterator(events)
             if event.session_log.status == event.session_log.START]
 
@@ -67,7 +68,7 @@ def test_a_killed_worker_rejoins_and_the_run_ends_with_the_same_bits(small, tmp_
     steps = [int(step) for step in re.findall(r'step (\d+), loss', ends['worker 0'][1])]
     repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
     assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # from the newest checkpoint on
-    assert min(rate for _, rate in scalars(flags['train_dir'], 'train/examples_per_sec')) > 0
+    assert min(rate for _, rate in scalars(flags['train_dir'], 'details/images_per_sec')) > 0
     begin, again = session_starts(flags['train_dir'])  # TensorBoard drops what came after these
     assert begin == 1 and again in (11, 21)
 

@@ -87,9 +87,9 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, trained, data_dir
                                                    num_examples=count)
         assert (total, step) == (count, 12) and abs(printed - correct) <= 1
         assert abs(precision - correct / count) < 0.002
-        (label, accuracy), = scalars(tmp_path / str(batch_size), 'eval/accuracy')
+        (label, accuracy), = scalars(tmp_path, 'accuracy', of=str(batch_size))
         assert label == 12 and abs(precision - printed / count) < 1e-6
-        (_, value), = scalars(tmp_path / str(batch_size), 'eval/cross_entropy')
+        (_, value), = scalars(tmp_path, 'cross_entropy', of=str(batch_size))
         np.testing.assert_allclose(value, loss, rtol=1e-4)
 
 

@@ -1,12 +1,17 @@
 """The files for TensorBoard, as TensorBoard's own reader shows them."""
+import json
 import os
 import time
+import urllib.parse
 
 import pytest
+import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.base.errors import RunError
+from cifar10.run import metrics
 from cifar10.run.tensorboard import Events
+from tests.helpers import evaluated, scalars, tensorboard, train
 
 
 def shown(folder):
@@ -49,4 +54,71 @@ def test_a_start_whose_clock_is_behind_comes_after_the_earlier_ones(tmp_path, na
 def test_a_folder_that_is_gone_is_named(tmp_path):
     gone = tmp_path / 'gone'
     with pytest.raises(RunError, match=rf'^the file for TensorBoard cannot be written \({gone}/.*: No such file'):
-        Events(str(gone))
+        Events(str(gone / 'train'))
+
+
+def contents(folder):
+    """Returns what each event file of a folder shows, oldest file first: the set of tags, and '' for a graph."""
+    found = []
+    for name in files(folder):
+        events = list(tf.train.summary_iterator(os.path.join(folder, name)))
+        found.append({value.tag for event in events for value in event.summary.value} | {
+            '' for event in events if event.graph_def})
+    return found
+
+
+OF_A_RESULT = {'accuracy', 'cross_entropy', 'details/mean_recall', 'by_class', 'images/confusion', 'largest_losses',
+               'images/largest_losses'}
+SETTINGS = '_hparams_/session_start_info'
+
+
+def test_an_evaluation_is_not_shown_twice(settings, tmp_path):
+    train(settings(max_steps=4, eval_steps=4, augmentation='shift'))
+    folder = tmp_path / 'train' / 'eval'
+    for flags in (dict(test_time_averaging=False), {}, {}, dict(num_examples=500)):
+        evaluated(tmp_path / 'train', folder, **flags)
+    averaged = {'details/averaged_accuracy'}
+    assert [tags - {SETTINGS} for tags in contents(folder)] == [
+        OF_A_RESULT, set(), averaged, set(), OF_A_RESULT | averaged]
+    evaluated(tmp_path / 'train', tmp_path / 'elsewhere')  # which TensorBoard may show alone
+    assert contents(tmp_path / 'elsewhere') == [OF_A_RESULT | averaged | {SETTINGS}]
+
+
+def test_the_graph_is_shown_once_and_what_differs_from_the_preset_at_each_start(settings, tmp_path):
+    for max_steps in (2, 4):
+        train(settings(max_steps=max_steps, learning_rate=0.05, seed=3, augmentation='none'))
+    first, second = contents(tmp_path / 'train' / 'train')
+    assert '' in first and '' not in second and {'config', 'loss'} <= first & second
+    path = tmp_path / 'train' / 'train' / files(tmp_path / 'train' / 'train')[1]
+    [text] = [value.tensor.string_val[0].decode() for event in tf.train.summary_iterator(str(path))
+              for value in event.summary.value if value.tag == 'config']
+    table, command = text.split('\n\n')
+    assert command == '    ' + metrics.read(str(tmp_path / 'train'), metrics.START)[-1]['command']
+    rows = dict(row.strip('| ').split(' | ') for row in table.splitlines()[2:])
+    assert rows.pop('dataset') == 'shapes' and rows == {
+        'preset': 'classic', 'network': 'linear', 'num_towers': '1', 'batch_size': '8', 'learning_rate': '0.05',
+        'max_steps': '4', 'seed': '3', 'augmentation': 'none'}
+
+
+@pytest.mark.stress
+def test_tensorboard_lays_training_over_testing_and_has_a_table_of_runs(settings, tmp_path):
+    for rate in (0.05, 0.2):
+        train(settings(train_dir=str(tmp_path / f'{rate}'), learning_rate=rate, max_steps=4, log_frequency=2,
+                       eval_steps=2))
+    with tensorboard(tmp_path) as get:
+        tags = get('data/plugin/scalars/tags')
+        assert set(tags) == {f'{rate}/{of}' for rate in (0.05, 0.2) for of in ('train', 'eval')}
+        for run in tags:
+            for tag in ('accuracy', 'cross_entropy'):
+                points = get(f'data/plugin/scalars/scalars?run={run}&tag={tag}')
+                steps = [1, 2, 4] if run.endswith('train') else [2, 4]
+                assert [(step, pytest.approx(value)) for _, step, value in points] == scalars(
+                    tmp_path, tag, of=run) and [step for _, step, _ in points] == steps
+        request = json.dumps(dict(experimentName='', allowedStatuses=['STATUS_UNKNOWN'], colParams=[
+            dict(hparam='learning_rate', includeInResult=True),
+            dict(metric=dict(group='', tag='accuracy'), includeInResult=True)], startIndex=0, sliceSize=9))
+        rows = get('data/plugin/hparams/session_groups?request=' + urllib.parse.quote(request))['sessionGroups']
+        assert {row['name']: row['hparams']['learning_rate'] for row in rows} == {'0.05/eval': 0.05, '0.2/eval': 0.2}
+        for row in rows:
+            [shown] = [value for value in row['metricValues'] if value['name']['tag'] == 'accuracy']
+            assert shown['value'] == pytest.approx(scalars(tmp_path, 'accuracy', of=row['name'])[-1][1])

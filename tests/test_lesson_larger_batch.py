@@ -160,7 +160,7 @@ def test_steps_at_the_same_weights_change_no_weight(data_dir):
     with run.opened():
         run.take()
         before = run.variables(['conv1/weights', 'softmax_linear/biases'])
-        found = run.take(looks, {run.graph.fetches[0]['figures']['learning_rate']: 0.0})
+        found = run.take(looks, {run.graph.learning_rate: 0.0})
         after = run.variables(list(before))
         run.take()
         moved = run.variables(list(before))

@@ -112,7 +112,7 @@ def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
     lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
     evaluations, steps = (read(config.run.train_dir, kind) for kind in (EVAL, TRAIN))
     assert [int(step) for step in lines] == [record['step'] for record in evaluations] == [3, 4]
-    assert [(step, pytest.approx(value)) for step, value in scalars(config.run.train_dir, 'eval/accuracy')] == [
+    assert [(step, pytest.approx(value)) for step, value in scalars(config.run.train_dir, 'accuracy', 'eval')] == [
         (record['step'], record['correct'] / 2000) for record in evaluations]
     assert [record['step'] for record in steps] == [2, 4]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2

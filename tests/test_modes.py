@@ -185,10 +185,10 @@ def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(sett
     for prefix in checkpoints(config.run.train_dir):  # saved with no tower in the middle of an update
         saved = variables(prefix)
         assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * step_of(prefix)
-    staleness = scalars(config.run.train_dir, 'train/staleness')
+    staleness = scalars(config.run.train_dir, 'details/staleness')
     values = [value for _, value in staleness]
     assert len(values) > 3 and min(values) >= 0 and max(values) > 0
-    of_last_tower = [step for step, _ in scalars(config.run.train_dir, 'train_towers/tower_2')]
+    of_last_tower = [step for step, _ in scalars(config.run.train_dir, 'details/towers/tower_2')]
     # Nothing is shown of a tower before its first step, which may come late on a busy machine.
     assert of_last_tower == [step for step, _ in staleness if step >= min(of_last_tower, default=101)]
     output = capsys.readouterr().out

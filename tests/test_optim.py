@@ -122,7 +122,8 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, own):
         session.run(tf.global_variables_initializer())
         session.run(built.start_inputs)
         for seen in (0, 16, 32, 48):  # of 64
-            figures, batches, _ = session.run([built.fetches[0]['figures'], built.batches, built.fetches[0]['update']])
+            values, batches, _ = session.run([built.fetches[0]['figures'], built.batches, built.fetches[0]['update']])
+            figures = dict(zip(built.figures, values))
             images, labels, _ = map(np.stack, zip(*batches))
             pixels, labels = images.reshape(16, -1).astype(float), labels.reshape(16)
             factor = 1 - seen / 64

@@ -1,17 +1,17 @@
 """Augmentations of a user's own: what they are given, what is made of it, what is refused or warned of."""
 import functools
-import os
+import io
+import pathlib
 import re
 import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
-from cifar10.base.graphs import cpu_session
 from cifar10.base.registry import AUGMENTATIONS
 from cifar10.data import records
 from cifar10.data.images import loaded
@@ -19,7 +19,8 @@ from cifar10.data.pipeline import train_batch
 from cifar10.model.classifier import correct, cross_entropies
 from cifar10.model.network_draws import at_position, uniform_like
 from cifar10.run import metrics
-from tests.helpers import LINEAR, ROOT, assert_same_bits, checkpoints, mostly_stress, scalars, variables
+from cifar10.run.pictures import captioned
+from tests.helpers import LINEAR, ROOT, assert_same_bits, checkpoints, mostly_stress, variables
 
 EXAMPLES = f'{ROOT}/examples/augmentations.py'
 ALONE, TOGETHER = ('cutout', 'colour_jitter', 'rotation'), ('mixup', 'cutmix')
@@ -153,21 +154,32 @@ def test_its_draws_are_not_those_of_the_network(data_dir):
     assert np.abs(share - network)[labels != labels[::-1]].min() > 1e-4
 
 
-def test_tensorboard_shows_what_the_network_is_fed(run, own, tmp_path):
-    run(augmentation=own('return 0.0 * images + 30.0 * tf.cast(labels, tf.float32)[:, None, None, None], labels'),
+def inputs_shown(train_dir):
+    """Returns the pictures of inputs that TensorBoard has of a run: step -> uint8 [height, width, 3]."""
+    events, = pathlib.Path(train_dir, 'train').iterdir()
+    return {event.step: np.asarray(Image.open(io.BytesIO(value.tensor.string_val[2])))
+            for event in tf.train.summary_iterator(str(events)) for value in event.summary.value
+            if value.tag == 'images/inputs'}
+
+
+def test_tensorboard_shows_what_the_network_is_fed_with_its_classes(run, own, tmp_path):
+    run(augmentation=own('black, white = images[:, :, :16] * 0.0, images[:, :, 16:] * 0.0 + 255.0\n'
+                         'return tf.concat([black, white], 2), labels * 0 + 2'), summary_steps=1, max_steps=2)
+    images = np.zeros([8, 32, 32, 3])
+    images[:, :, 16:] = 255
+    (step, picture), = inputs_shown(tmp_path / 'run').items()
+    assert step == 1  # once for a start
+    expected = captioned(images, [['triangle']] * 8)
+    assert picture.shape == expected.shape
+    assert np.abs(picture.astype(int) - expected).max() < 60  # a network is fed colours less the mean of each
+    np.testing.assert_array_equal(picture[160:180], expected[160:180])
+    run('mixed', augmentation=own('labels = labels * 0\n'
+                                  'return images, 0.7 * tf.one_hot(labels + 2, 10) + 0.3 * tf.one_hot(labels, 10)'),
         summary_steps=1, max_steps=1)
-    assert scalars(str(tmp_path / 'run'), 'train/total_loss')
-    found = []
-    for name in os.listdir(tmp_path / 'run'):
-        if 'tfevents' in name:
-            for event in tf.train.summary_iterator(str(tmp_path / 'run' / name)):
-                found += [value.image.encoded_image_string for value in event.summary.value
-                          if value.tag.startswith('train/images')]
-    assert found
-    with tf.Graph().as_default(), cpu_session() as session:
-        for png in found:
-            pixels = session.run(tf2.io.decode_png(png))
-            assert (pixels == pixels[0, 0]).all()  # one colour
+    mixed = inputs_shown(tmp_path / 'mixed')[1]
+    below = captioned(images, [['triangle 0.7', 'disc 0.3']] * 8)
+    np.testing.assert_array_equal(mixed[160:200], below[160:200])
+    assert mixed.shape == below.shape and (mixed != below).any()
 
 
 @pytest.mark.parametrize('body, problem', [

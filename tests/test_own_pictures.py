@@ -192,7 +192,8 @@ def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, 
     values = [{value.tag: value for event in tf.train.summary_iterator(str(file)) for value in event.summary.value}
               for file in sorted(pathlib.Path(run, 'eval').glob('*tfevents*'))]
     # The curves of the training images are apart from those of the test images.
-    assert [{tag.split('/')[0] for tag in tags} for tags in values] == [{'eval'}, {'train_eval'}]
+    tested, trained = ({tag for tag in tags if not tag.startswith('_')} for tags in values)
+    assert tested == {tag.removeprefix('train_eval/') for tag in trained} and not tested & trained
     table = values[1]['train_eval/largest_losses'].tensor.string_val[0].decode().replace('\\', '')
     assert [row.split(' | ')[1] for row in table.splitlines()[2:]] == [each['image'] for each in found]
 

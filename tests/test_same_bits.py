@@ -158,4 +158,4 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mod
     common = moved.keys() & whole.keys()  # log lines follow each start
     assert (metrics.CHECKPOINT, 12 * (kills + 1)) in common and any(kind == metrics.TRAIN for kind, _ in common)
     assert {key: moved[key] for key in common} == {key: whole[key] for key in common}
-    assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]
+    assert scalars(tmp_path / 'moved', 'loss')[-1] == scalars(tmp_path / 'whole', 'loss')[-1]

@@ -169,10 +169,12 @@ def test_what_a_restart_deletes_and_in_which_order(tmp_path):
                    'events.out.tfevents.1.mine'], RUN, checkpoint_records(5))
     write(folder / 'best', [*saved(4), FIGURES, 'mine'], RUN)
     write(folder / 'eval', [EVENTS, 'lock'], records=[(metrics.EVAL, 5, RUN)])
+    write(folder / 'train', [EVENTS, 'mine', 'events.out.tfevents.1.mine', 'model.ckpt-1.index'])
     paths = [os.path.relpath(path, folder) for path in takeover.deletions(look(str(folder)))]
     assert paths == [
         'best/checkpoint', 'best/best.json', 'best/model.ckpt-4.index', 'best/model.ckpt-4.data-00000-of-00001',
         'best/config.json', 'best', f'eval/{EVENTS}', 'eval/lock', 'eval/metrics.jsonl', 'eval',
+        f'train/{EVENTS}', 'train',
         'checkpoint', '.config.json.0123abcd', EVENTS, 'model.ckpt-5.index', 'model.ckpt-5.data-00000-of-00001',
         'stuck.txt', 'trace-1-2.json', 'metrics.jsonl', 'config.json']
 
@@ -187,6 +189,14 @@ def test_what_is_of_another_run_is_not_deleted(best, evaluations, kept, tmp_path
     paths = [os.path.relpath(path, tmp_path) for path in takeover.deletions(look(str(tmp_path)))]
     assert not [path for path in paths if path.startswith(kept)]
     assert {'best', 'eval'} - {kept} <= set(paths)
+
+
+def test_of_a_folder_where_only_the_run_has_evaluated_no_more_than_the_curves_are_deleted(tmp_path):
+    write(tmp_path, saved(5), RUN)
+    write(tmp_path / 'eval', [*saved(3), EVENTS, 'lock'])
+    write(tmp_path / 'train', [*saved(3), EVENTS], OTHER)  # which earlier versions had beside their checkpoints
+    paths = [os.path.relpath(path, tmp_path) for path in takeover.deletions(look(str(tmp_path)))]
+    assert [path for path in paths if path.startswith(('eval', 'train'))] == [f'eval/{EVENTS}', 'eval']
 
 
 @pytest.mark.parametrize('names, recorded, others, abandoned', [

@@ -80,7 +80,7 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     names = os.listdir(settings().run.train_dir)
     assert all(os.path.basename(path) in names for path in keep) and 'eval' in names
     assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
-    assert len([name for name in names if name.endswith('.cifar10')]) == 1
+    assert len(os.listdir(os.path.join(settings().run.train_dir, 'train'))) == 1
     assert again['global_step'] == 3 and not np.array_equal(again['linear/weights'], first['linear/weights'])
     deleting = r'restart +deleting the \d+ files of the earlier run in ' + settings().run.train_dir
     assert re.search(deleting, capsys.readouterr().out)
@@ -100,7 +100,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
     stored = json.loads(pathlib.Path(path).read_text())
     assert (failed['settings']['seed'], stored['settings']['seed']) == (0, 5) and failed['run'] != stored['run']
     assert replaced in capsys.readouterr().out
-    shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
+    shown = EventAccumulator(settings().run.train_dir + '/train').Reload().Scalars('loss')
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
     with pytest.raises(UsageError, match='a finished run of --seed=5'):
@@ -194,7 +194,7 @@ def test_settings_are_written_only_when_they_change(one_step, settings):
     os.remove(os.path.join(settings().run.train_dir, 'checkpoint'))
     train(settings(max_steps=2))
     assert written() != before  # of another run, which has replaced all files of that one
-    assert len([name for name in os.listdir(settings().run.train_dir) if 'tfevents' in name]) == 1
+    assert len(os.listdir(os.path.join(settings().run.train_dir, 'train'))) == 1
 
 
 @pytest.mark.parametrize('umask', [0o077, 0o022, 0o002])

@@ -1,6 +1,7 @@
 """Training runs in this process: equivalence of tower counts, resuming, what is computed and printed."""
 import itertools
 import os
+import pathlib
 import re
 import time
 
@@ -105,7 +106,7 @@ def test_a_diverged_run_ends_before_it_writes(settings):
     with pytest.raises(RunError, match=r'step 2: the loss of tower 0 is nan; the newest checkpoint is .*model.ckpt-1'):
         trainer.train(settings(max_steps=9, save_steps=1, summary_steps=1))
     assert checkpoints(config.run.train_dir) == [good]
-    assert scalars(config.run.train_dir, 'total_loss') == []
+    assert scalars(config.run.train_dir, 'loss') == []
 
 
 def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
@@ -122,21 +123,21 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
 @pytest.mark.classic
 @pytest.mark.parametrize('mode', ['parameter_server', 'async', 'replicated', 'mirrored', 'local'])
 def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, mode):
-    for max_steps in (2, 8):  # in `async`, the steps of the tower that reports are some of these
-        config = settings(num_gpus=2, variable_update=mode, max_steps=max_steps, summary_steps=1)
+    for max_steps in (2, 8):
+        config = settings(num_gpus=2, variable_update=mode, max_steps=max_steps, log_frequency=1)
         train(config)
 
     def curve(name):
-        return np.array([value for _, value in scalars(config.run.train_dir, 'train/' + name)])
+        return np.array([value for _, value in scalars(config.run.train_dir, name)])
     names = ['losses/cross_entropy', 'losses/local3/weight_loss', 'losses/local4/weight_loss']
-    curves = {name: curve(name) for name in names}
-    np.testing.assert_allclose(sum(curves.values()), curve('total_loss'), rtol=1e-5)
-    np.testing.assert_allclose(curve('weight_loss'), curves[names[1]] + curves[names[2]], rtol=1e-5)
+    curves = {name: curve('details/' + name) for name in names}
+    np.testing.assert_allclose(sum(curves.values()), curve('loss'), rtol=1e-5)
+    np.testing.assert_allclose(curve('details/weight_loss'), curves[names[1]] + curves[names[2]], rtol=1e-5)
     np.testing.assert_array_equal(curve('cross_entropy'), curves[names[0]])
-    for name, values in dict(curves, total_loss=curve('total_loss')).items():
+    for name, values in dict(curves, loss=curve('loss')).items():
         weights = [0.9 ** np.arange(k, -1, -1) for k in range(len(values))]
         expected = [np.average(values[:k + 1], weights=weights[k]) for k in range(len(values))]
-        np.testing.assert_allclose(curve('averaged_' + name), expected, rtol=1e-5)
+        np.testing.assert_allclose(curve('details/averaged_' + name), expected, rtol=1e-5)
 
 
 def test_losses_of_one_name_do_not_hide_each_other():
@@ -173,16 +174,34 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
                          r'\((\d+\.\d) examples/sec; (\d+\.\d{3}) sec/batch\)$', re.M)
     lines = pattern.findall(capsys.readouterr().out)
     assert [int(step) for step, *_ in lines] == [2, 4, 6]
-    towers = [[value for _, value in scalars(config.run.train_dir, f'train_towers/tower_{k}')[1:]] for k in (0, 1)]
+    towers = [[value for _, value in scalars(config.run.train_dir, f'details/towers/tower_{k}')[1:]] for k in (0, 1)]
     np.testing.assert_allclose([float(loss) for _, loss, _, _ in lines], np.mean(towers, 0), atol=0.0051)
     for _, _, rate, seconds in lines:
         assert abs(float(rate) * float(seconds) - 16) < 0.0006 * float(rate) + 0.06 * float(seconds)  # as rounded
     recorded = [record['images_per_sec'] for record in metrics.read(config.run.train_dir, metrics.TRAIN)]
     np.testing.assert_allclose(recorded, [float(rate) for _, _, rate, _ in lines], atol=0.051)
-    shown = [rate for _, rate in scalars(config.run.train_dir, 'train/examples_per_sec')]
-    assert [step for step, _ in scalars(config.run.train_dir, 'train/total_loss')] == [1, 2, 4, 6]
+    shown = [rate for _, rate in scalars(config.run.train_dir, 'details/images_per_sec')]
+    assert [step for step, _ in scalars(config.run.train_dir, 'loss')] == [1, 2, 4, 6]
     assert len(shown) == 3 and 0.6 < np.sum(np.reciprocal(shown)) / np.sum(np.reciprocal(recorded)) < 1.7
     assert all('staleness' not in record for record in metrics.read(config.run.train_dir, metrics.TRAIN))
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'async'])
+def test_each_line_of_the_log_is_a_point_of_each_curve(settings, mode):
+    config = settings(num_gpus=2, variable_update=mode, max_steps=7, log_frequency=2, summary_steps=100)
+    train(config)
+    recorded = {record['step']: record for record in metrics.read(config.run.train_dir, metrics.TRAIN)}
+    assert list(recorded) == [2, 4, 6, 7]
+    for tag in ('loss', 'accuracy', 'cross_entropy', 'details/learning_rate'):
+        shown = dict(scalars(config.run.train_dir, tag))
+        assert list(shown) == [1, *recorded]
+        np.testing.assert_allclose([shown[step] for step in recorded], [
+            record[tag.removeprefix('details/')] for record in recorded.values()], rtol=1e-4)
+    assert [step for step, _ in scalars(config.run.train_dir, 'details/images_per_sec')] == [2, 4, 6, 7]
+    if mode != 'async':  # there the summary is of the first tower's first step
+        events, = [str(path) for path in pathlib.Path(config.run.train_dir, 'train').iterdir()]
+        assert [event.step for event in tf.train.summary_iterator(events) for value in event.summary.value
+                if value.tag == 'variables/linear/biases'] == [1]
 
 
 @pytest.mark.classic

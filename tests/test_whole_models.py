@@ -228,7 +228,7 @@ def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
                        summary_steps=3, variable_update=mode))
         steps = [step for step, _ in scalars(folder, 'norm')]
         assert steps and (mode == 'async' or steps == [1, 3, 6])
-        assert not scalars(folder, 'train/learning_rate')
+        assert not scalars(folder, 'details/learning_rate')
     train(settings(network=name_of('momentum'), max_steps=6, num_towers=2, batch_size=4, summary_steps=1))
     rates = [value for _, value in scalars(tmp_path / 'train', 'rate')]
     np.testing.assert_allclose(rates, [0.1, 0.1, 0.1, 0.05, 0.05, 0.01])

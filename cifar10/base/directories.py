@@ -11,7 +11,9 @@ from cifar10.base.errors import UsageError, describe_os_error
 
 TRAIN_DIR = '/tmp/cifar10_train'
 EVAL_DIR = '/tmp/cifar10_eval'
-EVALUATIONS = 'eval'  # the folder in a train_dir for the evaluations of its run
+# The folders in a train_dir for what TensorBoard shows of its run, and for the evaluations. TensorBoard shows their
+# names.
+CURVES, EVALUATIONS = 'train', 'eval'
 BEST = 'best'  # the folder of a run's best checkpoint, in its train_dir
 DATA_DIR = '/tmp/cifar10_data'
 

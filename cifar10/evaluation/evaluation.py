@@ -5,11 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.base import files
 from cifar10.base.console import Output, say, say_all
-from cifar10.base.directories import check_dir, make_dir, refuse_of_others
+from cifar10.base.directories import EVALUATIONS, check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
@@ -18,8 +16,9 @@ from cifar10.evaluation import confusion, tensorboard, trained
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.folder import LIST, SETTINGS, glance
-from cifar10.run.tensorboard import EVAL, Events
+from cifar10.run.tensorboard import Events
 from cifar10.settings.evaluation import EvalSettings
+from cifar10.settings.training import hyperparameters
 
 
 def evaluate(settings: EvalSettings,
@@ -115,7 +114,7 @@ def _refuse_another_run(folder, run, eval_dir):
 
 
 class _Reports:
-    """The results of a run in an eval_dir. `events` is the file for TensorBoard, with the current graph."""
+    """The results of a run in an eval_dir. `events` is the file for TensorBoard."""
 
     def __init__(self, settings, run):
         self._eval_dir = eval_dir = settings.eval_dir
@@ -123,7 +122,7 @@ class _Reports:
         self._per_class = settings.per_class
         # Training images are evaluated to find those in the wrong class; their curves are apart from the test images'.
         of_tests = settings.eval_data == 'test'
-        self._lists, self._group = settings.per_class or not of_tests, EVAL if of_tests else f'{settings.eval_data}/'
+        self._lists, self._group = settings.per_class or not of_tests, '' if of_tests else f'{settings.eval_data}/'
         # What is evaluated and how, for every record.
         self._evaluation = dict(run=run.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=run.use_ema)
@@ -133,7 +132,7 @@ class _Reports:
                            'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
         self.events = Events(eval_dir)
-        self.events.add_graph(tf.get_default_graph())
+        self.events.add_hyperparameters(hyperparameters(run.record.settings))
 
     def alone(self):
         """Returns a context in which no other evaluation writes to the eval_dir."""
@@ -149,9 +148,23 @@ class _Reports:
         largest = result.named_losses(self._classes)
         if self._lists:
             say_all(confusion.largest_losses(largest))
-        tensorboard.write(self.events, step, result, self._classes, self._group)
+        tensorboard.write(self.events, step, result, self._classes, self._group, self._known(step, result))
         return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                    largest_losses=largest, **self._evaluation)
+
+
+    def _known(self, step, result):
+        """Returns the names of the figures that TensorBoard has already: those of an evaluation with the same result.
+
+        It was one of this program, or one between two steps of the run.
+        """
+        folder, name = os.path.split(os.path.realpath(self._eval_dir))
+        folders = [self._eval_dir, *([folder] if name == EVALUATIONS else [])]
+        now = dict(step=step, accuracy=metrics.rounded(result.accuracy), examples=result.count,
+                   run=self._evaluation['run'], data=self._evaluation['data'])
+        of_run = dict(run=now['run'], data='test')  # which its own evaluations do not record
+        return set().union(*(record for each in folders for record in metrics.read(each, metrics.EVAL)
+                             if now.items() <= {**of_run, **record}.items()))
 
 
 def _prepare_data(record, settings, where):

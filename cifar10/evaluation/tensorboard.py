@@ -1,6 +1,5 @@
 """What TensorBoard shows of any evaluation: curves, confusion matrix, classes, the images with the largest losses."""
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -8,32 +7,37 @@ from cifar10.base.console import printable
 from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import Prediction, Result
 from cifar10.run import pictures
-from cifar10.run.tensorboard import EVAL, Events
+from cifar10.run.tensorboard import DETAILS, IMAGES, SHOWN, Events, escaped
 
 _MOST_NAMED = 20  # classes; those of a larger matrix have no names in its picture
 _MATRIX_SIDE = 320  # pixels of such a picture, at least
 
 
-def write(events: Events, step: int, result: Result, classes: Sequence[str], group: str = EVAL) -> None:
-    """Writes the Result of a step; `classes` are the names of the classes, and the tags begin with `group`."""
-    points = {group + name: value for name, value in result.figures.items() if isinstance(value, float)}
+def write(events: Events, step: int, result: Result, classes: Sequence[str], group: str = '',
+          known: Collection[str] = ()) -> None:
+    """Writes the Result of a step.
+
+    Args:
+      classes: the names of the classes.
+      group: what the tags begin with.
+      known: the names of figures that TensorBoard has of the step already; if there are any, it has the pictures, too.
+    """
+    points = {group + (name if name in SHOWN else DETAILS + name): value for name, value in result.figures.items()
+              if isinstance(value, float) and name not in known}
     events.add_scalars(points, step)
+    if known:
+        return
     events.add_text(group + 'by_class', class_table(result.confusion, classes), step)
     axes = f'{confusion.AXES}; both in the order of the table by_class'
-    events.add_image(group + 'confusion', confusion_image(result.confusion, classes), step, axes)
+    events.add_image(f'{group}{IMAGES}confusion', confusion_image(result.confusion, classes), step, axes)
     if result.largest_losses:
         events.add_text(group + 'largest_losses', losses_table(result.largest_losses, classes), step)
-        events.add_image(group + 'largest_losses_images', losses_image(result.largest_losses, classes), step)
-
-
-def _escaped(name: str) -> str:
-    """Returns the name of a class or a file so that Markdown shows it as it is."""
-    return re.sub(r'([\\`*_{}\[\]<>#|~])', r'\\\1', name)
+        events.add_image(f'{group}{IMAGES}largest_losses', losses_image(result.largest_losses, classes), step)
 
 
 def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
     """Returns a table in Markdown with a row for each class; `counts` is the confusion matrix."""
-    names = [_escaped(name) for name in classes]
+    names = [escaped(name) for name in classes]
     rows = ['| class | correct | total | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
     for name, correct, total, recall, precision, confused_with in confusion.per_class(counts, names):
         rows.append(f'| {name} | {correct} | {total} | {recall:.3f} | {precision:.3f} | {confused_with} |')
@@ -44,29 +48,30 @@ def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
     """Returns the matrix as a picture, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
 
     A cell's colour is the square root of its share of its row, so that rare mistakes are visible. Up to 20 classes have
-    their names and counts in the picture.
+    their names and counts in the picture; more are numbered in the order of `classes`, from 0.
     """
     num_classes = len(counts)
     shares = np.sqrt(counts / np.maximum(counts.sum(1, keepdims=True), 1))
     colours = np.where(np.eye(num_classes, dtype=bool)[..., None], [31, 90, 180], [200, 30, 30])
     cells = (255 + shares[..., None] * (colours - 255.0)).round().astype(np.uint8)
+    titles = 'true class', 'predicted class'
     if num_classes <= _MOST_NAMED:
-        return pictures.table(cells, counts, pictures.names(classes), ('true class', 'predicted class'))
+        return pictures.table(cells, counts, pictures.names(classes), titles)
     scale = max(-(-_MATRIX_SIDE // num_classes), 2)  # rounded up
     pixels = cells.repeat(scale, 0).repeat(scale, 1)
     if scale > 4:  # a grid
         pixels[::scale] = 220
         pixels[:, ::scale] = 220
-    return pixels
+    return pictures.titled(pixels, tuple(f'{title}, 0 to {num_classes - 1}' for title in titles))
 
 
 def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
     """Returns a table of some predictions in Markdown, in the order of the images in their picture."""
-    names = [_escaped(name) for name in classes]
+    names = [escaped(name) for name in classes]
     rows = ['| in the picture | image | true class | its probability | predicted |', '|---|---|---|---|---|']
     for i, found in enumerate(predictions):
         place = f'row {i // pictures.COLUMNS + 1}, column {i % pictures.COLUMNS + 1}'
-        cells = (place, _escaped(printable(found.name)), names[found.label], f'{np.exp(-found.loss):.4f}',
+        cells = (place, escaped(printable(found.name)), names[found.label], f'{np.exp(-found.loss):.4f}',
                  names[found.predicted])
         rows.append(f"| {' | '.join(cells)} |")
     return '\n'.join(rows)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.base import files
-from cifar10.base.directories import BEST, EVALUATIONS
+from cifar10.base.directories import BEST, CURVES, EVALUATIONS
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.stuck import STACKS
 from cifar10.run import metrics
@@ -50,6 +50,7 @@ class Folder(NamedTuple):
       spent: the steps at which patience has ended the run, as metrics.jsonl has them.
       evaluated: in the folder of evaluations, the id of the run of each that metrics.jsonl has.
       best: the folder of the best checkpoint; None if its record cannot be read.
+      curves: the folder of what TensorBoard shows of the run.
       evaluations: the folder of the evaluations.
     """
     path: str
@@ -62,6 +63,7 @@ class Folder(NamedTuple):
     spent: frozenset[int] = frozenset()
     evaluated: tuple[Any, ...] = ()
     best: 'Folder | None' = None
+    curves: 'Folder | None' = None
     evaluations: 'Folder | None' = None
 
     @property
@@ -103,7 +105,7 @@ class Folder(NamedTuple):
 
 
 def look(path: str, flag: str = 'train_dir') -> Folder:
-    """Returns what is in a folder now, and in those of the best checkpoint and of the evaluations in it.
+    """Returns what is in a folder now, and in those of the best checkpoint, the curves and the evaluations in it.
 
     Raises:
       UsageError: it cannot be listed, or its config.json cannot be read.
@@ -123,7 +125,8 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
              for kind in (metrics.CHECKPOINT, metrics.PATIENCE)}
     return folder._replace(
         record=record, starts=starts, recorded=steps[metrics.CHECKPOINT], spent=steps[metrics.PATIENCE],
-        best=best, evaluations=evaluations._replace(evaluated=evaluated))
+        best=best, curves=glance(os.path.join(path, CURVES), flag),
+        evaluations=evaluations._replace(evaluated=evaluated))
 
 
 def glance(path: str, flag: str = 'train_dir') -> Folder:
@@ -188,6 +191,11 @@ def exists(prefix: str) -> bool:
     return os.path.isfile(prefix + '.index') or os.path.isfile(prefix) and not is_other
 
 
+def is_events(name: str) -> bool:
+    """Returns whether a file is named like one that this program writes for TensorBoard."""
+    return bool(re.fullmatch(_EVENTS, name))
+
+
 def is_unfinished(name: str) -> bool:
     """Returns whether a file in a train_dir is named like one that this program is still writing."""
     return bool(re.fullmatch(_UNFINISHED, name))
@@ -216,6 +224,7 @@ def parts(prefix: str) -> list[str]:
 
 
 def written_by(path: str, process: int) -> list[str]:
-    """Returns the paths of the records and summaries that a process writes in a folder."""
-    return [os.path.join(path, name) for name in os.listdir(path)
+    """Returns the paths of the records and summaries that a process writes in the folder of a run."""
+    folders = path, os.path.join(path, CURVES), os.path.join(path, EVALUATIONS)
+    return [os.path.join(folder, name) for folder in folders for name in glance(folder).files
             if name == metrics.NAME or name.endswith(f'.{process}{EVENTS_SUFFIX}')]

@@ -80,6 +80,20 @@ def _grid(cells, texts, side, font):
     return np.asarray(image)
 
 
+def titled(picture: np.ndarray, titles: tuple[str, str], top: int = 0, left: int = 0) -> np.ndarray:
+    """Returns a picture of a table with words at its left and above it: what the rows and the columns are.
+
+    Args:
+      top, left: where the first cell is in the picture; the names of rows and columns may be before it.
+    """
+    rows, columns = (word(title, side) for title, side in zip(titles, picture.shape[:2]))
+    edge = len(rows) + 2 * _GAP
+    framed = np.pad(picture, [(edge, 0), (edge, 0), (0, 0)], constant_values=255)
+    put(framed, np.rot90(rows), edge + (picture.shape[0] + top - rows.shape[1]) // 2, _GAP)
+    put(framed, columns, _GAP, edge + (picture.shape[1] + left - columns.shape[1]) // 2)
+    return framed
+
+
 def table(cells: np.ndarray, texts: np.ndarray, heads: Sequence[str], titles: tuple[str, str]) -> np.ndarray:
     """Returns a square table with coloured cells as a picture, uint8 [height, width, 3].
 
@@ -95,19 +109,16 @@ def table(cells: np.ndarray, texts: np.ndarray, heads: Sequence[str], titles: tu
     side = max(_LEAST_TABLE // n, most + 2 * _GAP, _LEAST_CELL)
     labels = [word(head, _LONGEST) for head in heads]
     line = len(labels[0])
-    left = line + 2 * _GAP + max(label.shape[1] for label in labels) + _GAP
+    left = max(label.shape[1] for label in labels) + _GAP
     if n <= _UPRIGHT:
         above = [word(head, side - 2 * _GAP) for head in heads]
     else:  # turned, to be read from below
         above = [np.rot90(label) for label in labels]
-    top = line + 2 * _GAP + max(label.shape[0] for label in above) + _GAP
+    top = max(label.shape[0] for label in above) + _GAP
     picture = np.full([top + n * side + 1 + _GAP, left + n * side + 1 + _GAP, 3], 255, np.uint8)
     put(picture, _grid(cells, texts, side, font), top, left)
     for i, (label, head) in enumerate(zip(labels, above)):
         middle = round((i + 0.5) * side)
         put(picture, label, top + middle - line // 2, left - _GAP - label.shape[1])
         put(picture, head, top - _GAP - head.shape[0], left + middle - head.shape[1] // 2)
-    rows, columns = (word(title, n * side) for title in titles)
-    put(picture, columns, _GAP, left + (n * side - columns.shape[1]) // 2)
-    put(picture, np.rot90(rows), top + (n * side - rows.shape[1]) // 2, _GAP)
-    return picture
+    return titled(picture, titles, top, left)

@@ -66,8 +66,8 @@ class Progress(Reporter):
 
     def _report(self, step, figures, now):
         images_per_sec, _ = self._of_record.measure(step, now)
-        self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in figures.items()},
-                          images_per_sec=images_per_sec, **self._facts(step))
+        recorded = {name: float(figure) for name, figure in figures.items() if '/' not in name}
+        self._metrics.add(TRAIN, step, **recorded, images_per_sec=images_per_sec, **self._facts(step))
         examples_per_sec, sec_per_step = self._of_line.so_far(step, now)
         line = (f"step {step}, loss = {figures['loss']:.2f} "
                 f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')

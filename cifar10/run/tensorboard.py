@@ -1,38 +1,55 @@
 """The file of a run or an evaluation that TensorBoard reads."""
+import collections
 import contextlib
 import io
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from PIL import Image
+from tensorboard.plugins.hparams.summary import session_start_pb
 
+from cifar10.base import files
 from cifar10.base.errors import RunError, describe_os_error, reason
+from cifar10.run import pictures
 from cifar10.run.folder import EVENTS_SUFFIX, glance
 from cifar10.run.reporter import Rate, Reporter, due
 
-# The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
-# first.
+# The tags of curves that people look at first. An evaluation has the first two as well, so TensorBoard lays the curves
+# of training and testing over each other. Other tags are in groups, and TensorBoard opens the first two of all by name.
+SHOWN = 'accuracy', 'cross_entropy', 'loss'
+DETAILS, IMAGES, LAYERS = 'details/', 'images/', 'variables/'
+LOSSES = 'losses/'  # prefix of the names of single losses
+_DECAY = 0.9  # of their moving averages, as in the tutorial
+_MOST_INPUTS = 16  # in their picture
 _LARGEST_NODE = 1000  # bytes of a constant in a graph, with its value
-EVAL, TRAIN, TOWERS, LAYERS = 'eval/', 'train/', 'train_towers/', 'variables/'
 _SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an event file
 
 
 class Events:
-    """An event file of this program in a directory, for TensorBoard.
+    """An event file of this program in a directory, for TensorBoard. It makes the directory, but not those above it.
 
     Every method except `close` raises a RunError if the file cannot be written.
+
+    Attributes:
+      is_first: whether there was no event file of this program in the directory.
     """
 
     def __init__(self, directory: str):
         # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
         with _errors():
+            if not os.path.isdir(directory):
+                os.mkdir(directory)
+            self.is_first = not any(name.endswith(EVENTS_SUFFIX) for name in glance(directory).files)
             self._writer = tf.io.TFRecordWriter(os.path.join(directory, _new_name(directory)))
         self._write(file_version='brain.Event:2')
+        with _errors():
+            files.sync(directory)  # so that a power failure leaves the file there
 
     def add_graph(self, graph: tf.Graph) -> None:
         """Writes the graph of the program, without the values of large constants, which TensorBoard does not show."""
@@ -54,6 +71,18 @@ class Events:
         """Writes points of curves, by the tags of the curves."""
         points = [tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         self._write(step, summary=tf.Summary(value=points))
+
+    def add_config(self, settings: Mapping[str, Any], command: str, step: int) -> None:
+        """Writes a table of settings, and the command that continues the run."""
+        rows = [f'| {name} | {escaped(str(value))} |' for name, value in settings.items()]
+        self.add_text('config', '\n'.join(['| setting | value |', '|---|---|', *rows, '', f'    {command}']), step)
+
+    def add_hyperparameters(self, settings: Mapping[str, Any]) -> None:
+        """Writes settings for the table in the tab HPARAMS.
+
+        It has a row for each directory with such settings, and the newest values of the curves there.
+        """
+        self.add(session_start_pb(settings).SerializeToString(), 0)
 
     def add_text(self, tag: str, markdown: str, step: int) -> None:
         self._add_strings('text', tag, [markdown.encode(errors='replace')], step)
@@ -83,6 +112,11 @@ class Events:
             self._writer.flush()
 
 
+def escaped(name: str) -> str:
+    """Returns the name of a class or a file so that Markdown shows it as it is."""
+    return re.sub(r'([\\`*_{}\[\]<>#|~])', r'\\\1', name)
+
+
 def _new_name(directory):
     """Returns the name of a new event file, in the form that TensorFlow gives it.
 
@@ -105,42 +139,80 @@ def _errors():
 
 
 class Curves(Reporter):
-    """Writes a summary in the first step of all and in every `every`-th one; in `async`, the first tower's next one.
+    """Writes the points of curves for the first step and for each line of the log, and now and then a summary.
+
+    The first summary has a picture of what the first tower is fed. The moving averages of losses begin anew in each
+    session.
 
     Args:
-      every: steps between two summaries; 0: none.
-      summary: string scalar, a serialised `tf.Summary` of a step; None if there is none.
+      every: steps between two summaries; in `async`, the next step of the first tower has it; 0: none.
+      log_every: steps between two lines of the log; the last step has one, too.
+      classes: the names of the classes.
+      summary, inputs: as a `TrainingGraph` has them.
       clock: `Cost.seconds_of_steps`.
     """
 
-    def __init__(self, events: Events, every: int, examples_per_step: int, summary: tf.Tensor | None,
+    def __init__(self, events: Events, every: int, log_every: int, last_step: int, examples_per_step: int,
+                 classes: Sequence[str], summary: tf.Tensor | None, inputs: Sequence[tf.Tensor],
                  clock: Callable[[], float]):
-        self._summary = summary
         self._events = events
         self._every = every
+        self._log_every = log_every
+        self._last_step = last_step
         self._rate = Rate(examples_per_step)
         self._clock = clock
+        self._classes = classes
+        self._summary = summary
+        self._inputs = dict(inputs=inputs)  # until they are fetched
         self._is_due = False
         self._losses = {}  # the newest total loss of each tower
+        # Of each loss the sum over the steps, weighted, and of the weights; their quotient is the average.
+        self._sums = collections.Counter()
 
     def also(self, step, thread):
         self._is_due |= due(self._every, step) or (self._every > 0 and step == 1)
         if thread or not self._is_due:  # it is one of the first tower
             return {}
         self._is_due = False
-        return dict(summary=self._summary)
+        inputs, self._inputs = self._inputs, {}
+        return dict(summary=self._summary, **inputs)
 
     def after_step(self, step, results):
         now = self._clock()
         if self._rate.so_far(step, now) is None:  # the first step is no measure of speed
             self._rate.start(step, now)
         self._losses.update(enumerate(results['losses'], results['thread']))
-        if 'summary' not in results:
-            return
-        speed = self._rate.measure(step, now)
+        figures = results['figures']
+        for name, figure in {**figures, '': 1.0}.items():
+            if name in ('', 'loss') or name.startswith(LOSSES):
+                self._sums[name] += (1 - _DECAY) * (float(figure) - self._sums[name])
         # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
-        self._events.add(results['summary'], step)
-        scalars = {f'{TOWERS}tower_{k}': loss for k, loss in self._losses.items()}
-        if speed:
-            scalars[TRAIN + 'examples_per_sec'] = speed[0]
-        self._events.add_scalars(scalars, step)
+        if 'summary' in results:
+            self._events.add(results['summary'], step)
+        if 'inputs' in results:
+            first = (each[:_MOST_INPUTS] for each in results['inputs'])
+            self._events.add_image(IMAGES + 'inputs', _captioned(*first, self._classes), step)
+        if step in (1, self._last_step) or due(self._log_every, step):
+            self._events.add_scalars(self._points(step, figures, now), step)
+
+    def _points(self, step, figures, now):
+        points = {name if name in SHOWN else DETAILS + name: figure for name, figure in figures.items()}
+        total = self._sums['']
+        points |= {f'{DETAILS}averaged_{name}': value / total for name, value in self._sums.items() if name}
+        if len(self._losses) > 1:
+            points |= {f'{DETAILS}towers/tower_{k}': loss for k, loss in self._losses.items()}
+        if speed := self._rate.measure(step, now):
+            points[DETAILS + 'images_per_sec'] = speed[0]
+        return points
+
+
+def _captioned(images, labels, classes):
+    """Returns the picture of some inputs of a network with their classes, the largest two of those that were mixed."""
+    names = pictures.names(classes)
+    if labels.ndim == 1:
+        return pictures.captioned(images, [[names[label]] for label in labels])
+    captions = []
+    for fractions in labels:
+        largest = np.argsort(-fractions, kind='stable')[:2]
+        captions.append([f'{names[k]} {fractions[k]:.1f}' if fractions[k] >= 0.05 else '' for k in largest])
+    return pictures.captioned(images, captions)

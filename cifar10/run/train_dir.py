@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import BEST, make_dir
+from cifar10.base.directories import BEST, CURVES, EVALUATIONS, make_dir
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.signals import is_stopped
 from cifar10.run.folder import CHECKPOINT, LIST, PROGRAM, SETTINGS, glance, parts, written_by
@@ -54,14 +54,14 @@ class TrainDir:
         files.replace(os.path.join(self.path, SETTINGS), self._settings + '\n')
 
     def keep(self, *others: str) -> None:
-        """Keeps what the run needs from programs that clean /tmp: its files, those in `best`, and `others`.
+        """Keeps what the run needs from programs that clean /tmp: its files, also those in its folders, and `others`.
 
         They count as used now. config.json, which only starts read, is written again if it is gone.
         """
         self.refuse_another_folder()
         if not os.path.exists(os.path.join(self.path, SETTINGS)):
             self._write_settings()
-        folders = self.path, os.path.join(self.path, BEST)
+        folders = self.path, *(os.path.join(self.path, name) for name in (BEST, CURVES, EVALUATIONS))
         files.mark_used(*(os.path.join(each, name) for each in folders for name in glance(each).files), *others)
 
     def publish(self, step: int) -> str:

@@ -231,7 +231,7 @@ class ReportSettings:
     TITLE = 'Reports'
     log_device_placement: bool = setting(False, 'print the device of every operation', of=Of.START)
     log_frequency: int = setting(10, 'steps between two log lines', minimum=1)
-    summary_steps: int = setting(100, 'steps between two summaries for TensorBoard; 0: none', minimum=0)
+    summary_steps: int = setting(100, 'steps between two sets of histograms for TensorBoard; 0: none', minimum=0)
     eval_steps: int = setting(
         0, 'steps between two evaluations on the test images; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
@@ -308,8 +308,21 @@ def train_settings(**given: Any) -> TrainSettings:
     return settings
 
 
+def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
+    """Returns settings on which the result of a run depends: the main ones, and those that its preset does not have."""
+    values = settings.flat()
+    main = ('preset', 'network', 'num_towers', 'batch_size', 'learning_rate')
+    found = {**{name: values[name] for name in main}, **_differing(settings, Of.RUN)}
+    reports = {field.name for field in fields(ReportSettings)}
+    return {name: value for name, value in found.items() if value is not None and name not in reports}
+
+
 def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
     """Returns the flags of a run, for a shell: those that differ from its preset's values and the defaults."""
+    return as_flags(_differing(settings, *kinds))
+
+
+def _differing(settings, *kinds):
     values = settings.flat()
     preset, optimizer = values['preset'], values['optimizer']
     given = preset if preset != CLASSIC['preset'] else None  # as the flags will give it
@@ -319,8 +332,8 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
         usual['learning_rate'] = default_rate(preset, optimizer).learning_rate
-    return as_flags({field.name: values[field.name] for field in fields(*GROUPS)
-                     if field.metadata['of'] in kinds and values[field.name] != usual[field.name]})
+    return {field.name: values[field.name] for field in fields(*GROUPS)
+            if field.metadata['of'] in kinds and values[field.name] != usual[field.name]}
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:

@@ -24,9 +24,12 @@ class TrainingGraph(NamedTuple):
 
     Attributes:
       fetches: for each thread that takes steps, what each of its steps fetches: `update`, the operation that takes the
-        step; `losses`, float32 [n], the total losses of the n towers that take part; and `figures`, float32 scalars by
-        their names. In `async` each tower has a thread, else there is one for all towers.
+        step; `losses`, float32 [n], the total losses of the n towers that take part; and `figures`, float32 [m]. In
+        `async` each tower has a thread, else there is one for all towers.
+      figures: the names of the m figures of a step.
+      learning_rate: float32 scalar, which may be fed; None in a whole model.
       summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
+      inputs: (images, labels) as the first tower's network gets them, augmented.
       batches: (images, labels, their distance from `examples_seen`) of each tower; each may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
@@ -37,7 +40,10 @@ class TrainingGraph(NamedTuple):
         whatever gives variables other values.
     """
     fetches: Sequence[dict[str, Any]]
+    figures: Sequence[str]
+    learning_rate: tf.Tensor | None
     summary: tf.Tensor | None
+    inputs: tuple[tf.Tensor, tf.Tensor]
     batches: list
     step: Step
     average: Any
@@ -70,9 +76,9 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    step, batches, images = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
-    shown, summary, losses_moved = _shown(plan, step, rates[0], images)
-    train_ops, average = _counted(plan, step, losses_moved, global_step, examples_seen)
+    step, batches, inputs = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
+    shown, names = _figures(plan, step, rates[0])
+    train_ops, average = _counted(plan, step, global_step, examples_seen)
     with tf.name_scope('initialise'), plan.mode.scope():
         # What a tower computes waits for its turn, and in `async` for the step. So does an initial value that the
         # network has computed in the tower.
@@ -80,8 +86,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise = [tf.variables_initializer(before), tf.global_variables_initializer()]
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
-        [dict(update=train_op, **each) for train_op, each in zip(train_ops, shown)], summary, batches, step, average,
-        global_step, examples_seen, initialise, start_inputs)
+        [dict(update=train_op, **each) for train_op, each in zip(train_ops, shown)], names, rates[0],
+        _summary(plan, step), inputs, batches, step, average, global_step, examples_seen, initialise, start_inputs)
 
 
 def _input(plan, global_step, examples_seen):
@@ -96,7 +102,7 @@ def _input(plan, global_step, examples_seen):
 
 
 def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
-    """Builds the towers and the update of the variables; returns (the Step, the batches, tower 0's images)."""
+    """Builds the towers and the update of the variables; returns (the Step, the batches, tower 0's inputs)."""
     recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
     batches, fed = [], []
 
@@ -106,7 +112,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             images, labels = recipe.augmented(images, labels)
-            fed.append(images)
+            fed.append((images, labels))
             total_loss, scalars = tower_loss(
                 scope, lambda: recipe.add_loss(images, labels, plan.precision.dtype, **learnt))
             parts = {} if recipe.is_whole else summaries.losses(scope)  # of the total, which a whole model adds up
@@ -119,7 +125,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     return step, batches, fed[0]
 
 
-def _counted(plan, step, losses_moved, global_step, examples_seen):
+def _counted(plan, step, global_step, examples_seen):
     """Builds what follows an update: moving averages and the count of examples.
 
     Returns:
@@ -140,33 +146,37 @@ def _counted(plan, step, losses_moved, global_step, examples_seen):
         with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
             return averages.move(moving, averaged)
 
-    train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
-    train_ops = [after_step(train_op) for train_op in train_ops]
+    train_ops = [after_step(train_op) for train_op in step.train_ops]
     if average:
         average = average._replace(
             scheduled=after_average(average.scheduled), equalise=after_average(average.equalise))
     return train_ops, average
 
 
-def _shown(plan, step, rate, images):
-    """Returns (for each thread what its steps fetch, the summary, the operation that moves averages of losses)."""
+def _figures(plan, step, rate):
+    """Returns (for each thread what its steps fetch beside the update, the names of the figures).
+
+    A whole model may know no rate and no accuracy; where towers update on their own, there is a staleness.
+    """
     threads = [step.scalars] if plan.mode.synchronous else [[scalars] for scalars in step.scalars]
-    means = [summaries.means(scalars) for scalars in threads]
+    rates = {} if rate is None else dict(learning_rate=rate)
     shown = []
-    for scalars, mean in zip(threads, means):
-        with tf.device('/cpu:0'):
+    for scalars in threads:
+        with tf.device('/cpu:0'), tf.name_scope('summaries/'):
             losses = tf.stack([each['total_loss'] for each in scalars], name='losses')
-        # A whole model may know no rate and no accuracy; where towers update on their own, there is a staleness.
-        figures = dict(loss=mean['total_loss'], learning_rate=rate, **{
-            name: mean.get(name) for name in ('accuracy', 'staleness')})
-        figures = {name: figure for name, figure in figures.items() if figure is not None}
-        shown.append(dict(losses=losses, figures=figures))
+            # One vector, because a step takes the longer the more tensors it fetches.
+            means = tf.reduce_mean(tf.stack([tf.stack([*each.values()]) for each in scalars]), 0)
+            shown.append(dict(losses=losses, figures=tf.concat([means, [*rates.values()]], 0, name='figures')))
+    # In copies, a loss may be named after a variable; the order is the same.
+    names = ['loss' if name == 'total_loss' else name for name in step.scalars[0]]
+    return shown, [*names, *rates]
+
+
+def _summary(plan, step):
+    if not plan.settings.reports.summary_steps:
+        return None
     # A network may also have added integers, scalars, and what is no tensor and so has no name.
     activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
                    if each.dtype.is_floating and each.shape.rank != 0]
-    averaged_losses, losses_moved = summaries.averaged_losses(means[0])
-    summary = None
-    if plan.settings.reports.summary_steps:
-        own = [each for scope in ('tower_0/', 'update/') for each in tf.get_collection(tf.GraphKeys.SUMMARIES, scope)]
-        summary = summaries.build(step, {**means[0], **averaged_losses}, rate, images, activations, own)
-    return shown, summary, losses_moved
+    own = [each for scope in ('tower_0/', 'update/') for each in tf.get_collection(tf.GraphKeys.SUMMARIES, scope)]
+    return summaries.build(step, activations, own)

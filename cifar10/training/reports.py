@@ -1,12 +1,14 @@
 """The reporters of a run: lines, records, curves, traces, evaluations, checkpoints."""
 import contextlib
 import datetime
+import os
 import time
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
+from cifar10.base.directories import CURVES, EVALUATIONS
 from cifar10.base.graphs import is_deterministic
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
@@ -23,6 +25,7 @@ from cifar10.run.stragglers import Stragglers
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, remove
+from cifar10.settings.training import hyperparameters
 from cifar10.training.graph import TrainingGraph
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
@@ -61,13 +64,20 @@ class Reports:
                 directory, start.handed_over(), settings.reports.max_to_keep, self._log)
             self._run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
             remove(takeover.abandoned(start.folder, is_ours))
-            self._events = Events(directory.path)
+            self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
             self._tower_seconds = tower_seconds(plan, run.graph)
-            self._events.add_graph(tf.get_default_graph())
+            if self._events.is_first:
+                self._events.add_graph(tf.get_default_graph())
         self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus,
                           self._tower_seconds)
-        self._events.add_text('config', f'```\n{text}\n```', plan.step)
+        found = hyperparameters(record.settings)
+        self._events.add_config(found, record.command, plan.step)
+        self._written = [self._log, self._events]
+        if validation:
+            self._evaluations = Events(os.path.join(directory.path, EVALUATIONS))
+            self._evaluations.add_hyperparameters(found)
+            self._written.append(self._evaluations)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
         self.best = None
         if settings.reports.keep_best:
@@ -79,6 +89,7 @@ class Reports:
     def __exit__(self, *error):
         self._events.close()
         if self._validation:
+            self._evaluations.close()
             self._validation.close()
 
     @contextlib.contextmanager
@@ -86,7 +97,7 @@ class Reports:
         """Context with the progress and all reporters of the run from its present step on, in their order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         # The records of later steps are dropped: these steps are repeated.
-        for written in (self._log, self._events, self._trace):
+        for written in (*self._written, self._trace):
             written.drop_after(run.step)
         self.is_spent = bool(patience_spent(self._directory.path, run.step, plan.settings))
         if run.step < plan.last_step:
@@ -110,8 +121,8 @@ class Reports:
         places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
         reporters = [
             self._progress, Stragglers(places, self._tower_seconds, reports.log_frequency, self._log, say),
-            Curves(self._events, reports.summary_steps, plan.examples_per_step, run.graph.summary,
-                   self._cost.seconds_of_steps),
+            Curves(self._events, reports.summary_steps, reports.log_frequency, plan.last_step, plan.examples_per_step,
+                   plan.data.classes, run.graph.summary, run.graph.inputs, self._cost.seconds_of_steps),
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
@@ -153,7 +164,7 @@ class Reports:
             with doing('while it evaluates', self._slack):
                 result = self._validation.evaluate(values)
             self._slack = 1
-            tensorboard.write(self._events, step, result, run.plan.data.classes)
+            tensorboard.write(self._evaluations, step, result, run.plan.data.classes)
             self._log.add(metrics.EVAL, step, **result.figures)
             say(datetime.datetime.now(), f'{result}, step {step}')
             if candidate and self.best.keep(step, **result.figures):

@@ -115,8 +115,8 @@ class Run:
           traced: whether to trace it.
 
         Returns:
-          The values of `TrainingGraph.fetches` and of `also`, and `thread`; if traced, also `metadata`, a
-          `tf.RunMetadata`.
+          The values of `TrainingGraph.fetches`, where the figures have their names, and of `also`, and `thread`; if
+          traced, also `metadata`, a `tf.RunMetadata`.
         """
         metadata = tf.RunMetadata() if traced else None
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if traced else None
@@ -125,7 +125,8 @@ class Run:
             self.go_on()
             results = self.session.run(dict(self.graph.fetches[thread], **also or {}), feed, options, metadata)
         self._fetched.add(fetched)
-        return dict(results, thread=thread, **(dict(metadata=metadata) if traced else {}))
+        figures = dict(zip(self.graph.figures, results['figures']))
+        return dict(results, figures=figures, thread=thread, **(dict(metadata=metadata) if traced else {}))
 
     def averages_after(self, step: int) -> bool:
         """Returns whether the towers' copies of the variables are averaged on schedule after a step."""

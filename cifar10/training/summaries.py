@@ -9,17 +9,13 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.update import Step
-from cifar10.run.tensorboard import LAYERS, TRAIN
+from cifar10.run.tensorboard import LAYERS, LOSSES
 
 # A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights as
 # long. So a histogram shows the activations of 8 images, and of a large tensor every n-th value, at least
 # 65,536 values.
 _HISTOGRAM_IMAGES = 8
 _HISTOGRAM_VALUES = 1 << 16
-_MAX_IMAGES = 4
-
-_LOSSES = 'losses/'  # prefix of the names of single losses
-_DECAY = 0.9  # of their moving averages, as in the tutorial
 
 
 def strip_tower(name: str) -> str:
@@ -28,14 +24,14 @@ def strip_tower(name: str) -> str:
 
 
 def losses(scope: str) -> dict[str, tf.Tensor]:
-    """Returns a tower's losses, float32 scalars, by their tags after 'train/'.
+    """Returns a tower's losses, float32 scalars, by the names of their figures.
 
     Returns:
       Each loss as 'losses/<its name in the tower>'; and 'weight_loss', the sum of all losses of that name.
     """
     by_name = {}
     for loss in tf.get_collection(tf.GraphKeys.LOSSES, scope):
-        name = _LOSSES + loss.op.name.removeprefix(scope)
+        name = LOSSES + loss.op.name.removeprefix(scope)
         while name in by_name:  # a loss that was added twice, or another output of the same operation
             name += '_'
         by_name[name] = loss
@@ -43,45 +39,11 @@ def losses(scope: str) -> dict[str, tf.Tensor]:
     return dict(by_name, weight_loss=tf.add_n(weight_losses) if weight_losses else tf.zeros([]))
 
 
-def means(scalars: Sequence[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Returns the mean of each of the towers' scalars, by its name in the first; float32 scalars."""
-    names = list(scalars[0])  # in copies, a loss may be named after a variable; the order is the same
-    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        towers = tf.stack([tf.stack([*each.values()]) for each in scalars])
-        return dict(zip(names, tf.unstack(tf.reduce_mean(towers, 0))))
-
-
-def averaged_losses(means: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Operation]:
-    """Builds moving averages of each loss and of their total over the steps, as the tutorial does.
-
-    They are not saved: each session begins anew. `means` is what the function of this name returns.
-
-    Returns:
-      ({tag after 'train/': the moving average including this step, float32 scalar}, the operation that stores
-      the averages; run it once in each step).
-    """
-    names = [name for name in means if name.startswith(_LOSSES) or name == 'total_loss']
-    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        # Weighted sums of the losses, and last the sum of the weights; divided by it, an average is not
-        # biased towards its initial 0.
-        sums = tf.get_variable('summaries/averaged_losses', [len(names) + 1], tf.float32, tf.zeros_initializer(),
-                               trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
-        now = tf.stack([*[means[name] for name in names], 1.0])
-        updated = _DECAY * sums.read_value() + (1 - _DECAY) * now
-        averages = tf.unstack(updated[:-1] / updated[-1])
-        return ({f'averaged_{name}': average for name, average in zip(names, averages)},
-                sums.assign(updated, read_value=False))
-
-
-def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf.Tensor,
-          activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Builds the summary of a training step.
+def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Builds the summary of a training step: the histograms, and the filters of the first layer.
 
     Args:
       step: the graph of the step.
-      figures: float32 scalars by their tags after 'train/'.
-      rate: the learning rate, a float32 scalar, or None.
-      images: the first tower's batch, float32 [n, height, width, 3].
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
       own: summaries that a whole model has added.
 
@@ -89,8 +51,7 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
       A string tensor: a serialised `tf.Summary`.
     """
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        parts = [*own, *([] if rate is None else [_scalar(TRAIN + 'learning_rate', rate)])]
-        parts += [_scalar(TRAIN + name, figure) for name, figure in figures.items()]
+        parts = [*own]
         for name, value in step.values.items():
             parts.append(_histogram(LAYERS + name, value))
         for gradient, variable in step.gradients:
@@ -103,16 +64,11 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
                 layer = LAYERS + strip_tower(activation.op.name)
             layers.add(layer)
             parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
-            parts.append(_scalar(layer + '/sparsity', tf.nn.zero_fraction(activation)))
-        parts.append(_image(TRAIN + 'images', images))
+            parts.append(tf.raw_ops.ScalarSummary(tags=layer + '/sparsity', values=tf.nn.zero_fraction(activation)))
         for name, value in step.values.items():
             if value.shape.rank == 4 and value.shape[2] == 3:  # filters that see colours
-                parts.append(_image(LAYERS + name, _tiled(value)))
+                parts.append(tf.raw_ops.ImageSummary(tag=LAYERS + name, tensor=_tiled(value)))
         return tf.raw_ops.MergeSummary(inputs=parts)
-
-
-def _scalar(tag, value):
-    return tf.raw_ops.ScalarSummary(tags=tag, values=value)
 
 
 def _histogram(tag, value):
@@ -124,10 +80,6 @@ def _histogram(tag, value):
     # reports it.
     value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
     return tf.raw_ops.HistogramSummary(tag=tag, values=value)
-
-
-def _image(tag, value):
-    return tf.raw_ops.ImageSummary(tag=tag, tensor=value, max_images=_MAX_IMAGES)
 
 
 def _tiled(filters):
