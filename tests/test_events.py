@@ -75,11 +75,11 @@ SETTINGS = '_hparams_/session_start_info'
 def test_an_evaluation_is_not_shown_twice(settings, tmp_path):
     train(settings(max_steps=4, eval_steps=4, augmentation='shift'))
     folder = tmp_path / 'train' / 'eval'
-    for flags in (dict(test_time_averaging=False), {}, {}, dict(num_examples=500)):
+    for flags in ({}, {}, dict(num_examples=500)):
         evaluated(tmp_path / 'train', folder, **flags)
     averaged = {'details/averaged_accuracy'}
     assert [tags - {SETTINGS} for tags in contents(folder)] == [
-        OF_A_RESULT, set(), averaged, set(), OF_A_RESULT | averaged]
+        OF_A_RESULT, averaged, set(), OF_A_RESULT | averaged]
     evaluated(tmp_path / 'train', tmp_path / 'elsewhere')  # which TensorBoard may show alone
     assert contents(tmp_path / 'elsewhere') == [OF_A_RESULT | averaged | {SETTINGS}]
 

@@ -72,6 +72,11 @@ class Folder(NamedTuple):
         return f'--{self.flag}={self.path}'
 
     @property
+    def events(self) -> list[str]:
+        """The paths of this program's files for TensorBoard."""
+        return [os.path.join(self.path, name) for name in sorted(self.files) if re.fullmatch(_EVENTS, name)]
+
+    @property
     def run_id(self) -> str | None:
         """The id of the run; None if there is no record of it."""
         return self.record.run_id if self.record else None
@@ -189,11 +194,6 @@ def exists(prefix: str) -> bool:
     """Returns whether there is a checkpoint: its index, or the one file that TensorFlow's V1 format has."""
     is_other = os.path.basename(prefix) == LIST or re.search(f'{_PART}$', prefix)
     return os.path.isfile(prefix + '.index') or os.path.isfile(prefix) and not is_other
-
-
-def is_events(name: str) -> bool:
-    """Returns whether a file is named like one that this program writes for TensorBoard."""
-    return bool(re.fullmatch(_EVENTS, name))
 
 
 def is_unfinished(name: str) -> bool:

@@ -11,17 +11,7 @@ from cifar10.base.console import Line
 from cifar10.base.errors import listed
 from cifar10.base.registry import DATASETS
 from cifar10.run import metrics
-from cifar10.run.folder import (
-    FIGURES,
-    LIST,
-    SETTINGS,
-    Folder,
-    is_events,
-    is_of_run,
-    is_unfinished,
-    step_of,
-    step_without_index,
-)
+from cifar10.run.folder import FIGURES, LIST, SETTINGS, Folder, is_of_run, is_unfinished, step_of, step_without_index
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
@@ -69,11 +59,12 @@ def deletions(folder: Folder) -> list[str]:
     if best := _best(folder):
         paths += [*_of_run(best, FIGURES), best.path]
     evaluations = folder.evaluations
-    if not evaluations.evaluated:  # only the run itself has evaluated here
-        paths += _curves(evaluations)
-    elif all(run == folder.run_id for run in evaluations.evaluated):
+    if evaluations.evaluated and all(run == folder.run_id for run in evaluations.evaluated):
         paths += [*_of_run(evaluations, 'lock'), evaluations.path]
-    return [*paths, *_curves(folder.curves), *_of_run(folder)]
+    for of_run in (folder.curves, *(() if evaluations.evaluated else [evaluations])):  # where nobody else has evaluated
+        if of_run.events and SETTINGS not in of_run.files:  # it is no other run's folder
+            paths += [*of_run.events, of_run.path]
+    return paths + _of_run(folder)
 
 
 def abandoned(folder: Folder, is_ours: IsOurs) -> list[str]:
@@ -113,12 +104,6 @@ def _of_run(folder, other=''):
     names = sorted((name for name in folder.files if is_of_run(name) or name == other),
                    key=lambda name: (last.get(name, 0), name.removesuffix('.index')))
     return [os.path.join(folder.path, name) for name in names]
-
-
-def _curves(folder):
-    """Returns the paths of a run's files for TensorBoard in a folder, and the folder; [] if another run is there."""
-    names = [] if SETTINGS in folder.files else [name for name in sorted(folder.files) if is_events(name)]
-    return [os.path.join(folder.path, name) for name in names] + [folder.path] * bool(names)
 
 
 def _undeletable(folder, is_ours):

@@ -45,7 +45,7 @@ class Events:
         with _errors():
             if not os.path.isdir(directory):
                 os.mkdir(directory)
-            self.is_first = not any(name.endswith(EVENTS_SUFFIX) for name in glance(directory).files)
+            self.is_first = not glance(directory).events
             self._writer = tf.io.TFRecordWriter(os.path.join(directory, _new_name(directory)))
         self._write(file_version='brain.Event:2')
         with _errors():

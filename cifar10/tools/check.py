@@ -180,7 +180,7 @@ def _first_step(checked):
     """Does in memory what the run would do up to its first step, as far as possible here, and reports how far."""
     plan, path = checked.plan, checked.folder.path
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
-    needed = start.space_for_checkpoints(checked, run.saved.values())
+    needed = start.space_for_files(checked, run.saved.values())
     yield _free(path, needed[-1])
     yield from start.check_space(needed, path)
     start.refuse_misfit(checked, run.saved)

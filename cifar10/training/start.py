@@ -6,7 +6,7 @@ stops at the first stage that fails; `--check` continues with the stages that do
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -248,8 +248,8 @@ def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
         raise UsageError(f'{start.restored.prefix} {found}; {remedy}')
 
 
-def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tuple[int, int, str]:
-    """Returns (bytes of a checkpoint of some variables, bytes of all that will be added, a phrase about both)."""
+def space_for_files(start: Start, variables: Collection[tf.Variable]) -> tuple[int, int, str]:
+    """Returns (bytes of a checkpoint of some variables, bytes of all files that will be added, a phrase about both)."""
     plan = start.plan
     reports = plan.settings.reports
     size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
@@ -264,13 +264,24 @@ def space_for_checkpoints(start: Start, variables: Iterable[tf.Variable]) -> tup
     if reports.keep_best:
         count += 2  # the best so far, and one that may be better
         limit += ', --keep_best'
-    return size, size * count, f'a checkpoint takes {in_bytes(size)}, {limit}'
+    curves = _space_for_tensorboard(plan, len(variables))
+    return size, size * count + curves, (
+        f'TensorBoard takes about {in_bytes(curves)}, a checkpoint {in_bytes(size)}, {limit}')
+
+
+def _space_for_tensorboard(plan, variables):
+    """Estimates the bytes of the files for TensorBoard, as measured in runs of the built-in networks."""
+    reports = plan.settings.reports
+    lines, summaries, evaluations = ((plan.last_step - plan.step) // every if every else 0 for every in (
+        reports.log_frequency, reports.summary_steps, reports.eval_steps))
+    return (variables * (15_000 + 25 * lines + 2000 * summaries)
+            + (50_000 + 32 * plan.data.size ** 2) * evaluations)
 
 
 def check_space(space: tuple[int, int, str], train_dir: str) -> list[str]:
     """Raises a UsageError if the disk has no room for a checkpoint; returns a warning if it has none for all of them.
 
-    Free space changes during a run, so only the first checkpoint must fit. `space` is what `space_for_checkpoints`
+    Free space changes during a run, so only the first checkpoint must fit. `space` is what `space_for_files`
     returned.
     """
     one, added, what = space

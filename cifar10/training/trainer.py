@@ -31,7 +31,7 @@ from cifar10.training.start import (
     prepare_data,
     refuse_misfit,
     refuse_other_images,
-    space_for_checkpoints,
+    space_for_files,
 )
 from cifar10.training.warm_start import take_model
 
@@ -64,7 +64,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             return plan.checkpoint, plan.step, plan.ended_by
         run, validation, record = Run(plan), validation_of(start), record_of(start)
         refuse_misfit(start, run.saved)
-        say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
+        say_all(check_space(space_for_files(start, run.saved.values()), directory.path))
         if takeover.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
             say_all([takeover.replaced(start.folder)])
             remove(takeover.deletions(start.folder))
