@@ -1,6 +1,7 @@
 """What a kill or a power failure leaves of a folder: from a traced process, before each of its changes."""
 import dataclasses
 import json
+import os
 import pathlib
 import platform
 import re
@@ -76,12 +77,12 @@ def names(folder):
 
 
 def power_failures(traced):
-    """Yields (number of the call, {path: bytes}) for what a power failure may leave before each call; flat folders.
+    """Yields (number of the call, {path: bytes}) for what a power failure may leave before each call.
 
-    What an fsync covers is as it was then. A file that none covers may have its bytes, those that an fsync covered, or
-    these and of the others the first half, the second half after zero bytes, or only zero bytes; a rename may be
-    undone; each of these alone, and all together. These are the faults of LazyFS (https://github.com/dsrhaslab/lazyfs):
-    cleared caches, and torn writes.
+    What an fsync covers is as it was then; of a folder, the names in it. A file that none covers may have its bytes,
+    those that an fsync covered, or these and of the others the first half, the second half after zero bytes, or only
+    zero bytes; a rename may be undone; each of these alone, and all together. These are the faults of LazyFS
+    (https://github.com/dsrhaslab/lazyfs): cleared caches, and torn writes.
     """
     disk = _Disk(traced.states[0])
     for i, (call, *paths) in enumerate(traced.calls):
@@ -114,8 +115,11 @@ class _Disk:
 
     def enter(self, call, paths):
         """Takes in what a call does that is about to happen."""
-        if call in ('fsync', 'fdatasync') and paths == ['.']:
-            self._durable, self._renames = dict(self._numbers), []
+        folder = paths[0] if paths[0] != '.' else ''
+        if call in ('fsync', 'fdatasync') and (not folder or self._contents[self._numbers[folder]] is None):
+            self._durable = {name: number for each in (self._durable, self._numbers) for name, number in each.items()
+                             if (os.path.dirname(name) == folder) == (each is self._numbers)}
+            self._renames = [each for each in self._renames if os.path.dirname(each[1]) != folder]
         elif call in ('fsync', 'fdatasync'):
             self._synced[self._numbers[paths[0]]] = self._contents[self._numbers[paths[0]]]
         elif call == 'rename':
@@ -131,11 +135,13 @@ class _Disk:
         for old, new, number, before in self._renames:
             undone = {**now, old: number, new: before}
             yield self._tree({name: each for name, each in undone.items() if each is not None}, contents)
-        uncovered = [number for number in now.values() if contents[number] != self._synced.get(number)]
+        written = [number for number in contents if contents[number] is not None]  # and no folder
+        uncovered = [number for number in now.values() if number in written and contents[number] != self._synced.get(
+            number)]
         for damage in (self._before, self._zeros, self._first_half, self._second_half):
             for number in uncovered:
                 yield self._tree(now, {**contents, number: damage(number)})
-            everything = {**contents, **{number: damage(number) for number in contents}}
+            everything = {**contents, **{number: damage(number) for number in written}}
             yield self._tree(now, everything)
             yield self._tree(self._durable, everything)
 
@@ -160,7 +166,8 @@ class _Disk:
 
     @staticmethod
     def _tree(numbers, contents):
-        return {name: contents[number] for name, number in numbers.items()}
+        return {name: contents[number] for name, number in numbers.items()
+                if os.path.dirname(name) in ('', *numbers)}
 
 
 def distinct(states):

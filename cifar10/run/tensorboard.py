@@ -26,7 +26,6 @@ SHOWN = 'accuracy', 'cross_entropy', 'loss'
 DETAILS, IMAGES, LAYERS = 'details/', 'images/', 'variables/'
 LOSSES = 'losses/'  # prefix of the names of single losses
 _DECAY = 0.9  # of their moving averages, as in the tutorial
-_MOST_INPUTS = 16  # in their picture
 _LARGEST_NODE = 1000  # bytes of a constant in a graph, with its value
 _SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an event file
 
@@ -162,9 +161,8 @@ class Curves(Reporter):
         self._rate = Rate(examples_per_step)
         self._clock = clock
         self._classes = classes
-        self._summary = summary
-        self._inputs = dict(inputs=inputs)  # until they are fetched
-        self._is_due = False
+        self._of_summary = dict(summary=summary, inputs=inputs)
+        self._is_due, self._has_inputs = False, False
         self._losses = {}  # the newest total loss of each tower
         # Of each loss the sum over the steps, weighted, and of the weights; their quotient is the average.
         self._sums = collections.Counter()
@@ -174,8 +172,7 @@ class Curves(Reporter):
         if thread or not self._is_due:  # it is one of the first tower
             return {}
         self._is_due = False
-        inputs, self._inputs = self._inputs, {}
-        return dict(summary=self._summary, **inputs)
+        return self._of_summary  # always the same, because TensorFlow prepares a graph for each other one
 
     def after_step(self, step, results):
         now = self._clock()
@@ -189,9 +186,9 @@ class Curves(Reporter):
         # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
         if 'summary' in results:
             self._events.add(results['summary'], step)
-        if 'inputs' in results:
-            first = (each[:_MOST_INPUTS] for each in results['inputs'])
-            self._events.add_image(IMAGES + 'inputs', _captioned(*first, self._classes), step)
+            if not self._has_inputs:  # a picture takes longer than a step
+                self._has_inputs = True
+                self._events.add_image(IMAGES + 'inputs', _captioned(*results['inputs'], self._classes), step)
         if step in (1, self._last_step) or due(self._log_every, step):
             self._events.add_scalars(self._points(step, figures, now), step)
 

@@ -15,6 +15,7 @@ from cifar10.parallel.update import Step
 from cifar10.training import summaries
 from cifar10.training.plan import Plan
 
+_MOST_INPUTS = 16  # in their picture
 _LEARN_FROM = 2000  # the most training images that `learnt` uses,
 _LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
 
@@ -29,7 +30,7 @@ class TrainingGraph(NamedTuple):
       figures: the names of the m figures of a step.
       learning_rate: float32 scalar, which may be fed; None in a whole model.
       summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
-      inputs: (images, labels) as the first tower's network gets them, augmented.
+      inputs: the first (images, labels) that the first tower's network gets, augmented.
       batches: (images, labels, their distance from `examples_seen`) of each tower; each may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
@@ -43,7 +44,7 @@ class TrainingGraph(NamedTuple):
     figures: Sequence[str]
     learning_rate: tf.Tensor | None
     summary: tf.Tensor | None
-    inputs: tuple[tf.Tensor, tf.Tensor]
+    inputs: Sequence[tf.Tensor]
     batches: list
     step: Step
     average: Any
@@ -122,7 +123,11 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
     step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
                       gate_gradients=gate_gradients)
-    return step, batches, fed[0]
+    inputs = []
+    for each in fed[0]:
+        with tf.device(each.device), tf.name_scope('summaries/'):
+            inputs.append(each[:_MOST_INPUTS])
+    return step, batches, inputs
 
 
 def _counted(plan, step, global_step, examples_seen):
