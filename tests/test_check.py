@@ -292,13 +292,18 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
             assert looking.closed  # it has waited for the look
 
 
+def megabytes(text):
+    figure, unit = re.search(r'TensorBoard takes about (\d+\.\d) ([kMG])B', text).groups()
+    return float(figure) * dict(k=1e-3, M=1, G=1e3)[unit]
+
+
 def test_the_line_on_the_disk_counts_what_tensorboard_gets(settings, capsys):
     config = settings(max_steps=100, log_frequency=1, summary_steps=10, eval_steps=50)
     check(config)
     disk, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'disk']
-    told = float(re.search(r'TensorBoard takes about (\d+\.\d) MB', disk)[1])
+    told = megabytes(disk)
     train(config)
     taken = sum(path.stat().st_size for path in pathlib.Path(config.run.train_dir).glob('*/events*')) / 1e6
     assert taken / 2 < told < 2 * taken
     check(settings(max_steps=100_000, log_frequency=1, summary_steps=10, eval_steps=50, train_dir=config.run.train_dir))
-    assert float(re.search(r'TensorBoard takes about (\d+\.\d) MB', capsys.readouterr().out)[1]) > 500 * told
+    assert megabytes(capsys.readouterr().out) > 500 * told

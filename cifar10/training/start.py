@@ -266,7 +266,7 @@ def space_for_files(start: Start, variables: Collection[tf.Variable]) -> tuple[i
         limit += ', --keep_best'
     curves = _space_for_tensorboard(plan, len(variables))
     return size, size * count + curves, (
-        f'TensorBoard takes about {in_bytes(curves)}, a checkpoint {in_bytes(size)}, {limit}')
+        f'TensorBoard takes about {in_bytes(curves)}, a checkpoint takes {in_bytes(size)}, {limit}')
 
 
 def _space_for_tensorboard(plan, variables):
