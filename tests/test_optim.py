@@ -54,7 +54,7 @@ def test_a_warm_up_rises_by_examples_before_the_schedule_which_ends_with_the_run
         for examples, expected in ((0, 0), (1, 0.02), (25, 0.5), (49, 0.98), (50, 1), (100, decays(1 / 3)),
                                    (175, decays(5 / 6)), (200, decays(1)), (400, decays(1))):
             np.testing.assert_allclose(session.run(rate, {seen: examples}), 0.4 * expected, rtol=1e-5, atol=1e-7)
-    assert recipe.schedule.describe(10).startswith('rising from 0 over 50 images, then ')
+    assert recipe.schedule.describe(10, 10 ** 6).startswith('rising from 0 over 50 images, then ')
 
 
 def test_the_epochs_of_a_run_are_a_whole_number_of_examples():
