@@ -180,7 +180,7 @@ def test_on_a_terminal_the_last_line_is_below_the_bar():
                                stderr=terminal, cwd=ROOT)
     os.close(terminal)
     assert process.wait(timeout=SECONDS) == 75
-    shown = os.read(reading, 65536).decode()
+    shown = re.sub('\x1b.*?m', '', os.read(reading, 65536).decode())
     os.close(reading)
     assert '0it [' in shown and re.search('^-c: error: no progress for 1 s', shown, re.M), shown
 
