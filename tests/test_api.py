@@ -140,7 +140,8 @@ def test_lines_are_for_people_ten_seconds_apart_with_the_rate_since_the_last_one
     ('predict', dict(images='a.png', checkpoint_dir='/nowhere'), '--checkpoint_dir=/nowhere does not exist'),
     ('train', dict(network=print), "is not valid; give a function by its name, network='FILE.py:FUNCTION'"),
     ('train', dict(on_record=3), 'on_record=3 is not a function'),
-    ('evaluate', dict(checkpoint_dir='/nowhere'), '--checkpoint_dir=/nowhere does not exist')])
+    *(('evaluate', {flag: '/nowhere'}, f'--{flag}=/nowhere does not exist') for flag in (
+        'checkpoint_dir', 'train_dir'))])
 def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
     with pytest.raises(UsageError, match=message):
         getattr(cifar10, function)(**given)

@@ -195,6 +195,8 @@ def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, trained
     assert note.read_text() == 'mine'
     with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
         evaluate(eval_dir=trained + '/../' + os.path.basename(trained))
+    with pytest.raises(UsageError, match=f'--eval_dir={trained} is {trained}; use'):  # no flag that nobody has given
+        evaluation.evaluate(eval_settings(checkpoint=checkpoints(trained)[0], eval_dir=trained, tower_device='cpu'))
 
 
 def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(trained, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line, say_all
-from cifar10.base.directories import warn_of_others
+from cifar10.base.directories import TRAIN_DIR, warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader, seeded_graph
 from cifar10.base.registry import DATASETS
@@ -118,10 +118,10 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
         prefix = saved.named('checkpoint', settings.checkpoint).prefix
 
         def look_at_one():
-            folder = look(os.path.dirname(prefix) or '.', 'checkpoint_dir')
+            folder = look(os.path.dirname(prefix) or '.', flag='')
             return folder._replace(files=frozenset(), checkpoints=(prefix,) if exists(prefix) else ())
         return look_at_one, devices
-    flag = 'train_dir' if settings.train_dir else 'checkpoint_dir'
+    flag = 'checkpoint_dir' if settings.checkpoint_dir not in (settings.train_dir, TRAIN_DIR) else 'train_dir'
     warn_of_others(settings.checkpoint_dir, f'--{flag}={settings.checkpoint_dir}')
     found = functools.partial(look, settings.checkpoint_dir, flag)
     _check_checkpoint_dir(found(), required)

@@ -14,8 +14,8 @@ from cifar10.settings.evaluation import GROUPS, eval_settings
 from cifar10.training import api
 
 # The flags that `--help` shows.
-_OFTEN = ('checkpoint_dir', 'checkpoint', 'eval_dir', 'run_once', 'per_class', 'image', 'export_dir', 'data_dir',
-          'eval_data', 'tower_device')
+_OFTEN = ('train_dir', 'checkpoint', 'run_once', 'per_class', 'image', 'export_dir', 'data_dir', 'eval_data',
+          'tower_device')
 
 
 def main() -> None:

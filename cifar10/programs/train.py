@@ -16,8 +16,8 @@ from cifar10.training import api
 from cifar10.training.resumed import settings_of
 
 # The flags that `--help` shows.
-_OFTEN = ('train_dir', 'dataset', 'data_dir', 'preset', 'max_steps', 'num_gpus', 'batch_size', 'eval_steps',
-          'check', 'restart')
+_OFTEN = ('train_dir', 'dataset', 'preset', 'network', 'epochs', 'learning_rate', 'num_gpus', 'batch_size',
+          'tower_device', 'check')
 
 
 def main() -> int:

@@ -41,7 +41,7 @@ class Folder(NamedTuple):
 
     Attributes:
       path: of the folder, which need not exist.
-      flag: the flag that gives it, for messages.
+      flag: the flag that gives it, for messages; '' where another flag names a checkpoint in it.
       files: the names of the regular files in it.
       checkpoints: the prefixes of the checkpoints, oldest step first.
       record: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
@@ -69,7 +69,7 @@ class Folder(NamedTuple):
     @property
     def given(self) -> str:
         """The folder as a user gives it: '--train_dir=/tmp/train'."""
-        return f'--{self.flag}={self.path}'
+        return f'--{self.flag}={self.path}' if self.flag else self.path
 
     @property
     def events(self) -> list[str]:
@@ -141,7 +141,7 @@ def glance(path: str, flag: str = 'train_dir') -> Folder:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             entries = list(os.scandir(path or '.'))
     except OSError as error:  # it must not be taken for a folder without checkpoints, and what is in it be deleted
-        raise UsageError(f'--{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from None
+        raise UsageError(f'{Folder(path, flag).given} cannot be used: {describe_os_error(error)}; use another directory') from None
     regular = frozenset(entry.name for entry in entries if _is_file(entry))
     # A checkpoint is there once its index is; one of TensorFlow's V1 format is one file without a suffix.
     prefixes = [os.path.join(path, name) for name in {name.removesuffix('.index') for name in regular}

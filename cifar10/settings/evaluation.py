@@ -16,12 +16,13 @@ EVAL_DATA = ('test', 'train_eval')
 class _Checkpoints:
     """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
-    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', is_path=True)
     train_dir: str = setting(
-        None, 'the same as --checkpoint_dir, but eval_dir is its folder eval, so that one TensorBoard shows both',
-        is_path=True)
+        None, 'directory of the run to evaluate, whose folder eval gets the results '
+        f'(default: {TRAIN_DIR}, with the results in {EVAL_DIR})', is_path=True)
+    checkpoint_dir: str = setting(
+        TRAIN_DIR, "the tutorial's name for --train_dir; the results are in --eval_dir", is_path=True)
     checkpoint: str = setting(
-        None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in checkpoint_dir',
+        None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in train_dir',
         is_path=True)
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its folder eval', is_path=True)

@@ -88,8 +88,7 @@ class RunSettings:
     """The directory, the length and the start of a run."""
     TITLE = 'Run'
     train_dir: str = setting(
-        TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
-        is_path=True, of=Of.START)
+        TRAIN_DIR, 'directory of the run; one that is found there is resumed', is_path=True, of=Of.START)
     max_steps: int = setting(
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
@@ -120,8 +119,7 @@ class DataSettings:
         DATA_DIR, 'directory of the data set, created if necessary', is_path=True,
         of=Of.MACHINE)
     dataset: str = setting(
-        'cifar10',
-        'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ or FILE.npz has your own images',
+        'cifar10', 'data set; CIFAR is downloaded once, FOLDER/ or FILE.npz has your own images',
         choices=DATASETS, change=Change.NEVER)
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if there are no test images',
@@ -143,8 +141,8 @@ class RecipeSettings:
         None, 'optimizer, which applies the gradients to the variables; FILE.py:FUNCTION is one of your own',
         choices=OPTIMIZERS, change=Change.NEVER)
     learning_rate: float = setting(
-        None, "learning rate at the start (default: the run's, else the preset's for its optimizer, else the "
-        "optimizer's)", change=Change.REPORTED)
+        None, "learning rate at the start (default: the run's, else the preset's or the optimizer's)",
+        change=Change.REPORTED)
     weight_decay: float = setting(
         0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
         only_with=('optimizer', 'adamw'))
