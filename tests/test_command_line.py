@@ -207,7 +207,9 @@ HINTS = [
     ('--preset=Fast', 'did you mean fast?'), ('--preset=fst', 'did you mean fast?'),
     ('--optimizer=adm', 'did you mean adam?'), ('--variable_update=repl', 'did you mean replicated?'),
     ('--dataset=cifar', 'did you mean cifar10 or cifar100 or cifar100-coarse?'),
-    ('--network=mine.py', '--network=mine.py is unknown (did you mean mine.py:FUNCTION?)')]
+    *((f'--{flag}={given}', f'--{flag}={given} is unknown (did you mean {meant}?)') for flag, given, meant in (
+        ('network', 'mine.py', 'mine.py:FUNCTION'), ('augmentation', 'mine.py:f', 'none,mine.py:f'),
+        ('augmentation', 'mine.py', 'none,mine.py:FUNCTION'), ('augmentation', 'none,a.py', 'none,a.py:FUNCTION')))]
 
 
 @pytest.mark.parametrize('written, hint', HINTS)

@@ -58,7 +58,10 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
 
 
 @pytest.mark.parametrize('content, function, part', [
-    (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f'), ('f = 1', 'f', 'has no function f'),
+    (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f; it has none'),
+    ('f = 1', 'f', 'has no function f; it has none'),
+    ('from os.path import join\ndef network(): pass\ndef _own(): pass', 'netwrk',
+     'has no function netwrk (did you mean network?); it has join, network'),
     ('def f(:', 'f', 'SyntaxError: invalid syntax (mine.py, line 1)'), ('import no_such_module', 'f', 'no_such_module'),
     ('def f(images, training): pass', 'f',
      'too many positional arguments; it is called with (images, num_classes, training)'),

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, did_you_mean, listed
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.own_files import Import, changed, executed, hash_of, imported, place, place_now, sha256
 from cifar10.own import tf1
@@ -212,7 +212,10 @@ def _attribute(flag, name):
             execute_again(path)
     found = getattr(_files[path].module, attribute, None)
     if not callable(found):
-        raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
+        names = [each for each, value in vars(_files[path].module).items()
+                 if inspect.isfunction(value) and not each.startswith('_')]
+        raise UsageError(f'--{flag}={name}: {path} has no function {attribute}{did_you_mean(attribute, names)}; it has '
+                         f"{listed(names) or 'none'}")
     return found
 
 

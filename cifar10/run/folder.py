@@ -141,7 +141,8 @@ def glance(path: str, flag: str = 'train_dir') -> Folder:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             entries = list(os.scandir(path or '.'))
     except OSError as error:  # it must not be taken for a folder without checkpoints, and what is in it be deleted
-        raise UsageError(f'{Folder(path, flag).given} cannot be used: {describe_os_error(error)}; use another directory') from None
+        given = Folder(path, flag).given
+        raise UsageError(f'{given} cannot be used: {describe_os_error(error)}; use another directory') from None
     regular = frozenset(entry.name for entry in entries if _is_file(entry))
     # A checkpoint is there once its index is; one of TensorFlow's V1 format is one file without a suffix.
     prefixes = [os.path.join(path, name) for name in {name.removesuffix('.index') for name in regular}
