@@ -297,12 +297,7 @@ def train_settings(**given: Any) -> TrainSettings:
     _check_length(settings, values)
     _check_towers(settings.towers)
     _check_explain(settings)
-    if settings.reports.keep_best and not settings.reports.eval_steps:
-        raise UsageError('--keep_best compares the evaluations of --eval_steps, but there are none; add '
-                         '--eval_steps=1000, or use --keep_best=false')
-    if settings.run.patience and not settings.reports.eval_steps:
-        raise UsageError(f'--patience={settings.run.patience} counts the evaluations of --eval_steps, but there are '
-                         'none; add --eval_steps=1000, or use --patience=0')
+    _check_evaluations(settings)
     return settings
 
 
@@ -444,6 +439,16 @@ def _check_towers(towers):
     if towers.deterministic and towers.variable_update == 'async':
         raise UsageError('--deterministic is incompatible with --variable_update=async, whose updates have no '
                          'fixed order; use another update mode')
+
+
+def _check_evaluations(settings):
+    patience = settings.run.patience
+    for is_asked, asked, without in (
+            (settings.reports.keep_best, '--keep_best compares', '--keep_best=false'),
+            (patience, f'--patience={patience} counts', '--patience=0')):
+        if is_asked and not settings.reports.eval_steps:
+            raise UsageError(f'{asked} the evaluations of --eval_steps, but there are none; add --eval_steps=N, such '
+                             f'as the steps of an epoch (training images / images of a step), or use {without}')
 
 
 def _check_explain(settings):
