@@ -291,8 +291,10 @@ def test_what_is_no_file_of_weights_is_refused_in_a_line(settings, tmp_path):
             ('text.weights.h5', 'cannot be read .*signature'), ('pickled.npz', 'cannot be read .*allow_pickle=False'),
             ('half.weights.h5', 'cannot be read .*truncated'), ('other.npz', 'has no variable that fits this network'),
             *((name, f'the format {suffix} is not read; convert it to FILE.npz with the lines in docs/weights.md')
-              for name, suffix in (('model.h5', '.h5'), ('a.KERAS', '.keras'), ('a.pth', '.pth'), ('a.onnx', '.onnx'),
-                                   ('a.safetensors', '.safetensors'), ('exported', 'SavedModel')))):
+              for name, suffix in (('a.pth', '.pth'), ('a.onnx', '.onnx'), ('a.safetensors', '.safetensors'),
+                                   ('exported', 'SavedModel'))),
+            *((name, rf"the format {suffix} is not read; load .* model.save_weights\('x.weights.h5'\), as in docs/weig")
+              for name, suffix in (('model.h5', '.h5'), ('a.KERAS', '.keras'), ('a.hdf5', '.hdf5')))):
         with pytest.raises(UsageError, match=f'^--warm_start={tmp_path}/{name}:? {part}') as refused:
             trainer.train(settings(warm_start=str(tmp_path / name), network='linear'))
         assert '\n' not in str(refused.value) and not checkpoints(settings().run.train_dir)

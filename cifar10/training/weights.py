@@ -19,7 +19,8 @@ from cifar10.base.errors import UsageError, listed, reason
 from cifar10.run.saved import Saved
 
 SUFFIXES = ('.npz', '.weights.h5')
-_OTHER_SUFFIXES = ('.h5', '.hdf5', '.keras', '.pt', '.pth', '.bin', '.safetensors', '.onnx', '.pb', '.tflite', '.npy',
+_WHOLE_MODELS = ('.h5', '.hdf5', '.keras')
+_OTHER_SUFFIXES = (*_WHOLE_MODELS, '.pt', '.pth', '.bin', '.safetensors', '.onnx', '.pb', '.tflite', '.npy',
                    '.pkl')
 _PAGE = 'docs/weights.md'
 _NORMALISATION = ('gamma', 'beta', 'moving_mean', 'moving_variance')  # in Keras' order
@@ -56,8 +57,10 @@ def refuse_other_formats(given: str) -> None:
     if os.path.isfile(os.path.join(given, 'saved_model.pb')):
         found = ['SavedModel']
     if found and not given.endswith(SUFFIXES):
-        raise UsageError(f'--warm_start={given}: the format {found[0]} is not read; convert it to FILE.npz with the '
-                         f'lines in {_PAGE}')
+        remedy = 'convert it to FILE.npz with the lines'
+        if found[0] in _WHOLE_MODELS:
+            remedy = "load the model in Keras, and save model.save_weights('x.weights.h5'), as"
+        raise UsageError(f'--warm_start={given}: the format {found[0]} is not read; {remedy} in {_PAGE}')
 
 
 def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, list[Line]]:
