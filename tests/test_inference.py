@@ -78,10 +78,10 @@ def test_tables_of_a_confusion():
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
     picture = tensorboard.confusion_image(many, [str(i) for i in range(100)])
-    edge = len(picture) - 400
-    assert picture.shape == (edge + 400, edge + 400, 3) and edge < 40  # without names, but with titles
+    edge = len(picture) - 402
+    assert picture.shape == (edge + 402, edge + 402, 3) and edge < 40  # without names, but with titles and a frame
     title = word('predicted class, 0 to 99', 400)
-    left = edge + (400 - title.shape[1]) // 2
+    left = edge + (402 - title.shape[1]) // 2
     assert (picture[4:4 + len(title), left:left + title.shape[1]] == title).all()
     assert (picture[edge:, :edge] < 128).any() and (picture[:edge, :edge] == 255).all()
 

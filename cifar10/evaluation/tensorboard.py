@@ -62,6 +62,7 @@ def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
     if scale > 4:  # a grid
         pixels[::scale] = 220
         pixels[:, ::scale] = 220
+    pixels = np.pad(pixels, [(1, 1), (1, 1), (0, 0)], constant_values=220)
     return pictures.titled(pixels, tuple(f'{title}, 0 to {num_classes - 1}' for title in titles))
 
 
