@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import console
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
-from cifar10.run import failures, reporter
+from cifar10.run import failures
 from tests import helpers
 from tests.forked import Forked
 from tests.helpers import run_forked, run_script
@@ -198,14 +198,6 @@ def test_exit_statuses(error, status, tmp_path):
 def test_towers_that_drift_apart_may_need_fewer_local_steps():
     with pytest.raises(RunError, match='try a lower learning rate, or fewer --local_steps$'):
         failures.refuse_divergence(1, [math.inf], '/nowhere', drifts=True)
-
-
-def test_the_rate_is_that_of_the_window():
-    speed = reporter.Rate(examples_per_step=64)
-    assert speed.measure(1, 10.0) is None
-    assert speed.so_far(5, 12.0) == (4 * 64 / 2.0, 0.5)
-    assert speed.measure(9, 14.0) == (8 * 64 / 4.0, 0.5)
-    assert speed.measure(10, 15.0) == (64.0, 1.0)
 
 
 def test_bars_leave_no_threads():

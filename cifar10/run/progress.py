@@ -6,7 +6,7 @@ from typing import Any
 
 from cifar10.base import console
 from cifar10.run.metrics import TRAIN, Metrics
-from cifar10.run.reporter import Rate, Reporter, due
+from cifar10.run.reporter import Reporter, due
 
 _SECS = 10  # between two lines that are no log, so that those at the start stay in sight
 _UNKNOWN = 10  # steps, after which the end is estimated: the first ones tell little
@@ -27,21 +27,24 @@ class Progress(Reporter):
       clock: `Cost.seconds_of_steps`.
 
     Attributes:
+      images_per_sec: of the newest record; None before the first.
       output_closed: whether standard output was closed, as a pipe or a terminal can be.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
                  facts: Callable[[int], Mapping[str, Any]], clock: Callable[[], float]):
+        self.images_per_sec = None
         self.output_closed = False
         self._first_step, self._last_step = step + 1, last_step
         self._every = every
+        self._examples_per_step = examples_per_step
         self._metrics = metrics
         self._facts = facts
         self._clock = clock
         self._next_line = 0.0
         self._unsaid = None  # the time and the text of the newest line, if it came too soon after another
-        self._of_record, self._of_line = Rate(examples_per_step), Rate(examples_per_step)
-        self._start(step, clock())  # with the first step, a warm-up, which counts only where it is the only one
+        # The newest step with a record, or with a line, and its time.
+        self._recorded = self._said = step, clock()
         self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR.replace('<{remaining}', ''),
                                          dynamic_ncols=True, leave=False)
 
@@ -57,18 +60,20 @@ class Progress(Reporter):
         self._move_bar(step, figures['loss'], now)
         if due(self._every, step) or step == self._last_step:
             self._report(step, figures, now)
-        if step == self._first_step:
-            self._start(step, now)
+        if step == self._first_step:  # a warm-up, which counts only where it is the only step
+            self._recorded = self._said = step, now
 
-    def _start(self, step, now):
-        self._of_record.start(step, now)
-        self._of_line.start(step, now)
+    def _speed(self, since, step, now):
+        """Returns (examples a second, seconds a step) since an earlier step and its time."""
+        seconds = (now - since[1]) / (step - since[0])
+        return self._examples_per_step / seconds, seconds
 
     def _report(self, step, figures, now):
-        images_per_sec, _ = self._of_record.measure(step, now)
+        self.images_per_sec, _ = self._speed(self._recorded, step, now)
+        self._recorded = step, now
         recorded = {name: float(figure) for name, figure in figures.items() if '/' not in name}
-        self._metrics.add(TRAIN, step, **recorded, images_per_sec=images_per_sec, **self._facts(step))
-        examples_per_sec, sec_per_step = self._of_line.so_far(step, now)
+        self._metrics.add(TRAIN, step, **recorded, images_per_sec=self.images_per_sec, **self._facts(step))
+        examples_per_sec, sec_per_step = self._speed(self._said, step, now)
         line = (f"step {step}, loss = {figures['loss']:.2f} "
                 f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')
         if 'staleness' in figures:
@@ -76,7 +81,7 @@ class Progress(Reporter):
         self._unsaid = datetime.datetime.now(), line
         if console.Output.current.is_log or time.perf_counter() > self._next_line:
             self._next_line = time.perf_counter() + _SECS
-            self._of_line.start(step, now)
+            self._said = step, now
             self._say_newest()
 
     def say(self, word: str | datetime.datetime, text: str) -> None:
@@ -88,7 +93,7 @@ class Progress(Reporter):
         if self._bar.disable:
             return
         if step > self._first_step:
-            images_per_sec, _ = self._of_line.so_far(step, now)
+            images_per_sec, _ = self._speed(self._said, step, now)
             self._bar.set_postfix_str(f'loss {loss:.2f}, {images_per_sec:.0f} images/s', refresh=False)
         if step >= self._first_step + _UNKNOWN:
             self._bar.bar_format = _BAR

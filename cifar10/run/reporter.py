@@ -41,28 +41,3 @@ class Reporter:
 def due(every: int, step: int) -> bool:
     """Returns whether a step is a multiple of `every`; never, if `every` is 0."""
     return every > 0 and step % every == 0
-
-
-class Rate:
-    """Speed over the steps since it was last measured. `now` is a reading of `Cost.seconds_of_steps`."""
-
-    def __init__(self, examples_per_step: int):
-        self._examples_per_step = examples_per_step
-        self._mark = None
-
-    def start(self, step: int, now: float) -> None:
-        """Begins a window after `step`."""
-        self._mark = step, now
-
-    def so_far(self, step: int, now: float) -> tuple[float, float] | None:
-        """Returns (examples a second, seconds a step) in the window, or None if it holds no step yet."""
-        if self._mark is None or step == self._mark[0]:
-            return None
-        seconds = (now - self._mark[1]) / (step - self._mark[0])
-        return self._examples_per_step / seconds, seconds
-
-    def measure(self, step: int, now: float) -> tuple[float, float] | None:
-        """Returns what `so_far` returns, and begins a new window."""
-        speed = self.so_far(step, now)
-        self.start(step, now)
-        return speed

@@ -18,7 +18,7 @@ from cifar10.base import files
 from cifar10.base.errors import RunError, describe_os_error, reason
 from cifar10.run import pictures
 from cifar10.run.folder import EVENTS_SUFFIX, glance
-from cifar10.run.reporter import Rate, Reporter, due
+from cifar10.run.reporter import Reporter, due
 
 # The tags of curves that people look at first. An evaluation has the first two as well, so TensorBoard lays the curves
 # of training and testing over each other. Other tags are in groups, and TensorBoard opens the first two of all by name.
@@ -148,18 +148,16 @@ class Curves(Reporter):
       log_every: steps between two lines of the log; the last step has one, too.
       classes: the names of the classes.
       summary, inputs: as a `TrainingGraph` has them.
-      clock: `Cost.seconds_of_steps`.
+      speed: function that returns the images a second of the newest line, or None.
     """
 
-    def __init__(self, events: Events, every: int, log_every: int, last_step: int, examples_per_step: int,
-                 classes: Sequence[str], summary: tf.Tensor | None, inputs: Sequence[tf.Tensor],
-                 clock: Callable[[], float]):
+    def __init__(self, events: Events, every: int, log_every: int, last_step: int, classes: Sequence[str],
+                 summary: tf.Tensor | None, inputs: Sequence[tf.Tensor], speed: Callable[[], float | None]):
         self._events = events
         self._every = every
         self._log_every = log_every
         self._last_step = last_step
-        self._rate = Rate(examples_per_step)
-        self._clock = clock
+        self._speed = speed
         self._classes = classes
         self._of_summary = dict(summary=summary, inputs=inputs)
         self._is_due, self._has_inputs = False, False
@@ -175,9 +173,6 @@ class Curves(Reporter):
         return self._of_summary  # always the same, because TensorFlow prepares a graph for each other one
 
     def after_step(self, step, results):
-        now = self._clock()
-        if self._rate.so_far(step, now) is None:  # the first step is no measure of speed
-            self._rate.start(step, now)
         self._losses.update(enumerate(results['losses'], results['thread']))
         figures = results['figures']
         for name, figure in {**figures, '': 1.0}.items():
@@ -190,16 +185,16 @@ class Curves(Reporter):
                 self._has_inputs = True
                 self._events.add_image(IMAGES + 'inputs', _captioned(*results['inputs'], self._classes), step)
         if step in (1, self._last_step) or due(self._log_every, step):
-            self._events.add_scalars(self._points(step, figures, now), step)
+            self._events.add_scalars(self._points(figures), step)
 
-    def _points(self, step, figures, now):
+    def _points(self, figures):
         points = {name if name in SHOWN else DETAILS + name: figure for name, figure in figures.items()}
         total = self._sums['']
         points |= {f'{DETAILS}averaged_{name}': value / total for name, value in self._sums.items() if name}
         if len(self._losses) > 1:
             points |= {f'{DETAILS}towers/tower_{k}': loss for k, loss in self._losses.items()}
-        if speed := self._rate.measure(step, now):
-            points[DETAILS + 'images_per_sec'] = speed[0]
+        if speed := self._speed():
+            points[DETAILS + 'images_per_sec'] = speed
         return points
 
 

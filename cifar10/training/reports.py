@@ -121,8 +121,8 @@ class Reports:
         places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
         reporters = [
             self._progress, Stragglers(places, self._tower_seconds, reports.log_frequency, self._log, say),
-            Curves(self._events, reports.summary_steps, reports.log_frequency, plan.last_step, plan.examples_per_step,
-                   plan.data.classes, run.graph.summary, run.graph.inputs, self._cost.seconds_of_steps),
+            Curves(self._events, reports.summary_steps, reports.log_frequency, plan.last_step, plan.data.classes,
+                   run.graph.summary, run.graph.inputs, lambda: self._progress.images_per_sec),
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
