@@ -74,11 +74,12 @@ class Cost(Reporter):
     def summary(self) -> str:
         """Returns the seconds of each part so far, and the examples a second."""
         self._enter(self._part)
-        whole, examples = sum(self._seconds.values()), (self._last - self._step) * self._examples_per_step
+        whole, steps = sum(self._seconds.values()), self._last - self._step
         digits = 0 if whole >= 100 else 1
         parts = [f'{seconds:.{digits}f} s {part}' for part, seconds in sorted(
             self._seconds.items(), key=lambda item: -item[1]) if seconds >= whole / 200]
         text = f"{whole:.{digits}f} s: {', '.join(parts)}"
-        if in_steps := self._seconds[STEPS] + self._seconds[INPUT]:
-            text += f'; {examples / whole:.0f} images/s overall, {examples / in_steps:.0f} in steps'
+        if steps > 1:  # the first belongs to the start
+            in_steps = (steps - 1) * self._examples_per_step / (self._seconds[STEPS] + self._seconds[INPUT])
+            text += f'; {steps * self._examples_per_step / whole:.0f} images/s overall, {in_steps:.0f} in steps'
         return text
