@@ -150,7 +150,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
             '+-0.25\n') in output
     assert 'not here' not in output
     os.rename(moved, tmp_path / 'moved')
-    monkeypatch.setattr(records, 'prepared', stop)
+    monkeypatch.setattr(records, 'find', stop)
     with pytest.raises(KeyboardInterrupt):
         evaluation.evaluate(evaluated)
     assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out

@@ -156,6 +156,20 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     assert ', 19 images of 32x32 in' in output and said not in output
 
 
+@pytest.mark.parametrize('size', [32, 72])
+def test_a_start_lists_the_files_of_a_user_once(folder, tmp_path, size, monkeypatch):
+    path, listed, listdir = folder(*numbered('ant', 'bee')), [], os.listdir
+    monkeypatch.setattr(os, 'listdir', lambda name='.': listed.append(name) or listdir(name))
+    run = dict(dataset=path, data_dir=data_of(path), train_dir=str(tmp_path / 'run'), network='linear', batch_size=8,
+               image_size=size, augmentation='classic', tower_device='cpu', max_steps=1, summary_steps=0)
+    config = train_settings(**run)
+    for start in (lambda: check(config), lambda: train(**run), lambda: train(**dict(run, max_steps=2)),
+                  lambda: check(config), lambda: evaluate(train_dir=run['train_dir'], tower_device='cpu')):
+        listed.clear()
+        start()
+        assert listed.count(path + 'ant') == listed.count(path + 'bee') == 1
+
+
 @pytest.mark.parametrize('size, dataset', [(32, 'mine/'), (72, 'mine/'), (32, 'mine.npz')])
 def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, size, dataset, capsys):
     is_folder, parts = dataset == 'mine/', {'train': (np.arange(40) % 2, [4, 5]), 'test': (np.arange(8) % 2, [])}
@@ -253,9 +267,8 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
         try:
             if os.getuid() == 0:
                 os.seteuid(2 ** 16 - 2)  # root may read all
-            for function in (records.expected, records.prepared):
-                with pytest.raises(UsageError, match=f'^{closed}: Permission denied; make the folder readable, or rem'):
-                    function(config)
+            with pytest.raises(UsageError, match=f'^{closed}: Permission denied; make the folder readable, or rem'):
+                records.find(config)
         finally:
             os.seteuid(os.getuid())
             os.chmod(closed, 0o755)
@@ -298,7 +311,7 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         prepare(path, test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        records.expected(train_settings(dataset=path, data_dir=data_of(path)).data)  # as --check does
+        records.find(train_settings(dataset=path, data_dir=data_of(path)).data).expected()  # as --check does
     assert not os.path.exists(data_of(path))
     assert 'converting' not in capsys.readouterr().out
 

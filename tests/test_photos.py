@@ -206,9 +206,9 @@ def test_the_room_on_the_disk_is_that_of_what_is_not_prepared_yet(copy):
                               image_size=SIZE, network='fast').data
     whole = 24 * 4 * SHORT ** 2
     there = sum(path.stat().st_size for path in prepared(copy).glob('*.bmp'))
-    assert records.expected(settings).num_bytes == max(whole - there, 0)
+    assert records.find(settings).expected().num_bytes == max(whole - there, 0)
     shutil.rmtree(prepared(copy))
-    assert records.expected(settings).num_bytes == whole
+    assert records.find(settings).expected().num_bytes == whole
 
 
 def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):

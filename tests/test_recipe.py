@@ -150,7 +150,8 @@ def lines_of(config):
     """Returns {first word: the rest} of the lines that a start with these settings prints before it trains."""
     start = Start(config)
     lines = [line for stage in BEFORE_DATA for line in stage(start)]
-    start.data, start.test = records.prepared(config.data), records.prepared(config.data, records.TEST)
+    found = records.find(config.data)
+    start.data, start.test = found.prepared(), found.prepared(records.TEST)
     lines += [line for stage in WITH_DATA for line in stage(start)]
     return dict(line.split(maxsplit=1) for line in lines)
 

@@ -228,24 +228,85 @@ def folder_of(path: str, image_size: int, found: Iterable[str | None], test_frac
     return os.path.join(f'{os.path.basename(path)}-{image_size}px', digest[:12] + fraction)
 
 
-def _located(name, data_dir, test_fraction, image_size, of_run):
-    """Returns (the Dataset, the folder of its files, lines about that folder), given what `prepare` is given."""
+def find(settings: Any, of_run: str | None = None) -> 'Found':
+    """Finds the images of a run; raises a UsageError if they, or data_dir, cannot be used.
+
+    Args:
+      settings: the run's `DataSettings`.
+      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change.
+    """
+    return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
+
+
+def _find(name, data_dir, test_fraction, image_size, of_run=None):
     refuse_among_images(data_dir, '--data_dir', name)
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
+    found = functools.partial(Found, name, data_dir, image_size, dataset)
     parent, base = os.path.split(os.path.abspath(data_dir))
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
     began_with = os.path.join(os.path.dirname(folder), of_run or '')
     if of_run and began_with != folder and os.path.isdir(began_with):
-        return dataset, began_with, [Line(
+        return found(began_with, Line(
             'changed', f'{name}: files were added, removed or changed since the run began; it keeps to its images, in '
-                       f'{began_with}, and another run takes the files as they are now', note=True)]
+                       f'{began_with}, and another run takes the files as they are now', note=True))
     if dataset.earlier:
-        return dataset, dataset.earlier, [Line(
+        return found(dataset.earlier, Line(
             'warning', f'{dataset.earlier}, which an earlier version made, is used as it is; if you move it away, the '
-                       f'images as they are now are converted to {folder}')]
-    return dataset, folder, []
+                       f'images as they are now are converted to {folder}'))
+    return found(folder)
+
+
+class Found(NamedTuple):
+    """A data set and the folder of its files. A user's own images are as they were when they were found.
+
+    Attributes:
+      name, data_dir, image_size: as for `prepare`.
+      dataset: it can make the files.
+      folder: of the files, which need not exist.
+      line: about the folder, or None.
+    """
+    name: str
+    data_dir: str
+    image_size: int
+    dataset: Dataset
+    folder: str
+    line: Line | None = None
+
+    def prepared(self, part: str = TRAIN) -> Records:
+        """Returns the Records of a part; downloads, renders or converts the data set if its files do not exist."""
+        given = f'--data_dir={self.data_dir}'
+        if not os.path.isdir(self.folder):
+            refuse_of_others(os.path.dirname(self.folder), given)
+            _make(self.dataset, self.name, self.folder, self.image_size, given)
+        else:
+            warn_of_others(os.path.dirname(self.folder), given)
+            say_all([self.line] if self.line and part == TRAIN else ())
+        classes = self.dataset.classes or read_classes(self.folder)
+        return self._records(part, classes).verified()
+
+    def expected(self) -> 'Expected | None':
+        """Returns what `prepared` will make, or None if the files exist already.
+
+        Raises a UsageError if the files cannot be made.
+        """
+        if os.path.isdir(self.folder):
+            return None
+        dataset = self.dataset
+        classes, labels = dataset.expected()
+        parts = {part: self._records(part, classes).counted(labels[part]) for part in dataset.files}
+        how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
+        num_bytes = max(num_bytes - dataset.made_bytes(self.folder), 0)
+        if archive := dataset.archive:
+            how = 'unpacking it'
+            if not os.path.isfile(os.path.join(self.data_dir, archive.name)):
+                how = f'downloading {archive.size / 1e6:.0f} MB'
+                num_bytes += archive.size
+        return Expected(parts, how, num_bytes, self.data_dir)
+
+    def _records(self, part, classes):
+        return self.dataset.records(self.name, self.folder, part, classes, self.image_size)
 
 
 def refuse_among_images(path: str, flag: str, dataset: str) -> None:
@@ -261,7 +322,7 @@ def refuse_among_images(path: str, flag: str, dataset: str) -> None:
 
 
 def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None,
-            image_size: int = SIZE, of_run: str | None = None) -> Records:
+            image_size: int = SIZE) -> Records:
     """Returns the Records of a part; downloads, renders or converts the data set first if its files do not exist.
 
     Args:
@@ -272,18 +333,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         without train/ and test/, ignored for other data sets.
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
         images is converted at this size; other data sets are resized as they are used.
-      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change.
     """
-    dataset, folder, lines = _located(name, data_dir, test_fraction, image_size, of_run)
-    given = f'--data_dir={data_dir}'
-    if not os.path.isdir(folder):
-        refuse_of_others(os.path.dirname(folder), given)
-        _make(dataset, name, folder, image_size, given)
-    else:
-        warn_of_others(os.path.dirname(folder), given)
-        say_all(lines if part == TRAIN else ())
-    classes = dataset.classes or read_classes(folder)
-    return dataset.records(name, folder, part, classes, image_size).verified()
+    return _find(name, data_dir, test_fraction, image_size).prepared(part)
 
 
 def _make(dataset, name, folder, image_size, given):
@@ -299,11 +350,6 @@ def _make(dataset, name, folder, image_size, given):
         # A full disk has its remedy already.
         remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; correct that, or name another directory'
         raise UsageError(f'the data set cannot be made for {given}: {describe_os_error(error)}{remedy}') from error
-
-
-def prepared(settings: Any, part: str = TRAIN, of_run: str | None = None) -> Records:
-    """Returns what `prepare` returns for a run's `DataSettings`."""
-    return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size, of_run)
 
 
 def warn_of_shared(train: Records, test: Records) -> None:
@@ -387,7 +433,7 @@ def read_classes(folder: str) -> tuple[str, ...]:
 
 
 class Expected(NamedTuple):
-    """What `records.prepare` will make.
+    """What `Found.prepared` will make.
 
     Attributes:
       parts: the Records of each part. In a folder of images every file counts as an image.
@@ -404,27 +450,3 @@ class Expected(NamedTuple):
         """Raises a UsageError if the disk has no room for the files."""
         if problem := shortage(self.data_dir, '--data_dir', self.num_bytes, 'the data set'):
             raise UsageError(problem)
-
-
-def expected(settings: Any, of_run: str | None = None) -> Expected | None:
-    """Returns what `prepared` will make, given the same, or None if the files exist already.
-
-    Raises a UsageError if the files cannot be made.
-    """
-    dataset, folder, _ = _located(
-        settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
-    if os.path.isdir(folder):
-        return None
-    classes, labels = dataset.expected()
-    parts = {}
-    for part in dataset.files:
-        data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
-        parts[part] = data.counted(labels[part])
-    how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
-    num_bytes = max(num_bytes - dataset.made_bytes(folder), 0)
-    if archive := dataset.archive:
-        how = 'unpacking it'
-        if not os.path.isfile(os.path.join(settings.data_dir, archive.name)):
-            how = f'downloading {archive.size / 1e6:.0f} MB'
-            num_bytes += archive.size
-    return Expected(parts, how, num_bytes, settings.data_dir)

@@ -177,10 +177,11 @@ def _prepare_data(record, settings, where):
     records.refuse_among_images(settings.eval_dir, '--eval_dir', data.dataset)
     of_run = record.images_folder if settings.dataset is None else None
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = records.prepared(data, part, of_run)
+    found = records.find(data, of_run)
+    images = found.prepared(part)
     if DATASETS.is_own(data.dataset) and record.examples is not None:
         # The run may have been trained on images that are test images now.
-        before = images if part == records.TRAIN else records.prepared(data, records.TRAIN, of_run)
+        before = images if part == records.TRAIN else found.prepared(records.TRAIN)
         record.refuse_another(dict(examples=before.count), where, trained.OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '

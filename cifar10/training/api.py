@@ -270,7 +270,6 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
         return train(settings, termination)
     from cifar10.base import graphs
     from cifar10.cluster import member
-    from cifar10.data import records
     from cifar10.parallel import devices
     from cifar10.training.start import Start, check_network, find_images, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
@@ -284,7 +283,7 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
         check_network(start)
         local = local_devices(towers)
         find_images(start)
-        files = records.prepared(data, of_run=start.of_run).files
+        files = start.found.prepared().files
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,

@@ -46,7 +46,7 @@ class Start:
       devices: the devices of the towers; given beforehand, as in a cluster, or chosen by a stage.
       folder: what is in the train_dir; a start looks early, and again once it has locked it.
       data, test: the training and the test images, which the caller provides after the stages of BEFORE_DATA.
-      of_run: the name of the folder of the images that the run began with; None for a new run.
+      found: the data set, until it is prepared: it may have a long list of files.
       expected: the data set, if its files do not exist yet.
       restored: the checkpoint that the run continues from, or None.
       record: the record of the start that saved it; later starts may have saved nothing.
@@ -58,7 +58,7 @@ class Start:
     folder: Folder | None = None
     data: Records | None = None
     test: Records | None = None
-    of_run: str | None = None
+    found: records.Found | None = None
     expected: Expected | None = None
     restored: saved.Saved | None = None
     record: RunRecord | None = None
@@ -156,7 +156,7 @@ def expect_data(start: Start) -> list[str]:
     """
     settings = start.given
     find_images(start)
-    start.expected = records.expected(settings.data, start.of_run)
+    start.expected = start.found.expected()
     if start.expected is None:
         prepare_data(start)
         return []
@@ -167,8 +167,8 @@ def expect_data(start: Start) -> list[str]:
 
 def prepare_data(start: Start) -> None:
     """Makes the images if their files do not exist, and sets `data` and `test`."""
-    start.data, start.test = (records.prepared(start.given.data, part, start.of_run)
-                              for part in (records.TRAIN, records.TEST))
+    start.data, start.test = (start.found.prepared(part) for part in (records.TRAIN, records.TEST))
+    start.found = None
 
 
 @contextlib.contextmanager
@@ -198,11 +198,11 @@ def check_directory(start: Start) -> list[str]:
 
 
 def find_images(start: Start) -> list[str]:
-    """Finds the images that a run began with, if it is resumed with the same data set."""
+    """Finds the images: those that a run began with, if it is resumed with the same data set."""
     folder = start.folder = start.folder or look(start.given.run.train_dir)  # in a check, no stage has looked yet
     is_same = folder.record and folder.record.settings.data.dataset == start.given.data.dataset
-    if is_same and not takeover.replaces(folder, start.given):
-        start.of_run = folder.record.images_folder
+    goes_on = is_same and not takeover.replaces(folder, start.given)
+    start.found = records.find(start.given.data, folder.record.images_folder if goes_on else None)
     return []
 
 

@@ -8,7 +8,6 @@ from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import Line, reader_may_leave, say, say_all
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
-from cifar10.data import records
 from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, failures, takeover
@@ -100,7 +99,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
     go_through(start, BEFORE_DATA)
-    if files := records.expected(settings.data, start.of_run):
+    if files := start.found.expected():
         files.check_space()
     with offering_shapes(start):
         prepare_data(start)
