@@ -1,6 +1,7 @@
 """Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -140,7 +141,7 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     with pytest.raises(UsageError, match='^--eval_dir=.* is in the folder of the images'):
         evaluate(train_dir=run['train_dir'], eval_dir=path + 'eval')
     assert sorted(os.listdir(path)) == ['ant', 'bee']
-    said = f'{path[:-1]}: files were added, removed or changed since the run began; it keeps to its images, in '
+    said = f'{path[:-1]}: files were added, removed or changed since the run began; the run keeps to its images, in '
     result = train(train_dir=run['train_dir'], max_steps=2, say=print)
     output = capsys.readouterr().out
     assert f'changed    {said}{data_of(path)}/mine-32px/' in output and ', 18 images of 32x32 in' in output
@@ -212,18 +213,31 @@ def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, 
     assert [row.split(' | ')[1] for row in table.splitlines()[2:]] == [each['image'] for each in found]
 
 
-def test_what_an_earlier_version_made_among_the_classes_is_used_and_said(folder, capsys):
+def test_a_run_of_1_0_0_keeps_to_what_was_made_among_the_classes_and_others_take_the_files(folder, tmp_path, capsys):
     path = folder(*numbered('ant', 'bee'))
-    made = prepare(path, test_fraction=0.1).folder
-    shutil.copytree(made, path + 'cifar-bin-0.1', ignore=shutil.ignore_patterns('*.sources'))
-    shutil.rmtree(os.path.dirname(made))
-    os.remove(path + 'ant/0.png')
-    data = prepare(path, test_fraction=0.1)
-    assert f'warning: {path}cifar-bin-0.1, which an earlier version made, is used as it is; ' in capsys.readouterr().out
-    assert data.count == 18 and data.name_of(5) == f'{path}cifar-bin-0.1/data_batch_2.bin, record 1'
-    assert prepare(path, records.TEST, 0.1).count == 2 and capsys.readouterr().out == ''
-    shutil.move(path + 'cifar-bin-0.1', data_of(path))
-    assert prepare(path, test_fraction=0.1).count == 17
+    flags = dict(data_dir=data_of(path), network='linear', batch_size=4, tower_device='cpu', summary_steps=0)
+    run = dict(flags, train_dir=str(tmp_path / 'run'))
+    train(dataset=path, max_steps=1, **run)
+    made, = pathlib.Path(data_of(path), 'mine-32px').iterdir()
+    earlier = path + 'cifar-bin-0.1'
+    shutil.copytree(made, earlier, ignore=shutil.ignore_patterns('*.sources'))
+    shutil.rmtree(data_of(path))
+    config = tmp_path / 'run' / 'config.json'
+    record = json.loads(config.read_text())
+    del record['images_folder']  # which 1.0.0 did not record
+    config.write_text(json.dumps(record))
+    (tmp_path / 'run' / 'metrics.jsonl').unlink()  # which has it, too
+    shutil.move(path + 'ant/0.png', path + 'bee/moved.png')
+    said = f'version 1.0.0 has converted them; the run keeps to its images, in {earlier}, and another run takes the'
+    for steps in (2, 3):  # the second time by what the first has recorded
+        assert said in train(max_steps=steps, **run).notes[0]
+    result = evaluate(train_dir=run['train_dir'], tower_device='cpu')
+    assert said in result.notes[0] and result.largest_losses[0]['image'].startswith(f'{earlier}/test_batch.bin, record')
+    assert not os.path.exists(data_of(path))
+    result = train(dataset=path, max_steps=1, say=print, **dict(flags, train_dir=str(tmp_path / 'other')))
+    assert said not in capsys.readouterr().out and read_tree(data_of(path))
+    result = evaluate(train_dir=str(tmp_path / 'other'), eval_data='train_eval', tower_device='cpu')
+    assert 'bee/moved.png' in {os.path.relpath(each['image'], path) for each in result.largest_losses}
 
 
 def test_test_images_that_are_training_images_are_said(folder, capsys):

@@ -54,7 +54,8 @@ class Dataset:
       size: height and width of the images in the files.
       archive: what `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None if it
         downloads nothing.
-      earlier: the folder of a user's own images where an earlier version made the files; '' if it is not there.
+      earlier: the folder of a user's own images where version 1.0.0 made the files, to which its runs keep; '' if it is
+        not there.
     """
     folder: str
     classes: tuple[str, ...] = ()
@@ -233,7 +234,8 @@ def find(settings: Any, of_run: str | None = None) -> 'Found':
 
     Args:
       settings: the run's `DataSettings`.
-      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change.
+      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change. '' for a
+        run that did not record it, as those of version 1.0.0; None for a new run.
     """
     return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
 
@@ -246,16 +248,15 @@ def _find(name, data_dir, test_fraction, image_size, of_run=None):
     parent, base = os.path.split(os.path.abspath(data_dir))
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
-    began_with = os.path.join(os.path.dirname(folder), of_run or '')
-    if of_run and began_with != folder and os.path.isdir(began_with):
-        return found(began_with, Line(
-            'changed', f'{name}: files were added, removed or changed since the run began; it keeps to its images, in '
-                       f'{began_with}, and another run takes the files as they are now', note=True))
-    if dataset.earlier:
-        return found(dataset.earlier, Line(
-            'warning', f'{dataset.earlier}, which an earlier version made, is used as it is; if you move it away, the '
-                       f'images as they are now are converted to {folder}'))
-    return found(folder)
+    why, began_with = 'files were added, removed or changed since the run began', ''
+    if dataset.earlier and of_run in ('', os.path.basename(dataset.earlier)):
+        why, began_with = 'version 1.0.0 has converted them', dataset.earlier
+    elif of_run:
+        began_with = os.path.join(os.path.dirname(folder), of_run)
+    if began_with == folder or not os.path.isdir(began_with):
+        return found(folder)
+    return found(began_with, Line('changed', f'{name}: {why}; the run keeps to its images, in {began_with}, and '
+                                             'another run takes the files as they are now', note=True))
 
 
 class Found(NamedTuple):

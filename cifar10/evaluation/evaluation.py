@@ -175,7 +175,7 @@ def _prepare_data(record, settings, where):
         say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
                         'moved, give its new --data_dir')
     records.refuse_among_images(settings.eval_dir, '--eval_dir', data.dataset)
-    of_run = record.images_folder if settings.dataset is None else None
+    of_run = record.images_folder or '' if settings.dataset is None else None
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
     found = records.find(data, of_run)
     images = found.prepared(part)
