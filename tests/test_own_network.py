@@ -320,7 +320,11 @@ def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_p
     ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
      'random_normal/RandomStandardNormal draws other random numbers after a resume'),
     ('pixels = tf.random.shuffle(pixels, seed=3) if training else pixels',
-     'RandomShuffle draws other random numbers after a resume'),
+     'line 11 of mine.py draws other random numbers after a resume'),
+    ('pixels = pixels + tf.random.normal([])\\\n + tf.random.normal([]) * tf.random.normal([])',
+     'line 11 of mine.py and line 12 of mine.py draw other'),
+    ('pixels += tf.random.normal([])\\\n + tf.random.normal([])\\\n + tf.random.normal([])\\\n + tf.random.normal([])',
+     'line 11 of mine.py, line 12 of mine.py and 2 others draw other'),
     ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions vary'),
 ])
 def test_what_is_allowed_but_hardly_meant_is_told(linear, line, part):

@@ -21,8 +21,7 @@ from cifar10.own import code
 from cifar10.own.call import phrase
 from cifar10.own.code import BrokenRule
 from cifar10.own.copied import copied_here
-from cifar10.own.network import built, traced_once
-from cifar10.own.traced import DRAWS
+from cifar10.own.network import built, draws_others, traced_once
 
 _FLAG = 'augmentation'
 _IMAGES = 8  # in the whole batch of `check`
@@ -90,22 +89,12 @@ def check(name: str, augment: Callable, sizes: Sequence[int], num_classes: int, 
             labels = tf.placeholder(tf.int32, [count])
             with network_draws.at_position(seed, first):
                 fed.append((images, labels, augment(images, labels)))
-        warning = _told_of_draws(own, copied_here()[0])
+        draws = draws_others(copied_here()[0]) or 'it draws other random numbers after a resume' * code.draws(own)
+        warning = f'{draws}; cifar10.model.uniform_like(images[:, 0, 0, 0]) draws the same' if draws else ''
         if not warning and _depends_on_others(graph, first, fed, sizes[0], num_classes):
             warning = ('what it makes of an image depends on the other images of the batch of a tower, as in mixup, so '
                        'another number of towers trains on other images')
     return [Line('warning', f'--{_FLAG}={name}: {warning}')] if warning else []
-
-
-def _told_of_draws(name, traced):
-    """Returns a phrase about random numbers that are others after a resume, or ''."""
-    drawing = next((node.name for node in traced.operations() if DRAWS.fullmatch(node.op)), None)
-    if not drawing and not code.draws(name):
-        return ''
-    with traced.graph.as_default():
-        what = f'its operation {drawing} draws other random numbers after a resume{place_of(drawing)}' if drawing else (
-            'it draws other random numbers after a resume')
-    return f'{what}, so the run does not end with the same bits; use cifar10.model.uniform_like(images[:, 0, 0, 0])'
 
 
 def _depends_on_others(graph, first, fed, size, num_classes):

@@ -242,15 +242,23 @@ def _numbers(rehearsed, traced, in_numbers):
     """Returns warnings about numbers that differ from run to run, or between towers and one tower."""
     with traced.graph.as_default():
         drawn = {types: _of_types(types, traced.operations()) for types in (DRAWS, _STATELESS, _BY_ARRIVAL)}
-        place = place_of(drawn[DRAWS][0]) if drawn[DRAWS] else ''
     if drawn[_BY_ARRIVAL] and not is_deterministic():
         return [f'its operation {drawn[_BY_ARRIVAL][0]} has other bits each time, so a resumed run does not end with '
                 'the same bits; use --deterministic']
-    warnings = []
-    if drawn[DRAWS]:
-        warnings = [f'{drawn[DRAWS][0]} draws other random numbers after a resume{place}; cifar10.model.dropout and '
-                    'uniform_like draw the same']
+    draws = draws_others(traced)
+    warnings = [f'{draws}; cifar10.model.dropout and uniform_like draw the same'] * bool(draws)
     return warnings + (rehearsal.compare(rehearsed, drawn[DRAWS], drawn[_STATELESS]) if in_numbers else [])
+
+
+def draws_others(traced: Traced) -> str:
+    """Returns a phrase that says which lines draw other random numbers after a resume; '' if none does."""
+    with traced.graph.as_default():
+        found = {re.sub('(?<= of ).*/', '', place_of(name).strip(' ()')) or name
+                 for name in _of_types(DRAWS, traced.operations())}
+    lines, others = sorted(found, key=lambda line: (len(line), line))[:2], len(found) - 2
+    if others > 0:
+        lines = [', '.join(lines), f"{others} other{'s' * (others > 1)}"]
+    return f"{' and '.join(lines)} draw{'s' * (len(found) == 1)} other random numbers after a resume" if found else ''
 
 
 def _of_types(types, operations):

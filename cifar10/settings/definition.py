@@ -174,7 +174,7 @@ def _check(field, value):
         hint = did_you_mean(value, choices)
         if not hint and _is_own(value + '/', field):
             hint = ' (no folder here has this name; give your own by its path, which does not depend on --data_dir)'
-        for form in ('none,{}:FUNCTION', 'none,{}', '{}:FUNCTION'):  # the last that is valid is the shortest
+        for form in ('none,{}:FUNCTION', 'none,{}', '{}:FUNCTION')[2 * (',' in value):]:  # the shortest is the last
             if _is_own(meant := form.format(value), field) and meant == shortened(meant):
                 hint = f' (did you mean {meant}?)'
         raise UsageError(f"{given} is unknown{hint}; choose from: {', '.join(forms(choices))}")
