@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cifar10.base import graphs
+from cifar10.base.directories import CURVES
 from cifar10.base.errors import UsageError
 from cifar10.model.parts import divided
 from cifar10.own import network as own_network
@@ -366,7 +367,7 @@ def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_th
     monkeypatch.setattr(graphs, '_MOST_BYTES', 10 ** 6)
     given = dict(network=own(LARGE), max_steps=1)
     train(settings(**given))
-    events, = (path for path in os.scandir(settings().run.train_dir) if path.name.startswith('events'))
+    events, = os.scandir(os.path.join(settings().run.train_dir, CURVES))
     assert events.stat().st_size < 345600  # the size of the table
     refused = (r'constants of all its towers take 0.0010\d GB, .*; the largest is tower_\d/network/table of 0.346 MB '
                r'\(line 5 ')
