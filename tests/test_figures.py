@@ -12,11 +12,14 @@ import tensorflow.compat.v1 as tf
 from benchmarks.time_to_accuracy import teraflop
 from cifar10.cluster import membership
 from cifar10.model import classic, schedule
+from cifar10.settings.definition import fields
 from cifar10.settings.presets import PRESETS, RATES
+from cifar10.settings.training import GROUPS
 from cifar10.training import loop
 from tests.helpers import ROOT
 
 IMAGES = 50000  # CIFAR-10's for training
+DEFAULTS = {field.name: field.default for field in fields(*GROUPS)}
 
 
 def megabytes(name='', copies=1):
@@ -24,11 +27,6 @@ def megabytes(name='', copies=1):
     with tf.Graph().as_default():
         classic.inference(tf.zeros([1, 24, 24, 3]))
         return copies * 4e-6 * sum(np.prod(each.shape) for each in tf.trainable_variables() if name in each.op.name)
-
-
-def decay(examples):
-    """Returns what the line `rate` says of the classic recipe."""
-    return schedule.Staircase(IMAGES).describe(examples, 10 ** 9)
 
 
 def steps_until_decay():
@@ -42,18 +40,16 @@ def steps_until_decay():
 
 FIGURES = [
     ('measured.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
-    ('explain.md', r'rate +0.1, (x0.1 every .*)', lambda: decay(256)),
-    ('explain.md', r'256 a step .*; ([\d.]+) steps an epoch', lambda: f'{IMAGES / 256:.1f}'),
-    ('clusters.md', r'The (\d+)st loss\s+between\s+two checkpoints ends the run', lambda: loop._MOST_ATTEMPTS + 1),
-    ('scaling.md', r'size of the variables in bytes \(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
+    ('clusters.md', r'processes have been lost (\d+) times since', lambda: loop._MOST_ATTEMPTS + 1),
+    ('scaling.md', r'variables\s+of\s+P\s+bytes\s+\(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
     ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
     ('install.md', r'A checkpoint of the classic network takes ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
     ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
         membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000))),
-    ('fast.md', r'\| nothing else .* ([\d.]+) \|', lambda: run_of_fast()),
-    ('fast.md', r'\| `--epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),
-    ('fast.md', r'\| `--epochs=5.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=5.25))]
+    ('measured.md', r'\| `--preset=fast` \| .* ([\d.]+) \|', lambda: run_of_fast()),
+    ('measured.md', r'\| `--preset=fast --epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),
+    ('measured.md', r'\| `--preset=fast --epochs=5.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=5.25))]
 
 
 def run_of_fast(**changes):
@@ -84,15 +80,13 @@ def written(value):
         value if isinstance(value, str) else f'{value:,}')
 
 
-@pytest.mark.parametrize('page, presets', [('fast.md', ['classic', 'fast']), ('images.md', ['photos'])])
-def test_the_table_of_the_presets_has_their_settings(page, presets):
-    rows = table(page, '| | ' + ' | '.join(f'`{preset}`' for preset in presets) + ' |')
-    shown = {flag for names in rows for flag in re.findall(r'--(\w+)', names)}
-    assert shown == {name for name, value in PRESETS[presets[-1]].items() if page == 'fast.md' or value is not None}
+def test_the_table_of_the_presets_has_their_settings():
+    rows = table('flags.md', '| | ' + ' | '.join(f'`{preset}`' for preset in PRESETS) + ' |')
+    assert {flag for names in rows for flag in re.findall(r'--(\w+)', names)} == set().union(*PRESETS.values())
     for names, cells in rows.items():
-        for preset, cell in zip(presets, cells):
+        for preset, cell in zip(PRESETS, cells):
             for flag in re.findall(r'--(\w+)', names):
-                assert written(PRESETS[preset][flag]) in cell, (flag, preset)
+                assert written(PRESETS[preset].get(flag, DEFAULTS[flag])) in cell, (flag, preset)
 
 
 def test_the_table_of_rates_has_the_optimizers_defaults():

@@ -19,7 +19,7 @@ PRESETS = {
         optimizer='sgd', learning_rate=0.1, schedule='staircase',
         warmup_epochs=0.0, clip_norm=0.0, augmentation='classic', sizes=None, loss='cross_entropy', label_smoothing=0.0,
         precision='fp32', moving_averages=True),
-    # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/fast.md has the figures.
+    # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/measured.md has the figures.
     'fast': dict(
         network='fast', batch_size=512, max_steps=None, epochs=2.75,
         optimizer='muon', learning_rate=0.2, schedule='linear',

@@ -112,7 +112,7 @@ def _rates_to_try(optimizer, chosen, examples, epochs):
     The rates of gradient descent, with momentum or without, follow the examples in proportion, and where they become
     much larger, the rate rises from 0 over the first five epochs (Goyal et al. 2017, https://arxiv.org/abs/1706.02677).
     Adam's follow their square root (Malladi et al. 2022, https://arxiv.org/abs/2205.10287), and Muon's, too: so it was
-    in the runs of docs/measured.md, of 128 to 1,024 examples.
+    in the runs of benchmarks/README.md, of 128 to 1,024 examples.
     """
     factor = examples / chosen.examples
     if optimizer in ('adam', 'adamw', 'muon'):
