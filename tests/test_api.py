@@ -20,7 +20,6 @@ import cifar10
 from cifar10 import RunError, UsageError, model
 from cifar10.base import console
 from cifar10.evaluation import confusion
-from cifar10.parallel import towers
 from cifar10.programs import program
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
@@ -357,14 +356,10 @@ def as_shown(function):
                      for each in inspect.signature(function).parameters.values())
 
 
-@pytest.mark.parametrize('section, module', [('Towers', towers), ('Model', model)])
-def test_the_reference_of_the_page_has_every_function_with_its_arguments(section, module):
-    text = (ROOT / 'docs' / 'python.md').read_text().split(f'\n## {section}\n')[1].split('\n## ')[0]
-    names = model._FOR_NETWORKS if module is model else [
-        name for name, function in vars(towers).items()
-        if getattr(function, '__module__', '') == towers.__name__ and not name.startswith('_')]
+def test_the_reference_of_the_page_has_every_function_with_its_arguments():
+    text = (ROOT / 'docs' / 'python.md').read_text().split('\n## Towers and model\n')[1]
     assert dict(re.findall(r'^\| `(\w+)\((.*?)\)` \|', text, re.M)) == {
-        name: as_shown(getattr(module, name)) for name in names}
+        name: as_shown(getattr(model, name)) for name in model._FOR_NETWORKS}
 
 
 def test_every_attribute_of_a_result_is_on_the_page():

@@ -274,7 +274,7 @@ def test_every_program_ends_with_the_same_statuses():
 
 
 def test_the_page_has_every_exit_status():
-    table = (ROOT / 'docs' / 'train.md').read_text().split('## Exit status')[1].split('\n## ')[0]
+    table = (ROOT / 'docs' / 'records.md').read_text().split('## Exit status')[1].split('\n## ')[0]
     assert re.findall(r'^\| (\d+)', table, re.M) == [str(int(status)) for status in sorted([
         program.FINISHED, program.STOPPED, program.UNREAD, UsageError.status, RunError.status, TemporaryError.status,
         128, 128 + signal.SIGKILL])]
