@@ -34,9 +34,6 @@ class Events:
     """An event file of this program in a directory, for TensorBoard. It makes the directory, but not those above it.
 
     Every method except `close` raises a RunError if the file cannot be written.
-
-    Attributes:
-      is_first: whether there was no event file of this program in the directory.
     """
 
     def __init__(self, directory: str):
@@ -44,7 +41,6 @@ class Events:
         with _errors():
             if not os.path.isdir(directory):
                 os.mkdir(directory)
-            self.is_first = not glance(directory).events
             self._writer = tf.io.TFRecordWriter(os.path.join(directory, _new_name(directory)))
         self._write(file_version='brain.Event:2')
         with _errors():

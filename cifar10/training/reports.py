@@ -67,7 +67,7 @@ class Reports:
             self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
             self._tower_seconds = tower_seconds(plan, run.graph)
-            if self._events.is_first:
+            if not start.folder.curves.events:  # else TensorBoard has it
                 self._events.add_graph(tf.get_default_graph())
         self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus,
                           self._tower_seconds)
