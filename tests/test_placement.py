@@ -71,5 +71,5 @@ def test_every_tower_is_one_box_in_the_graph(nodes):
     # TensorBoard draws a box for each first part of a name; loose operations clutter the picture.
     top = {name.split('/')[0] for name in nodes}
     assert top == {f'tower_{k}' for k in range(TOWERS)} | {
-        'input', 'learning_rate', 'turns', 'update', 'losses', 'after_update', 'summaries', 'initialise', 'global_step',
+        'input', 'learning_rate', 'turns', 'update', 'after_update', 'summaries', 'initialise', 'global_step',
         'examples_seen', 'conv1', 'conv2', 'local3', 'local4', 'softmax_linear'}

@@ -123,11 +123,8 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
     step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
                       gate_gradients=gate_gradients)
-    inputs = []
-    for each in fed[0]:
-        with tf.device(each.device), tf.name_scope('summaries/'):
-            inputs.append(each[:_MOST_INPUTS])
-    return step, batches, inputs
+    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
+        return step, batches, [each[:_MOST_INPUTS] for each in fed[0]]
 
 
 def _counted(plan, step, global_step, examples_seen):
