@@ -112,35 +112,34 @@ def _read(path):
 
 def _of_keras(path):
     import h5py  # which TensorFlow brings
-    values, groups, folders = {}, {}, {}
-
-    def add(name, item):
-        folder, number = os.path.split(name)
-        if isinstance(item, h5py.Dataset) and number.isdigit() and not name.startswith(('optimizer/', 'metrics/')):
-            folders.setdefault(folder, {})[int(number)] = item[()]
+    names, scopes, groups = [], {}, {}
     with h5py.File(path, 'r') as file:
         if 'layer_names' in file.attrs:  # of Keras 2, in the order of the model
-            for layer in map(_text, file.attrs['layer_names']):
-                values |= {name: file[layer][name][()] for name in map(_text, file[layer].attrs['weight_names'])}
+            layers = [file[layer] for layer in map(_text, file.attrs['layer_names'])]
+            values = {name: layer[name][()] for layer in layers for name in map(_text, layer.attrs['weight_names'])}
             return values, groups
-        file.visititems(add)
-        # Such as layers/conv2d_1/vars: the second Conv2D, with the arrays 0 and 1.
-        scopes = {folder: re.sub(r'(^|/)(layers|_layer_checkpoint_dependencies|vars)(?=/|$)', '', folder).strip('/')
-                  for folder in sorted(folders, key=_natural)}
+        file.visit(names.append)
+        # Such as layers/conv2d_1/vars/0: of the second Conv2D the first array.
+        names = [name for name in sorted(names, key=_natural)
+                 if re.fullmatch(r'(?!optimizer/|metrics/)(.*/)?vars/\d+', name)]
+        for folder in map(os.path.dirname, names):
+            scopes[folder] = re.sub(r'(^|/)(layers|_layer_checkpoint_dependencies|vars)(?=/|$)', '', folder).strip('/')
         for folder, scope in scopes.items():
             group = re.sub(r'_\d+(?=/|$)', '', scope)
-            given = _text(file[folder].attrs.get('name', ''))
-            own = os.path.join(os.path.dirname(scope), given)
-            is_own = not re.fullmatch(rf'{re.escape(group)}(_\d+)?', own)  # others count the models of a process, too
-            if given and is_own and re.search(r'layers/[^/]+/vars$', folder) and own not in scopes.values():
-                scope = own
-            groups[scope] = group
-            values |= {f'{scope}/{number}': folders[folder][number] for number in sorted(folders[folder])}
-    return values, groups
+            kind = os.path.basename(group)
+            name = file[folder].attrs.get('name', kind)
+            given = os.path.join(os.path.dirname(scope), name)
+            # Other names count the models of a process, too.
+            is_own = re.search(r'layers/[^/]+/vars$', folder) and not re.fullmatch(rf'{re.escape(kind)}(_\d+)?', name)
+            if is_own and given not in scopes.values():
+                scopes[folder] = given
+            groups[scopes[folder]] = group
+        pairs = map(os.path.split, names)
+        return {f'{scopes[folder]}/{number}': file[folder][number][()] for folder, number in pairs}, groups
 
 
 def _text(name):
-    return name.decode() if isinstance(name, bytes) else str(name)
+    return name.decode() if isinstance(name, bytes) else name
 
 
 def _natural(name):
