@@ -89,9 +89,10 @@ REFUSED = [
         ('--num_gpus=2 --num_towers=4 --variable_update=mirrored --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each device, 2 in '
          'all; leave it out'),
-        ('--keep_best', '--keep_best compares the evaluations of --eval_steps, but there are none'),
-        ('--patience=5', '--patience=5 counts the evaluations of --eval_steps, but there are none; add --eval_steps=N, '
-         'such as the steps of an epoch (training images / images of a step), or use --patience=0'),
+        ('--keep_best', '--keep_best compares the evaluations of --eval_steps, but there are none; add '
+                        '--eval_steps=79, the steps of an epoch, or use --keep_best=false'),
+        ('--patience=5 --num_gpus=4 --dataset=mine/', '--patience=5 counts the evaluations of --eval_steps, but there '
+         'are none; add --eval_steps=N, such as the steps of an epoch (training images / 512), or use --patience=0'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('multi_gpu_train.py', f'--tower_device=cpu {line}', said) for line, said in (  # clusters
         ('--job_name=worker', 'a cluster needs --job_name'),

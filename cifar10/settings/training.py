@@ -442,13 +442,18 @@ def _check_towers(towers):
 
 
 def _check_evaluations(settings):
-    patience = settings.run.patience
-    for is_asked, asked, without in (
-            (settings.reports.keep_best, '--keep_best compares', '--keep_best=false'),
-            (patience, f'--patience={patience} counts', '--patience=0')):
-        if is_asked and not settings.reports.eval_steps:
-            raise UsageError(f'{asked} the evaluations of --eval_steps, but there are none; add --eval_steps=N, such '
-                             f'as the steps of an epoch (training images / images of a step), or use {without}')
+    patience, towers, dataset = settings.run.patience, settings.towers, settings.data.dataset
+    if settings.reports.eval_steps or not (settings.reports.keep_best or patience):
+        return
+    asked, without = f'--patience={patience} counts', '--patience=0'
+    if settings.reports.keep_best:
+        asked, without = '--keep_best compares', '--keep_best=false'
+    batch_size = towers.batch_size or PRESETS[settings.recipe.preset]['batch_size']
+    images = batch_size * (towers.num_towers or towers.num_gpus // towers.gpus_per_tower)
+    steps = f'--eval_steps=N, such as the steps of an epoch (training images / {images})'
+    if not DATASETS.is_own(dataset):
+        steps = f"--eval_steps={-(-DATASETS.load(dataset).counts['train'] // images)}, the steps of an epoch"
+    raise UsageError(f'{asked} the evaluations of --eval_steps, but there are none; add {steps}, or use {without}')
 
 
 def _check_explain(settings):
