@@ -265,7 +265,7 @@ def test_what_is_not_a_file_is_left_out_and_counts_nowhere(folder, size, capsys)
 
 def test_folders_alone_are_no_images(folder):
     path = folder(*(f'{name}/more{i}/1.png' for name in ('ant', 'bee') for i in range(9)))
-    with pytest.raises(UsageError, match='class ant has no training image; .* in directories below it are not read'):
+    with pytest.raises(UsageError, match='class ant has no training image .* in directories below it are not read'):
         DATASETS.load(path).configured(0.3, 32).expected()
 
 
@@ -300,7 +300,7 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (['train/a/1.png', 'val/a/1.png'], r'has train/ but no test/; add test/ \(a directory such as val/ has to be '
      'renamed\\), or use --dataset=.*/mine/train to set a fraction'),
     (numbered('train', 'car'), 'if train is a class, rename it'),
-    (numbered('train', 'test', 'car'), 'no class directories; put .* its class, which must not be train or test$'),
+    (numbered('train', 'test', 'car'), 'no class directories; .* its class, which must not be train or test$'),
     (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has a line break in its"),
     (numbered('a', 'b\u2028c'), 'has a line break'), (numbered('a', 'b\r'), 'has a line break'),
@@ -312,7 +312,12 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
      'only train/ has dog, only test/ has dogg; give'),
     (['a/1.png'], 'has one class directory, a/; add a directory with images of another class'),
     (numbered('photos/a', 'photos/b'), 'has one class directory, photos/; .* in this one, use --dataset=.*/photos/$'),
-    (['1.png', '2.png'], 'has no class directories; put each image into a directory that has the name of'),
+    (['1.png', '2.png'], 'has no class directories; this program trains one label an image: put each image into a dir'),
+    (['1.png', 'boxes.CSV', 'a.json'], 'one label an image, and reads none from a.json: put each image into a dir'),
+    (numbered('train', 'test') + ['train/x.xml', 'test/x.xml'], 'one label an image, and reads none from x.xml: put'),
+    (numbered('images') + ['annotations/1.xml', 'annotations/2.xml'],
+     'class annotations has no training image .2 files or folders in it cannot be read; the first is .*/1.xml, no '
+     'picture: the label of an image is its directory.; give'),
     (numbered('a', 'b', n=2), 'has 2 training images; give at least 5'),
     (numbered('a', 'b') + ['c/1.png'],
      'class c has no training image; give it more, as at least one is held out for testing, or remove'),
@@ -334,8 +339,8 @@ def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
     path = folder(*numbered('a', 'b'), 'c/1.png', 'c/2.heic', 'c/3/4.png')
     pathlib.Path(path, 'c', '1.png').write_bytes(file_of(0)[:200])
     pathlib.Path(path, 'c', '2.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
-    with pytest.raises(UsageError, match=f'class c has no training image .3 of its files .* {path}c/1.png, a corrupt '
-                       r'.*\(images in directories below it are not read\)$'):
+    with pytest.raises(UsageError, match=f'class c has no training image .3 files or folders in it .* {path}c/1.png, a '
+                       r'corrupt .*\(images in directories below it are not read\)$'):
         prepare(path, test_fraction=0.1)
     assert 'left out' not in capsys.readouterr().out
     assert os.listdir(os.path.join(data_of(path), 'mine-32px')) == []

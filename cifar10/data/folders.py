@@ -28,6 +28,7 @@ _MOST_CLASSES = 256  # of records, whose label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
 _MOST_SAID = 3  # of them, in a line
+_NOTES = ('.csv', '.json', '.xml')  # the suffixes of what has boxes or several labels for other programs
 
 
 def dataset(path: str) -> '_ImageFolder':
@@ -110,12 +111,12 @@ class _ImageFolder(Dataset):
         return _ImageFolder(folder, earlier=earlier if os.path.isdir(earlier) else '', **common)
 
     def expected(self):
-        classes, files, _ = self.found
+        classes, files, others = self.found
         if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
             raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; use '
                              f'{_MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
         parts = records.divided(files, self.test_fraction)
-        self._check_counts(classes, parts)
+        self._check_counts(classes, parts, others)
         return tuple(classes), records.labels_of(parts)
 
     def make(self, folder):
@@ -162,7 +163,7 @@ class _ImageFolder(Dataset):
                 why = ''
                 if files:
                     file, reason = files[0]
-                    why = f' ({len(files)} of its files cannot be read; the first is {shown(file)}, {reason})'
+                    why = f' ({len(files)} files or folders in it cannot be read; the first is {shown(file)}, {reason})'
                 held_out = ', as at least one is held out for testing' if self.test_fraction is not None else ''
                 raise UsageError(f"--dataset={self.path}: class {name} has no "
                                  f"{'training' if part == TRAIN else 'test'} image{why}; give it more{held_out}, or "
@@ -216,6 +217,8 @@ def _examples(path, test_fraction):
             state += entry, (of_file := records.state(path))
             if of_file is None:
                 others.append((path, 'a folder, in which nothing is read' if os.path.isdir(path) else 'not a file'))
+            elif path.lower().endswith(_NOTES):
+                others.append((path, 'no picture: the label of an image is its directory'))
             else:
                 examples[part].append((label, path))
     return classes, examples, others, state
@@ -252,8 +255,10 @@ def _classes(path, folders):
                 if (odd := [name for name in names[part] if name not in names[other]])]
         raise UsageError(f"the classes in --dataset={path} differ: {', '.join(only)}; give both the same classes")
     if not classes:
-        raise UsageError(f'--dataset={path} has no class directories; put each image into a directory that has the '
-                         f'name of its class, which must not be {TRAIN} or {TEST}')
+        notes = [name for name in _names(folders[TRAIN]) if name.lower().endswith(_NOTES)]
+        raise UsageError(f'--dataset={path} has no class directories; this program trains one label an image'
+                         f"{', and reads none from ' * bool(notes)}{''.join(notes[:1])}: put each image into a "
+                         f'directory that has the name of its class, which must not be {TRAIN} or {TEST}')
     if len(classes) == 1:
         raise UsageError(f'--dataset={path} has one class directory, {classes[0]}/; add a directory with images of '
                          'another class, or, if the classes are in this one, use '
