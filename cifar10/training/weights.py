@@ -7,7 +7,7 @@ import operator
 import os
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,12 @@ from cifar10.base.errors import UsageError, listed, reason
 from cifar10.run.saved import Saved
 
 SUFFIXES = ('.npz', '.weights.h5')
-_WHOLE_MODELS = ('.h5', '.hdf5', '.keras')
-_OTHER_SUFFIXES = (*_WHOLE_MODELS, '.pt', '.pth', '.bin', '.safetensors', '.onnx', '.pb', '.tflite', '.npy',
-                   '.pkl')
 _PAGE = 'docs/weights.md'
+_BY_KERAS = f"load the model in Keras, and save model.save_weights('x.weights.h5'), as in {_PAGE}"
+_BY_OTHERS = f'convert it to FILE.npz with the lines in {_PAGE}'
+# What to do with the formats that are not read.
+_REMEDIES = {**dict.fromkeys(('.h5', '.hdf5', '.keras'), _BY_KERAS), **dict.fromkeys((
+    '.pt', '.pth', '.bin', '.safetensors', '.onnx', '.pb', '.tflite', '.npy', '.pkl', 'SavedModel'), _BY_OTHERS)}
 _NORMALISATION = ('gamma', 'beta', 'moving_mean', 'moving_variance')  # in Keras' order
 # The kinds of numbered vectors, by whether there are kernels, too, and the number of the vectors.
 _OF_KERAS = {(True, 1): ('bias',), (False, 2): _NORMALISATION[:2], (False, 3): _NORMALISATION[1:],
@@ -31,7 +33,7 @@ _KINDS = dict(weight='kernel', weights='kernel', w='kernel', b='bias', biases='b
               running_mean='moving_mean', running_var='moving_variance')
 
 
-class Layer(NamedTuple):
+class _Layer(NamedTuple):
     """Arrays that belong together: kernels and their bias, or what a normalisation has.
 
     Attributes:
@@ -43,24 +45,20 @@ class Layer(NamedTuple):
     scope: str
     names: dict[str, str]
     shapes: tuple[tuple[int, ...], ...]
-    group: str = ''
+    group: str | None
 
     @property
-    def form(self) -> tuple:
+    def form(self):
         """What layers have in common if one may stand for the other."""
         return tuple(self.names), self.shapes
 
 
 def refuse_other_formats(given: str) -> None:
     """Raises a UsageError if the value of `--warm_start` names weights in a format that is not read."""
-    found = [suffix for suffix in _OTHER_SUFFIXES if given.lower().endswith(suffix) and not os.path.isdir(given)]
-    if os.path.isfile(os.path.join(given, 'saved_model.pb')):
-        found = ['SavedModel']
-    if found and not given.endswith(SUFFIXES):
-        remedy = 'convert it to FILE.npz with the lines'
-        if found[0] in _WHOLE_MODELS:
-            remedy = "load the model in Keras, and save model.save_weights('x.weights.h5'), as"
-        raise UsageError(f'--warm_start={given}: the format {found[0]} is not read; {remedy} in {_PAGE}')
+    name = os.path.splitext(given)[1].lower() if not os.path.isdir(given) else (
+        'SavedModel' if os.path.isfile(os.path.join(given, 'saved_model.pb')) else '')
+    if name in _REMEDIES and not given.endswith(SUFFIXES):
+        raise UsageError(f'--warm_start={given}: the format {name} is not read; {_REMEDIES[name]}')
 
 
 def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, list[Line]]:
@@ -74,8 +72,8 @@ def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, l
       UsageError: the file cannot be read, or it cannot be decided which layer of the network is which of the file.
     """
     values, groups = _read(given)
-    theirs = layers_of({name: value.shape for name, value in values.items() if value.dtype.kind == 'f'}, groups)
-    ours = layers_of({name: variable.shape.as_list() for name, variable in variables.items()})
+    theirs = _layers({name: value.shape for name, value in values.items() if value.dtype.kind == 'f'}, groups)
+    ours = _layers({name: variable.shape.as_list() for name, variable in variables.items()}, {})
     found, lines, unused = dict(values), [], [name for layer in theirs for name in layer.names.values()]
     for i, j in sorted(_pairs(theirs, ours, given).items()):
         here, there = ours[i], theirs[j]
@@ -147,7 +145,7 @@ def _natural(name):
     return [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)]
 
 
-def layers_of(shapes: Mapping[str, Sequence[int]], groups: Mapping[str, str] | None = None) -> list[Layer]:
+def _layers(shapes, groups):
     """Returns the layers that arrays make, in the order of their first arrays.
 
     Scalars, and what optimizers and moving averages keep of an array, belong to no layer.
@@ -155,7 +153,7 @@ def layers_of(shapes: Mapping[str, Sequence[int]], groups: Mapping[str, str] | N
     Args:
       shapes: by the names of the arrays: conv1/weights, layer1.conv1.bias, norm/beta:0, or dense/0 where only the order
         is known.
-      groups: the groups of the layers, by their scopes; default: all have the same.
+      groups: those of the layers that have one, by their scopes.
     """
     scopes, found = {}, []
     for name, shape in shapes.items():
@@ -174,8 +172,8 @@ def layers_of(shapes: Mapping[str, Sequence[int]], groups: Mapping[str, str] | N
         if kernels and 'bias' in by_kind:
             with_kernels['bias'] = by_kind.pop('bias')
         ordered = {kind: by_kind[kind] for kind in (*_NORMALISATION, *by_kind) if kind in by_kind}
-        found += [Layer(scope, names, tuple(tuple(shapes[name]) for name in names.values()),
-                        (groups or {}).get(scope, '')) for names in (with_kernels, ordered) if names]
+        found += [_Layer(scope, names, tuple(tuple(shapes[name]) for name in names.values()), groups.get(scope))
+                  for names in (with_kernels, ordered) if names]
     return found
 
 
