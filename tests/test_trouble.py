@@ -51,7 +51,7 @@ def flags(data_dir):
 def test_slower():
     costs = cost.Cost(time.perf_counter(), 0, 128, 1, on_gpus=False, seconds=[])
     costs._seconds.update({cost.STEPS: 1012.0, cost.INPUT: 55.0, cost.EVALUATION: 31.4, cost.STARTING: 9.2})
-    costs.at_end(9999)
+    costs._last = 10_000
     assert_shown('Slower', f'cost       {costs.summary()}')
 
 
