@@ -165,6 +165,9 @@ MATCHED = {
     'numbers in sorted names': (['a/kernel = l_1/w', 'b/kernel = l_2/w', 'c/kernel = l_10/w'], [0, 2, 1]),
     'another last layer': (['a/kernel = x/w', 'b/kernel = y/w', 'last/kernel 3 = -', '- = z/w 5'], None),
     'the last one by name': (['a/kernel = x/w', 'last/kernel 3 = last/w 5'], None),
+    'what an optimizer keeps': (['a/kernel = x/w', '- = x/w/Momentum', 'b/kernel = y/w'], None),
+    'a name that ends as another': (['net/a/kernel = net/a/w', 'a/kernel = a/w'], [1, 0]),
+    'a name that is there': (['a/kernel = a/w', 'net/a/kernel = -'], None),
     'each shape once': (['a/kernel 2 = z/w 2', 'b/kernel 3 = x/w 3', 'c/kernel = y/w'], [2, 1, 0]),
     'two kernels in a layer': (['a/depthwise = x/one', 'a/pointwise = x/two', 'a/bias = x/bias'], None)}
 
@@ -233,6 +236,14 @@ def keras_file(folder, **given):
 def test_the_names_of_layers_in_keras_are_those_that_do_not_count_other_models(given, names, tmp_path):
     taken, lines = weights.named_as(made(*(f'{name}/kernel' for name in names)), keras_file(tmp_path, **given))
     assert [taken.values[f'{name}/kernel'].max() for name in names] == [*range(len(names))] and not lines
+
+
+@pytest.mark.parametrize('named, other', [('dense', 'noisy_dense'), ('noisy_dense', 'dense')])
+def test_what_is_named_in_a_keras_file_leaves_the_order_of_another_class(named, other, tmp_path):
+    path = keras_file(tmp_path, **{f'layers/{named}': 'head', f'layers/{other}': other})
+    taken, lines = weights.named_as(made('b/kernel', 'head/kernel'), path)
+    assert [taken.values[f'{name}/kernel'].max() for name in ('head', 'b')] == [0, 1]
+    assert lines == [f'warm start b from {other}, [4, 4]: kernel']
 
 
 def test_a_keras_file_has_no_order_of_layers_of_several_classes(tmp_path):

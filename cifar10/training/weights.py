@@ -192,7 +192,7 @@ def _pairs(theirs, ours, given):
         there = {j: their.form for j, their in enumerate(theirs) if j not in elsewhere}
         shared = {theirs[j].form for j in there if theirs[j].group == group} & {*here.values()}
         here, there = ({k: form for k, form in side.items() if form in shared} for side in (here, there))
-        if here.keys() <= pairs.keys() or there.keys() <= {*pairs.values()}:
+        if here.keys() <= pairs.keys() or all(theirs[j].group != group for j in there.keys() - {*pairs.values()}):
             continue  # there is nothing to find
         if len(here) == len(there) == len(shared):  # each form is there once, so the order does not matter
             there = {j: form for form in here.values() for j in there if there[j] == form}
