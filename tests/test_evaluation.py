@@ -288,8 +288,7 @@ def test_a_single_checkpoint_classifies_and_is_exported(trained, tmp_path, capsy
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_path):
     older, newest = checkpoints(trained)
     for flags, part in ((dict(checkpoint_dir=trained), 'each say what to evaluate; give one of them'),
-                        (dict(train_dir=trained), 'each say what to evaluate; give one of them'),
-                        (dict(run_once=False), 'is for the checkpoints of a run, but --checkpoint=')):
+                        (dict(train_dir=trained), 'each say what to evaluate; give one of them')):
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)
     shutil.copy(newest + '.index', tmp_path / 'broken.index')

@@ -1,4 +1,5 @@
 """Settings as flags and back, and every value that a setting may have in a run that goes on."""
+import dataclasses
 import os
 import random
 import shlex
@@ -10,10 +11,14 @@ from cifar10 import train
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
 from cifar10.run.folder import look
+from cifar10.settings import evaluation
 from cifar10.settings.definition import Change, Of, fields
+from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
+from cifar10.training import trainer
 from cifar10.training.resumed import settings_of
+from cifar10.training.start import Start, check_loss, check_network, check_optimizer, choose_devices, expect_data
 from tests.helpers import as_given, change_record
 from tests.test_continued import write_config
 
@@ -96,6 +101,25 @@ def test_what_asks_for_nothing_is_never_refused(run):
             settings = train_settings(**run, **{field.name: value}).flat()
             assert settings[field.name] == (value if value != '' else without.flat()[field.name]) or (
                 settings[field.name] is None)  # it has no meaning here
+
+
+@pytest.mark.parametrize('mode', VALUES['variable_update'])
+def test_all_that_asks_for_nothing_is_planned_at_once_in_each_mode(mode, settings):
+    nothing = {field.name: value for field in fields(*GROUPS) for value in off(field)}
+    start = Start(settings(**nothing, variable_update=mode, num_gpus=2))
+    trainer.go_through(start, (check_network, check_optimizer, check_loss, choose_devices, expect_data,
+                               *trainer.PLANNING))
+    assert start.plan.settings.towers.variable_update == mode and len(nothing) > 25
+
+
+@pytest.mark.parametrize('use', [
+    dict(checkpoint='/a/model.ckpt-1'), dict(train_dir='/a'), dict(image=('a.png',), csv='/a.csv'),
+    dict(export_dir='/a'), dict(image=('a.png',), json=True), dict(eval_data='train_eval')])
+def test_what_asks_for_nothing_is_never_refused_by_the_evaluator(use):
+    for field in fields(*evaluation.GROUPS):
+        for value in off(field) if field.name not in use else ():
+            assert dataclasses.replace(eval_settings(**use, **{field.name: value}), **{field.name: None}) == (
+                dataclasses.replace(eval_settings(**use), **{field.name: None}))
 
 
 @pytest.mark.parametrize('value', [

@@ -108,13 +108,7 @@ def eval_settings(**given: Any) -> EvalSettings:
         raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
     if settings.csv and (settings.json or not settings.image):
         raise UsageError(f'--csv={settings.csv} is for the classes of --image; give that, and leave out --json')
-    return _of_single_checkpoint(settings, given) if settings.checkpoint else settings
-
-
-def _of_single_checkpoint(settings, given):
-    """Returns the settings that follow from `checkpoint`; raises a UsageError if it contradicts a given one."""
-    if given.get('run_once') is False:
-        raise UsageError(f'--run_once=false is for the checkpoints of a run, but --checkpoint={settings.checkpoint} is '
-                         'a single one; leave out --run_once')
-    folder = os.path.dirname(settings.checkpoint) or '.'
-    return dataclasses.replace(settings, checkpoint_dir=folder, run_once=True)
+    if settings.checkpoint:
+        settings = dataclasses.replace(settings, checkpoint_dir=os.path.dirname(settings.checkpoint) or '.',
+                                       run_once=True)
+    return settings
