@@ -15,6 +15,7 @@ from cifar10.base.errors import UsageError, did_you_mean, shortened
 from cifar10.base.registry import Registry
 
 _TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # characters; Linux takes no more
 LARGEST_INT = 2 ** 31 - 1
 # Of float32, without the subnormal numbers, which may count as 0.
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 2.0 ** -126, (2 - 2.0 ** -23) * 2.0 ** 127
@@ -169,6 +170,9 @@ def _check(field, value):
         if not value:
             raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
         refuse_control_characters(f'{flag_of(field)}={value}')
+        if field.metadata['is_path'] or _is_own(value, field):
+            if len(value) > _LONGEST_PATH or max(map(len, value.split('/'))) > _LONGEST_NAME:
+                raise UsageError(f'{given} is longer than the path of a file can be; give a shorter one')
     choices = field.metadata['choices']
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
