@@ -187,7 +187,7 @@ def test_help_is_a_screen_with_examples_and_all_of_it_says_every_default(program
     assert any(line.startswith(f"  cifar10-{program.replace('_', '-')} ") for line in lines)
     assert len(shown) <= 12 and 'version' in shown
     if GROUPS[program]:
-        assert list(shown)[:2] == ['version', 'train_dir'] and lines[-1].endswith('docs/index.md in the repository.')
+        assert list(shown)[:2] == ['version', 'train_dir'] and lines[-1].endswith('docs/README.md in the repository.')
     every, whole = help_of(program, '--help=all', 120, monkeypatch, capsys)
     by_flag = {flag_of(field)[2:]: field for field in fields(*GROUPS[program])}
     assert by_flag.keys() <= whole.keys() and {group.TITLE + ':' for group in GROUPS[program]} <= set(every)

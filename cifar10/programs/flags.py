@@ -153,7 +153,7 @@ def parse(groups: Sequence[type], doc: str, arguments: Sequence[str], often: Seq
     if often:
         by_name = {field.name: field for field in fields(*groups)}
         parser.short = Parser(doc, usage=usage, epilog=(
-            f'--help=all shows all {len(by_name)} flags. Documentation: docs/index.md in the repository.'))
+            f'--help=all shows all {len(by_name)} flags. Documentation: docs/README.md in the repository.'))
         shown = parser.short.add_argument_group('The flags that are used most')
         for name in often:
             _add_flag(shown, by_name[name])
