@@ -42,8 +42,9 @@ RULES = {
     'images.shape[0]': ['of_a_known_number'],
     'counters and lists': ['template_of_the_file', 'counted_names', 'kept_tensor'],
     'AdamOptimizer': ['with_an_optimizer']}
-# Rows that other tests are about: those of `BY_BATCH` in test_idioms.py, test_precision.py, test_pipeline.py.
-ELSEWHERE = 'batch normalisation', '--precision', 'next_part'
+# Rows that other tests are about: those of `BY_BATCH` in test_idioms.py, test_precision.py, test_own_feeds.py,
+# test_pipeline.py.
+ELSEWHERE = 'batch normalisation', '--precision', 'tf.placeholder', 'next_part'
 
 # What is in a row of 'What is refused' -> a network that has it, as a line, or a network of idioms.py; and what the
 # refusal says.

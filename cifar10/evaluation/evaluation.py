@@ -32,7 +32,7 @@ def evaluate(settings: EvalSettings,
     look, devices = trained.open_checkpoint_dir(settings, required=settings.run_once)
     _check_eval_dir(settings.eval_dir, look())
     say('device', str(devices))
-    folder, found = _first_checkpoint(look, settings.run_once)
+    folder, first = _first_checkpoint(look, settings.run_once)
     record = trained.load_record(settings, folder)
     data = _prepare_data(record, settings, folder.given)
     run = trained.load_run(settings, folder, record, data)
@@ -43,8 +43,7 @@ def evaluate(settings: EvalSettings,
         reports = _Reports(settings, run)
         with trained_session(devices) as session:
             session.run(evaluator.read)
-            found = found or _newer(look, None, record.run_id, settings)
-            while found:
+            for found in _in_turn(look, first, record.run_id, settings):
                 with reports.alone():
                     # Another run writes its settings before its checkpoints. So if the settings are still those of
                     # this run, the checkpoint was too.
@@ -55,10 +54,6 @@ def evaluate(settings: EvalSettings,
                 # Without the lock, because a callback may evaluate too.
                 Output.current.record(added)
                 done(found.prefix, found.step, run.classes, result)
-                if settings.run_once:
-                    break
-                say('waiting', f'for a checkpoint after step {found.step}; looks every {settings.eval_interval_secs} s')
-                found = _newer(look, found.prefix, record.run_id, settings)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
             reports.events.close()
 
@@ -89,6 +84,17 @@ def _first_checkpoint(look, run_once):
     if found is None and run_once:
         raise trained.no_checkpoint(folder)
     return folder, found
+
+
+def _in_turn(look, first, run, settings):
+    """Yields the first checkpoint that can be read and then, unless `run_once`, each newer one as it appears."""
+    found = first or _newer(look, None, run, settings)
+    while True:
+        yield found
+        if settings.run_once:
+            return
+        say('waiting', f'for a checkpoint after step {found.step}; looks every {settings.eval_interval_secs} s')
+        found = _newer(look, found.prefix, run, settings)
 
 
 def _newer(look, last, run, settings):
