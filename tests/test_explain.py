@@ -75,13 +75,13 @@ def test_what_contradicts_explain_is_refused():
 
 
 def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
-    measured = {STEP: [0.1, 0.09, 0.2], SAME_BATCH: [0.08, 0.07, 0.16], NO_UPDATE: [0.101, 0.091, 0.202],
+    measured = {STEP: [0.1, 0.09, 0.2], SAME_BATCH: [0.08, 0.07, 0.16], NO_UPDATE: [0.0999, 0.091, 0.202],
                 NO_AVERAGE: [0.1, 0.09, 0.21], '/cpu:0': [0.05, 0.06, 0.05], '/gpu:0+/gpu:1': [0.09, 0.08, 0.1]}
     found = lines(measured, 256, towers=3)
     assert found == [
         'a step     0.100 s (0.090-0.200), 2,560 images/s',
         'same batch 0.080 s, -20% (-22% to -20%), without input',
-        'no update  0.101 s, +1% (+1% to +1%), without update',
+        'no update  0.101 s, +1% (+0% to +1%), without update',
         'no average 0.100 s, +0% (+0% to +5%), without averaging and update',
         'one device 0.050 s, -50% (-75% to -33%), /cpu:0 alone, without averaging and update',
         'one device 0.089 s, -11% (-50% to -10%), /gpu:0+/gpu:1 alone, without averaging and update',

@@ -278,7 +278,7 @@ def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     assert to_file or shown.index('step 12,') < shown.index('saved')
     bars = re.findall(r'\r *(\d+%\|([^|]*)\| (\d+)/12 \[[^]]*\])', shown)
     assert int(bars[-1][2]) == 12 and bars[-1][0].count('/s') == 1
-    assert re.search(r'<00:0\d, loss \d\.\d\d, \d+ images/s\]$', bars[-1][0])
+    assert re.search(r'<00:0\d, loss \d\.\d\d, [\d,]+ images/s\]$', bars[-1][0])
     assert [step for bar, _, step in bars if '<' in bar] == [step for *_, step in bars if int(step) > 10]
     assert all(len(bar) <= 77 and len(blocks) >= 10 for bar, blocks, _ in bars)  # ^C has room
     lines = [re.sub('\x1b.*?m', '', line).rpartition('\r')[2] for line in shown.replace('\r\n', '\n').splitlines()]

@@ -81,5 +81,5 @@ class Cost(Reporter):
         text = f"{whole:.{digits}f} s: {', '.join(parts)}"
         if steps > 1:  # the first belongs to the start
             in_steps = (steps - 1) * self._examples_per_step / (self._seconds[STEPS] + self._seconds[INPUT])
-            text += f'; {steps * self._examples_per_step / whole:.0f} images/s overall, {in_steps:.0f} in steps'
+            text += f'; {steps * self._examples_per_step / whole:,.0f} images/s overall, {in_steps:,.0f} in steps'
         return text

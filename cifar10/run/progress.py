@@ -94,7 +94,7 @@ class Progress(Reporter):
             return
         if step > self._first_step:
             images_per_sec, _ = self._speed(self._said, step, now)
-            self._bar.set_postfix_str(f'loss {loss:.2f}, {images_per_sec:.0f} images/s', refresh=False)
+            self._bar.set_postfix_str(f'loss {loss:.2f}, {images_per_sec:,.0f} images/s', refresh=False)
         if step >= self._first_step + _UNKNOWN:
             self._bar.bar_format = _BAR
         with console.reader_may_leave(self._leave):

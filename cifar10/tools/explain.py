@@ -79,8 +79,9 @@ def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, tower
     alone = []  # the images/s of each device
     for kind, rounds in list(measured.items())[1:]:
         ratios = np.divide(rounds, measured[STEP])  # within a round the machine is nearly the same
-        ratio, low, high = (of(ratios) for of in (np.median, np.min, np.max))
-        change = f'{ratio * step:.{places}f} s, {ratio - 1:+.0%} ({low - 1:+.0%} to {high - 1:+.0%})'
+        ratio = np.median(ratios)
+        percent, low, high = (f'{round(each - 1, 2) + 0.0:+.0%}' for each in (ratio, ratios.min(), ratios.max()))
+        change = f'{ratio * step:.{places}f} s, {percent} ({low} to {high})'
         if kind in _LEFT_OUT:
             found.append(Line(kind, f'{change}, {_LEFT_OUT[kind]}'))
         else:
