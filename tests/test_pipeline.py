@@ -1,4 +1,6 @@
 """Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
+import re
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -179,23 +181,23 @@ def test_the_variables_of_a_network_of_ones_own_are_where_their_parts_are(cut):
 
 # ------------------------------------------------------------------------------------------------------------ --check
 
-def part_lines(settings, capsys):
-    """Returns what `--check` prints of the parts."""
+def size_lines(settings, capsys):
+    """Returns what `--check` prints of the variables and activations in a tower, and in each of its parts."""
     capsys.readouterr()
     check(settings)
-    return [line.split(maxsplit=2)[2] for line in capsys.readouterr().out.splitlines() if line.startswith('part ')]
+    return re.findall(r'^(?:memory|part \d) +(.* of variables, .*)$', capsys.readouterr().out, re.M)
 
 
 @pytest.mark.stress
 def test_check_gives_the_sizes_of_the_parts(settings, cut, capsys):
     # Reshaping makes no new tensor in memory.
     network = cut('x = next_part(tf.nn.relu(tf.reshape(x, [-1, 4, 4])))\n    x = tf.reshape(x, [-1, 16])')
-    first, second = part_lines(settings(network=network, batch_size=5000, num_gpus=2), capsys)
+    _, first, second = size_lines(settings(network=network, batch_size=5000, num_gpus=2, gpus_per_tower=2), capsys)
     # A product and a ReLU, [5000, 16] each; a product [5000, 10].
-    assert first == '0.11 MB of variables, 0.64 MB of activations in a tower'
-    assert second == '0.64 kB of variables, 0.20 MB of activations in a tower'
+    assert first == '110.6 kB of variables, 640.0 kB of activations'
+    assert second == '0.6 kB of variables, 200.0 kB of activations'
 
 
 def test_check_gives_the_size_of_a_network_in_one_part(settings, cut, capsys):
-    whole, = part_lines(settings(network=cut('pass'), batch_size=2000), capsys)
-    assert whole == '0.11 MB of variables, 0.21 MB of activations in a tower'
+    whole, = size_lines(settings(network=cut('pass'), batch_size=2000), capsys)
+    assert whole == '111.2 kB of variables, 208.0 kB of activations in a tower'
