@@ -40,7 +40,7 @@ def losses(scope: str) -> dict[str, tf.Tensor]:
 
 
 def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Builds the summary of a training step: the histograms, and the filters of the first layer.
+    """Builds the summary of a training step: the histograms.
 
     Args:
       step: the graph of the step.
@@ -65,9 +65,6 @@ def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
             layers.add(layer)
             parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
             parts.append(tf.raw_ops.ScalarSummary(tags=layer + '/sparsity', values=tf.nn.zero_fraction(activation)))
-        for name, value in step.values.items():
-            if value.shape.rank == 4 and value.shape[2] == 3:  # filters that see colours
-                parts.append(tf.raw_ops.ImageSummary(tag=LAYERS + name, tensor=_tiled(value)))
         return tf.raw_ops.MergeSummary(inputs=parts)
 
 
@@ -80,13 +77,3 @@ def _histogram(tag, value):
     # reports it.
     value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
     return tf.raw_ops.HistogramSummary(tag=tag, values=value)
-
-
-def _tiled(filters):
-    """Returns filters [height, width, 3, n] as one image: eight in a row, one pixel apart."""
-    height, width, depth, n = filters.shape.as_list()
-    columns = min(8, n)
-    rows = -(-n // columns)
-    tiles = tf.pad(tf.transpose(filters, [3, 0, 1, 2]), [[0, rows * columns - n], [0, 1], [0, 1], [0, 0]])
-    tiles = tf.reshape(tiles, [rows, columns, height + 1, width + 1, depth])
-    return tf.reshape(tf.transpose(tiles, [0, 2, 1, 3, 4]), [1, rows * (height + 1), columns * (width + 1), depth])
