@@ -186,7 +186,8 @@ def test_the_classes_are_printed(trained, tmp_path, capsys):
     assert len(rows) == 5 and rows[0][2] == '200'  # in the table, in the matrix and above it
     matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-28:-18]])
     assert lines[-17].startswith('the largest losses: ')
-    assert all('test_batch.bin, record ' in line for line in lines[-16:])
+    assert lines[-17].endswith('/shapes-bin')
+    assert all('  test_batch.bin, record ' in line for line in lines[-16:])
     assert matrix.sum() == 2000 and matrix.trace() == record['correct']
 
 

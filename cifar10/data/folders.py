@@ -35,8 +35,8 @@ def dataset(path: str) -> '_ImageFolder':
     """Returns the data set of the images in a folder; raises a UsageError if the folder has another layout."""
     path = os.path.abspath(path)
     if not os.path.isdir(path):
-        raise UsageError(f'--dataset={path} is not a folder; give one that holds train/<class> and test/<class>, or '
-                         'just <class>')
+        raise UsageError(f'--dataset={path} is not a folder or an .npz file; give a folder with a folder of images for '
+                         'each class, or arrays in FILE.npz')
     parts = [part for part in (TRAIN, TEST) if os.path.isdir(os.path.join(path, part))]
     if len(parts) == 1:
         part = parts[0]
@@ -258,7 +258,8 @@ def _classes(path, folders):
         notes = [name for name in _names(folders[TRAIN]) if name.lower().endswith(_NOTES)]
         raise UsageError(f'--dataset={path} has no class directories; this program trains one label an image'
                          f"{', and reads none from ' * bool(notes)}{''.join(notes[:1])}: put each image into a "
-                         f'directory that has the name of its class, which must not be {TRAIN} or {TEST}')
+                         f'directory that has the name of its class, such as cat/1.jpg ({TRAIN} and {TEST} are no '
+                         'classes)')
     if len(classes) == 1:
         raise UsageError(f'--dataset={path} has one class directory, {classes[0]}/; add a directory with images of '
                          'another class, or, if the classes are in this one, use '

@@ -2,13 +2,14 @@
 
 A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column).
 """
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 _MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
-_WIDTH = 100  # characters of a line of the matrix with the names of the classes at its head
+_WIDTH = 80  # characters of a line of the matrix with the names of the classes at its head
 AXES = 'row: the true class; column: the predicted class'
 
 
@@ -51,7 +52,8 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
 
 def _matrix_lines(confusion, classes):
     labels = heads = list(classes)
-    if (len(classes) + 1) * max(map(len, classes)) > _WIDTH:  # numbers instead of names
+    longest = max(map(len, classes))
+    if longest + len(classes) * (longest + 2) > _WIDTH:  # numbers instead of names
         labels = [f'{i:2} {name}' for i, name in enumerate(classes)]
         heads = [str(i) for i in range(len(classes))]
     width = max(map(len, labels))
@@ -65,6 +67,8 @@ def _matrix_lines(confusion, classes):
 def largest_losses(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the images with the largest losses, as `Result.named_losses` has them, as lines of text."""
     width = max((len(each[name]) for each in found for name in ('class', 'predicted')), default=0)
-    return ['', 'the largest losses: the probability of its class, its class, the predicted class, the image', *(
-        f"{each['probability']:.3f}  {each['class']:{width}}  {each['predicted']:{width}}  {each['image']}"
-        for each in found)]
+    shared = os.path.commonprefix([each['image'] for each in found]).rpartition('/')[0]
+    head = 'the largest losses: the probability of its class, its class, the predicted class, the image'
+    return ['', head + f' in {shared}' * bool(shared), *(
+        f"{each['probability']:.3f}  {each['class']:{width}}  {each['predicted']:{width}}  "
+        f"{each['image'].removeprefix(f'{shared}/')}" for each in found)]

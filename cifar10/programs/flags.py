@@ -80,18 +80,22 @@ class Parser(argparse.ArgumentParser):
             argcomplete.autocomplete(self)
         values, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            name = shortened(unknown[0].split('=')[0])
-            # A flag that turns something off is not what was meant by one that turns it on.
-            known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
-            if not name.startswith('-'):
-                self.error(f'unknown argument {name}; flags are written --flag=value')
-            if name in self.elsewhere:
-                self.error(f'unknown flag {name}, which is a flag of {self.elsewhere[name]}')
-            synonym = _SYNONYMS.get(name, '')
-            if re.split('[=,]', synonym)[0] in known:
-                self.error(f'unknown flag {name}; here it is {synonym}')
-            self.error(f'unknown flag {name}{did_you_mean(name, known)}')
+            names = [shortened(each.split('=')[0]) for each in unknown if each.startswith('-')]
+            if not names:
+                self.error(f'unknown argument {shortened(unknown[0])}; flags are written --flag=value')
+            self.error('; '.join(map(self._about, dict.fromkeys(names))))
         return values
+
+    def _about(self, name):
+        """Returns a phrase about an unknown flag, with what may have been meant."""
+        if name in self.elsewhere:
+            return f'unknown flag {name}, which is a flag of {self.elsewhere[name]}'
+        # A flag that turns something off is not what was meant by one that turns it on.
+        known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
+        synonym = _SYNONYMS.get(name, '')
+        if re.split('[=,]', synonym)[0] in known:
+            return f'unknown flag {name}; here it is {synonym}'
+        return f'unknown flag {name}{did_you_mean(name, known)}'
 
     def error(self, message):
         raise UsageError(f"{message.removeprefix('argument ')}; see --help{'=all' if self.short else ''}")

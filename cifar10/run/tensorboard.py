@@ -75,8 +75,10 @@ class Events:
     def add_hyperparameters(self, settings: Mapping[str, Any]) -> None:
         """Writes settings for the table in the tab HPARAMS.
 
-        It has a row for each directory with such settings, and the newest values of the curves there.
+        It has a row for each directory with such settings, the first that were written there, and the newest values of
+        the curves. So the length of a run, which may be made longer, is left out.
         """
+        settings = {name: value for name, value in settings.items() if name != 'max_steps'}
         self.add(session_start_pb(settings).SerializeToString(), 0)
 
     def add_text(self, tag: str, markdown: str, step: int) -> None:

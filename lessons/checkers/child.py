@@ -49,13 +49,19 @@ def run(connection: Connection, lesson: str, name: str, path: str, seed: int, se
     os._exit(0)  # whatever threads the reader's code has left
 
 
+def short(path: str) -> str:
+    """Returns a path from the repository's root, if it is below it."""
+    found = os.path.relpath(path, ROOT)
+    return path if found.startswith(os.pardir) else found
+
+
 def load(path: str, name: str) -> Callable:
     """Returns the function, or what else can be called, with a name from a Python file.
 
     Raises:
       Fault: there is none, the file cannot be loaded, or it imports the solutions.
     """
-    file = os.path.relpath(path, ROOT)
+    file = short(path)
     spec = importlib.util.spec_from_file_location('written', path)
     module = importlib.util.module_from_spec(spec)
     sys.modules['written'] = module  # dataclasses and pickle look for it there
@@ -95,7 +101,7 @@ def _verdict(connection, checker, name, path, seed, seconds):
             function = load(path, name)
         connection.send(None)
         if is_stub(function):
-            return f'not written yet: {os.path.relpath(path, ROOT)}'
+            return f'not written yet: {short(path)}'
         with _time_limit(seconds):
             random = np.random.default_rng([seed, crc32(name.encode())])
             counterexample = getattr(checker, f'check_{name}')(function, random)

@@ -11,7 +11,8 @@ HINTS = {'mean_of_sparse_gradients': [
     ('MemoryError|IndexError', 'the table may have millions of rows: keep only those that a tower looked up.'),
     'follow one row by hand: which towers looked it up, and how many towers are there?',
     'a row that only one of K towers looked up has the gradient 0 on all others, so its mean is a K-th.',
-    'a row may appear several times in what you return. Then its values are added.'],
+    'divide by K, the number of towers, not by the number of rows, or of the towers that looked a row up. (A row may '
+    'appear several times in what you return: its values are then added.)'],
     'build_step': [
         ('trainable variable|already exists',
          'make the weight once, before the loop that builds the towers: they all share it.'),
