@@ -159,6 +159,14 @@ MATCHED = {
     'normalisations': (['a/weights = a.weight', 'a/gamma = a__scale', 'n/gamma = n.weight', 'n/beta = n.bias',
                         'n/moving_mean = n.running_mean', 'n/moving_variance = n.running_var',
                         '- = n.num_batches_tracked'], [5, 4, 6, 3, 2, 1, 0]),
+    'a kernel and a normalisation of one name': (
+        ['a/weights = a.weight', 'a/gamma = a__scale', 'b/weights = b.weight', 'b/gamma = b__scale'], [2, 3, 0, 1]),
+    'kinds in another order': (['a/gamma = x/scale', 'a/beta = x/beta', 'b/gamma 5 = y/scale 5'], [1, 0, 2]),
+    'more in the file': (['a/kernel = a/w', 'b/kernel = b/w', '- = c/w'], [2, 1, 0]),
+    'more in the network': (['a/kernel = a/w', 'b/kernel = b/w', 'c/kernel = -'], [1, 0]),
+    'a whole name before one below': (['a/kernel = a/w', 'n/a/kernel = q/n/a/w'], [1, 0]),
+    'by order, with the slots of an optimizer': (
+        ['a/kernel = x/w', 'b/kernel = y/w', '- = x/w/Momentum', '- = y/w/Momentum'], None),
     'by order': (['a/kernel = x/w', 'a/bias = x/b', 'b/kernel = y/w', 'b/bias = y/b', 'c/kernel = z/w'], None),
     'a layer with a bias and one without': (['a/kernel = y/w', 'b/kernel = x/w', 'b/bias = x/b'], [1, 0, 2]),
     'the same names as well': (['a/kernel = x/w', 'b/kernel = b/w', 'c/kernel = z/w'], None),
@@ -244,6 +252,13 @@ def test_what_is_named_in_a_keras_file_leaves_the_order_of_another_class(named, 
     taken, lines = weights.named_as(made('b/kernel', 'head/kernel'), path)
     assert [taken.values[f'{name}/kernel'].max() for name in ('head', 'b')] == [0, 1]
     assert lines == [f'warm start b from {other}, [4, 4]: kernel']
+
+
+def test_numbers_in_the_names_of_a_keras_file_are_in_the_order_of_their_values(tmp_path):
+    layers = ['dense', 'dense_1', 'dense_2', 'dense_10']
+    taken, _ = weights.named_as(made(*(f'{name}/kernel' for name in 'abcd')),
+                                keras_file(tmp_path, **{f'layers/{name}': name for name in layers}))
+    assert [taken.values[f'{name}/kernel'].max() for name in 'abcd'] == [0, 1, 2, 3]
 
 
 def test_a_keras_file_has_no_order_of_layers_of_several_classes(tmp_path):

@@ -50,7 +50,7 @@ class _Layer(NamedTuple):
     @property
     def form(self):
         """What layers have in common if one may stand for the other."""
-        return tuple(self.names), self.shapes
+        return frozenset(zip(self.names, self.shapes))
 
 
 def refuse_other_formats(given: str) -> None:
@@ -169,11 +169,10 @@ def _layers(shapes, groups):
             vectors = {name: dict(kernel='gamma', bias='beta').get(kind, kind) for name, kind in vectors.items()}
         by_kind = {kind: name for name, kind in vectors.items()}
         with_kernels = {str(i): name for i, name in enumerate(kernels)}
-        if kernels and 'bias' in by_kind:
+        if 'bias' in by_kind:  # of kernels
             with_kernels['bias'] = by_kind.pop('bias')
-        ordered = {kind: by_kind[kind] for kind in (*_NORMALISATION, *by_kind) if kind in by_kind}
         found += [_Layer(scope, names, tuple(tuple(shapes[name]) for name in names.values()), groups.get(scope))
-                  for names in (with_kernels, ordered) if names]
+                  for names in (with_kernels, by_kind) if names]
     return found
 
 
@@ -194,7 +193,7 @@ def _pairs(theirs, ours, given):
         here, there = ({k: form for k, form in side.items() if form in shared} for side in (here, there))
         if here.keys() <= pairs.keys() or all(theirs[j].group != group for j in there.keys() - {*pairs.values()}):
             continue  # there is nothing to find
-        if len(here) == len(there) == len(shared):  # each form is there once, so the order does not matter
+        if len(there) == len(shared):  # each form is there once, so the order does not matter
             there = {j: form for form in here.values() for j in there if there[j] == form}
         found = dict(zip(here, there))
         by_name = {(i, j) for i, j in pairs.items() if i in here or j in there}
