@@ -31,7 +31,7 @@ REFUSED = [
         ('--tower_device=tpu', 'auto, gpu, cpu'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
         ('--tf_xla', 'unknown flag --tf_xla', '--help'),
-        ('--lr 0.1 --bach_size=8 --lr=1', 'unknown flag --lr; here it is --learning_rate; unknown flag --bach_size (did'),
+        ('--lr 0.1 --bach_size=8 --lr=1', 'unknown flag --lr; here it is --learning_rate; unknown flag --bach_size'),
         ('stray', 'unknown argument stray; flags are written --flag=value; see --help=all'),
         ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
         ('--max_steps=', '--max_steps', 'not a whole number'),
