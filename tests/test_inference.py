@@ -271,6 +271,10 @@ def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp
     np.testing.assert_array_equal(np.array([[value or 'nan' for value in row[2:]] for row in rows], np.float32),
                                   found.probabilities)
     before = target.read_bytes()
+    other = tmp_path / 'other.csv'
+    with pytest.raises(UsageError, match='1 of 1 files could not be classified'):
+        classification.classify(eval_settings(train_dir=trained, image=(paths[2],), csv=str(other)), print)
+    assert not other.exists()
     with pytest.raises(UsageError, match=f'--csv={target} exists; remove it, or give the name of a new file'):
         classification.classify(eval_settings(train_dir=trained, image=(str(folder),), csv=str(target)), print)
     assert target.read_bytes() == before and os.listdir(target.parent) == ['table.csv']

@@ -196,6 +196,7 @@ def test_what_is_no_augmentation_is_refused_with_its_line(body, problem, own, ru
 
 @pytest.mark.parametrize('name, problem', [
     ('shift,/no/such.py:f', 'there is no file /no/such.py'), ('shift,{}:none', 'has no function none'),
+    ('shift,{}:f,mine.py:g', 'names several functions; give one, and call the others in it'),
     ('{}:mixup', r'is unknown \(did you mean none,{}:mixup\?\); choose from: classic, shift, resized_crop, none, NA'),
     ('blur,{}:mixup', 'is unknown; choose'), ('shift,{}', r'shift,{}:FUNCTION\?')])
 def test_a_name_that_means_nothing_is_refused(name, problem, run):

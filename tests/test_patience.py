@@ -63,10 +63,13 @@ def assert_same_run(config, whole):
     assert records(config, *kinds) == records(whole, *kinds)
 
 
-def test_an_evaluation_is_better_by_its_precision_as_records_have_it():
+def test_an_evaluation_is_better_by_its_accuracy_and_then_its_loss_as_records_have_them():
     one, more, hardly = (dict(accuracy=value, cross_entropy=1.0) for value in (0.5, 0.51, 0.5 + 1e-9))
     assert is_better(one, None, 'accuracy') and is_better(more, one, 'accuracy')
     assert not any(is_better(*pair, 'accuracy') for pair in ((one, more), (one, one), (hardly, one)))
+    surer, unknown = dict(one, cross_entropy=0.9), dict(one, cross_entropy=None)
+    assert all(is_better(*pair, 'accuracy') for pair in ((surer, one), (more, surer), (one, unknown)))
+    assert not any(is_better(*pair, 'accuracy') for pair in ((one, surer), (surer, more), (unknown, one)))
 
 
 @pytest.mark.parametrize('accuracies, step, patience, best', [

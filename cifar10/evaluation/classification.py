@@ -148,7 +148,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
             show(_as_json(path, outcome))
         elif not settings.csv or path in found.errors:
             show(printable(_as_row(path, outcome, width)))
-    if settings.csv:
+    if settings.csv and len(found.errors) < len(found.files):
         _write_csv(settings.csv, found)
         say('written', f'{settings.csv}, {len(found.files)} rows')
     if found.errors:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
+from cifar10.base.errors import UsageError
 from cifar10.base.graphs import cpu_session, place_of, seeded_graph
 from cifar10.base.registry import AUGMENTATIONS
 from cifar10.model import network_draws
@@ -31,6 +32,8 @@ _ROUNDING = 1e-3
 def augmentation(name: str) -> Callable:
     """Imports the function that 'NAME,FILE.py:FUNCTION' names; returns what makes the Augmentation that it follows."""
     built_in, own = AUGMENTATIONS.divided(name)
+    if own.count('.py:') > 1:
+        raise UsageError(f'--{_FLAG}={name} names several functions; give one, and call the others in it')
     function = code.function(_FLAG, own, 'images, labels, num_classes', each_time=True)
     return functools.partial(AUGMENTATIONS.load(built_in), then=functools.partial(_changed, own, function))
 

@@ -1,4 +1,5 @@
 """Which evaluation of a run is better than another, and whether a run has waited for a better one long enough."""
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +17,20 @@ def counting(settings: TrainSettings) -> str:
 def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, figure: str) -> bool:
     """Returns whether an evaluation is better than the best one before it, which is None for the first evaluation.
 
-    It compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
+    Of two whose figures are equal, as is usual with few test images, the one with the lower cross entropy is better. It
+    compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
 
     Args:
       evaluation, best: the figures of evaluations, by their names. That of an earlier version may lack the one that
         counts.
       figure: the name of the one that counts.
     """
-    return not best or figure not in best or metrics.rounded(evaluation[figure]) > metrics.rounded(best[figure])
+    return not best or figure not in best or _rank(evaluation, figure) > _rank(best, figure)
+
+
+def _rank(evaluation, figure):
+    loss = evaluation.get('cross_entropy')  # None in a record if it was not finite
+    return metrics.rounded(evaluation[figure]), -math.inf if loss is None else -metrics.rounded(loss)
 
 
 def patience_spent(train_dir: str, step: int, settings: TrainSettings) -> int | None:

@@ -13,7 +13,6 @@ from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, failures, takeover
 from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir, remove
-from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
@@ -88,10 +87,8 @@ def _next(settings, best):
     lines.append(Line('next', f'{of_model} --run_once evaluates the model; --image=FILE classifies, '
                               '--export_dir=DIR exports it'))
     if DATASETS.is_own(settings.data.dataset):
-        weighted = settings.recipe.class_weights != UNWEIGHTED
-        better = '; a run with --class_weights=none --epochs=12 shows these best' * weighted
         lines.append(Line('next', f'{of_run} --run_once --eval_data=train_eval lists the images that fit their class '
-                                  f'least: some may have the wrong one{better}'))
+                                  'least: some may have the wrong one'))
     return lines
 
 
