@@ -297,6 +297,7 @@ def megabytes(text):
     return float(figure) * dict(k=1e-3, M=1, G=1e3)[unit]
 
 
+@pytest.mark.stress
 def test_the_line_on_the_disk_counts_what_tensorboard_gets(settings, capsys):
     config = settings(max_steps=100, log_frequency=1, summary_steps=10, eval_steps=50)
     check(config)

@@ -24,6 +24,7 @@ def test_parts_are_measured(settings, monkeypatch, capsys):
     assert float(re.search('([0-9.]+) s waiting for input', line)[1]) > 0.5 * 7 * 0.2
 
 
+@pytest.mark.stress
 def test_the_callers_own_code_is_neither_a_step_nor_a_save_and_rates_are_of_steps(settings, monkeypatch, capsys):
     config = settings(batch_size=1, max_steps=9, eval_steps=3, save_steps=3, log_frequency=3, summary_steps=0)
     evaluate = Validation.evaluate

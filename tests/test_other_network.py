@@ -5,7 +5,7 @@ import pytest
 from cifar10.own import code, traced
 from cifar10.run.record import RunRecord, digits
 from cifar10.settings.training import completed
-from tests.helpers import tf, train
+from tests.helpers import mostly_stress, tf, train
 
 COUNTED = '''
 import os
@@ -19,10 +19,10 @@ SCALE = 1.5
 '''
 
 
-@pytest.mark.parametrize('scale, precision, in_a_start, in_a_resume', [
+@pytest.mark.parametrize('scale, precision, in_a_start, in_a_resume', mostly_stress([
     ('1.5', 'fp32', 4, 2), ('tf.placeholder(tf.bool)', 'fp32', 4, 2),
     ('tf.placeholder_with_default(1.5, [])', 'fp32', 6, 4),  # of each kind one more, to know what it is fed
-    ('1.5', 'bf16', 5, 3)])  # one more, to see that it casts nothing
+    ('1.5', 'bf16', 5, 3)], ('1.5', 'fp32', 4, 2)))  # one more, to see that it casts nothing
 def test_a_network_is_called_so_often_however_many_towers_there_are(
         scale, precision, in_a_start, in_a_resume, own, settings, tmp_path):
     if 'bool' in scale:  # it is not needed
@@ -37,9 +37,10 @@ def test_a_network_is_called_so_often_however_many_towers_there_are(
         code.execute_again(network.rpartition(':')[0])  # as another process would
 
 
-@pytest.mark.parametrize('before, after', [
+@pytest.mark.parametrize('before, after', mostly_stress([
     ('SCALE = 1.5', 'SCALE = 2.5'), ('SCALE = 1.5', 'SCALE = [1.5, 2.5, 3.5]'),
-    ('mean - largest', 'largest - mean'), ('reduce_max(images, [1, 2])', 'reduce_max(images, [2, 1])')])
+    ('mean - largest', 'largest - mean'), ('reduce_max(images, [1, 2])', 'reduce_max(images, [2, 1])')],
+    ('mean - largest', 'largest - mean')))
 def test_another_network_is_refused_at_a_resume_and_in_an_evaluation(before, after, own, call, tmp_path):
     network = own(COUNTED)
     assert call('multi_gpu_train.py', f'--network={network}', '--tower_device=cpu')[0] == 0

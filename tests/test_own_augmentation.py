@@ -129,6 +129,7 @@ def test_labels_that_are_fractions_of_classes_are_learnt_as_such():
             np.testing.assert_allclose(*session.run((found, expected)), rtol=1e-6)
 
 
+@pytest.mark.stress
 def test_a_loss_of_ones_own_and_class_weights_take_them(run, own, tmp_path):
     (tmp_path / 'loss.py').write_text(
         'import tensorflow.compat.v1 as tf\ndef loss(logits, labels):\n'

@@ -41,7 +41,7 @@ def trained(train_with):
 
 @pytest.mark.parametrize('function, mode', mostly_stress(
     list(itertools.product(TRAINED, sorted(UPDATE_MODES.keys() - {'async'}))),
-    ('with_centers', 'parameter_server'), ('with_a_weight', 'mirrored')))
+    ('with_centers', 'parameter_server')))
 def test_towers_have_the_variables_of_one_tower(function, mode, trained):
     local = dict(local_steps=1) if mode == 'local' else {}
     expected = trained('one', loss=name_of(function))

@@ -157,7 +157,7 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     assert ', 19 images of 32x32 in' in output and said not in output
 
 
-@pytest.mark.parametrize('size', [32, 72])
+@pytest.mark.parametrize('size', mostly_stress([32, 72], 32))
 def test_a_start_lists_the_files_of_a_user_once(folder, tmp_path, size, monkeypatch):
     path, listed, listdir = folder(*numbered('ant', 'bee')), [], os.listdir
     monkeypatch.setattr(os, 'listdir', lambda name='.': listed.append(name) or listdir(name))
@@ -171,7 +171,8 @@ def test_a_start_lists_the_files_of_a_user_once(folder, tmp_path, size, monkeypa
         assert listed.count(path + 'ant') == listed.count(path + 'bee') == 1
 
 
-@pytest.mark.parametrize('size, dataset', [(32, 'mine/'), (72, 'mine/'), (32, 'mine.npz')])
+@pytest.mark.parametrize('size, dataset', mostly_stress(
+    [(32, 'mine/'), (72, 'mine/'), (32, 'mine.npz')], (72, 'mine/')))
 def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, size, dataset, capsys):
     is_folder, parts = dataset == 'mine/', {'train': (np.arange(40) % 2, [4, 5]), 'test': (np.arange(8) % 2, [])}
     names, arrays = ('blue', 'red') if is_folder else ('0', '1'), {}

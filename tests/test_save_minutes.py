@@ -36,7 +36,7 @@ def saved_steps(train_dir):
     return written, [step_of(prefix) for prefix in checkpoints(train_dir)]
 
 
-@pytest.mark.parametrize('mode', mostly_stress(MODES, 'local'))
+@pytest.mark.parametrize('mode', mostly_stress(MODES))
 def test_checkpoints_by_the_clock_change_no_bit_and_follow_averages(mode, settings, tmp_path):
     flags = dict(in_mode(mode), max_steps=42, save_steps=20, max_to_keep=0)
     without = train(settings(**flags, save_minutes=0, train_dir=str(tmp_path / 'without')))

@@ -35,7 +35,8 @@ BASE = membership.port_base(41, 0)
     ('n1', '4', [('n1', k) for k in range(4)]),
     ('n[2,10]', '1(x2)', [('n2', 0), ('n10', 0)]),
     ('n[2,10]', '2(x2)', [('n2', 0), ('n2', 1), ('n10', 0), ('n10', 1)]),
-    ('n[2,10-11],m1', '2,1(x2),3', [('m1', 0), ('m1', 1), ('m1', 2), ('n2', 0), ('n2', 1), ('n10', 0), ('n11', 0)])])
+    pytest.param('n[2,10-11],m1', '2,1(x2),3', [('m1', 0), ('m1', 1), ('m1', 2), ('n2', 0), ('n2', 1), ('n10', 0),
+                                                ('n11', 0)], marks=pytest.mark.stress)])  # names are looked up
 def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
     for rank, (node, local) in enumerate(expected):
         step(nodes, tasks_per_node, rank, node, local, len(expected))

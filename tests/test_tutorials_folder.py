@@ -76,6 +76,7 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
         evaluate(eval_settings(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=str(tmp_path / 'none')))
 
 
+@pytest.mark.stress
 def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
     folder = tutorials('classic')
     warning = "warning: the tutorial's scripts train on cifar10, but this is --dataset=shapes\n"

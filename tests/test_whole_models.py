@@ -33,9 +33,8 @@ from tests.whole_models import IMAGES, LABELS, TRAINED
 
 PATH = f'{ROOT}/tests/whole_models.py'
 STEPS = 6
-# Statistics and an average, a scalar of the towers, branches, a gradient of a gradient, a sparse one, and reads.
-ALWAYS = ('averages_after_statistics_before', 'rate_follows_loss', 'accumulating', 'gradient_penalty', 'embedding',
-          'values_from_before')
+# Statistics and an average, a gradient of a gradient, and a sparse one.
+ALWAYS = ('averages_after_statistics_before', 'gradient_penalty', 'embedding')
 LAYOUTS = [(mode, towers) for mode in ('parameter_server', 'replicated') for towers in (1, 2, 5)]
 
 
@@ -118,7 +117,7 @@ def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(funct
     assert_same_bits(last_variables(tmp_path / 'whole'), last_variables(tmp_path / 'parts'))
 
 
-@pytest.mark.parametrize('function', mostly_stress(TRAINED + ['fed', 'one_draw'], 'distilled'))
+@pytest.mark.parametrize('function', mostly_stress(TRAINED + ['fed', 'one_draw']))
 def test_a_model_is_evaluated_as_it_infers(function, settings, tmp_path):
     train(settings(network=name_of(function), max_steps=3, num_towers=2, batch_size=4, eval_steps=2, keep_best=True))
     assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 2000
@@ -149,6 +148,7 @@ def steps_of_plain_script(steps):
         return session.run({each.op.name: each for each in tf.trainable_variables()})
 
 
+@pytest.mark.stress
 def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
     shown = python(f'{ROOT}/examples/own_script.py', '--devices=4', '--steps=30').stdout
     assert shown.startswith('30 steps on 4 devices: loss ')
@@ -221,6 +221,7 @@ def test_a_cluster_has_the_bits_of_one_process(function, mode, ps, data_dir, tmp
     assert_same_bits(last_variables(tmp_path / 'cluster'), last_variables(tmp_path / 'alone'))
 
 
+@pytest.mark.stress
 def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
     for mode in ('parameter_server', 'replicated', 'async'):
         folder = str(tmp_path / mode)
