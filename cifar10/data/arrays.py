@@ -134,10 +134,9 @@ def check_images(images: np.ndarray, what: str, give: str = _GIVE_IMAGES) -> Non
             largest = images.max()
             factor = ' * 255' if images.dtype.kind == 'f' and largest <= 1 else ' / 257' if largest > 255 else ''
             give += f': (images{factor}).astype(np.uint8)' if factor else ': images.astype(np.uint8)'
-    is_single = images.ndim == 3 and images.shape[2] in (1, 3)
     if images.ndim not in (3, 4) or images.ndim == 4 and images.shape[3] not in (1, 3) or 0 in images.shape[1:]:
         wrong.append(f'shape {images.shape}')
-    elif is_single:
+    elif images.ndim == 3 and images.shape[2] in (1, 3):
         wrong.append(f'shape {images.shape}, which is a single image')
     if wrong:
         raise UsageError(f"{what} of {' and '.join(wrong)}; {give}")

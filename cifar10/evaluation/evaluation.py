@@ -158,7 +158,6 @@ class _Reports:
         return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                    largest_losses=largest, **self._evaluation)
 
-
     def _known(self, step, result):
         """Returns the names of the figures that TensorBoard has already: those of an evaluation with the same result.
 

@@ -5,7 +5,7 @@
         return images, labels  # which may be fractions of classes, float32 [n, num_classes]
 
 It follows a built-in augmentation, which has cut the images and mirrored them, and comes before they are normalised. It
-is called once, and each tower gets a copy.
+is never called for a tower: each gets a copy.
 """
 import functools
 from collections.abc import Callable, Sequence
