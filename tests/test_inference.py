@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cifar10 import evaluate, predict
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import TemporaryError, UsageError
 from cifar10.data import folders, records
 from cifar10.data.shapes import CLASSES
 from cifar10.evaluation import classification, confusion, tensorboard
@@ -307,6 +307,37 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)
     evaluated = evaluate(checkpoint_dir=trained, eval_dir=str(tmp_path), tower_device='cpu', num_examples=150)
     np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))
+
+
+REPLACED_WHEN_BUILT = '''
+import os
+import tensorflow as tf
+
+def network(images, num_classes, training):
+    if os.path.exists('{0}/other'):
+        os.rename('{0}/run', '{0}/gone')
+        os.rename('{0}/other', '{0}/run')
+    return tf.reduce_mean(images, [1, 2]) @ tf.compat.v1.get_variable('w', [3, num_classes])
+'''
+
+
+@pytest.mark.parametrize('use', ['predict', 'export'])
+def test_a_run_that_is_replaced_between_its_settings_and_its_checkpoint_is_not_used(
+        use, settings, pictures, tmp_path):
+    path, target = tmp_path / 'run', tmp_path / 'model'
+    (tmp_path / 'net.py').write_text(REPLACED_WHEN_BUILT.format(tmp_path))
+    train(settings(network=f'{tmp_path}/net.py:network', train_dir=str(path), max_steps=1))
+    of_other = shutil.copytree(path, tmp_path / 'copy')
+    config = json.loads((of_other / 'config.json').read_text())
+    config.update(run='another', classes=config['classes'][::-1])
+    (of_other / 'config.json').write_text(json.dumps(config))
+    of_other.rename(tmp_path / 'other')
+    with pytest.raises(TemporaryError, match=f'the run in {path} was replaced'):
+        if use == 'predict':
+            predict(train_dir=str(path), images=pictures[1], tower_device='cpu')
+        else:
+            exporting.export(eval_settings(checkpoint_dir=str(path), export_dir=str(target), tower_device='cpu'))
+    assert (tmp_path / 'gone').exists() and not target.exists()
 
 
 LOAD = '''

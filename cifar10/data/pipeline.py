@@ -28,7 +28,7 @@ def train_batch(images: Images, augmentation: Augmentation, first_position: tf.T
     """Returns the batch of `batch_size` consecutive positions.
 
     Args:
-      images: what `Records.load` returns.
+      images: as `images.loaded` returns them.
       augmentation: applied to the images.
       first_position, step_position: int64 scalars, the first position of the batch and of its step.
       seed: seed of the order of the examples.
@@ -77,7 +77,7 @@ class Source:
           sharded: whether every step takes one batch for each tower, the k-th for tower k. Otherwise the next
             batch goes to whichever tower asks next.
           devices: for each tower, the GPU to which its batches are copied before they are needed; None copies
-            nothing.
+            nothing. Batches that are not sharded over several towers are not copied ahead.
 
         Returns:
           (function k -> what `train_batch` returns, to be called where tower k is built; operations that read the
@@ -156,7 +156,7 @@ def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, 
     """Returns the batches of the first `num_examples` examples, in order and without random changes.
 
     Args:
-      images: what `Records.load` returns; the files must be read before the first pass.
+      images: as `images.loaded` returns them; the files must be read before the first pass.
       augmentation: applied to the images.
       share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
 

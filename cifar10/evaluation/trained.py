@@ -157,7 +157,16 @@ def restored(run: Trained, look: Callable[[], Folder], devices: Devices,
         built = build()
         restorer = Restorer(run)
         with evaluator.trained_session(devices) as session:
-            yield session, restorer.restore_newest(session, look), built
+            found = saved.newest(look)
+            folder = look()
+            if found is None:
+                raise no_checkpoint(folder)
+            # A run writes its settings before its checkpoints. So if the settings are still those of this run, the
+            # checkpoint was too.
+            if folder.run_id != run.record.run_id:
+                raise TemporaryError(f'the run in {folder.path} was replaced; start again to use the new one')
+            restorer.restore(session, found)
+            yield session, found, built
 
 
 class Restorer:
@@ -177,14 +186,6 @@ class Restorer:
         """Restores a checkpoint; raises a UsageError if it belongs to another network."""
         self._check(found.prefix, found.shapes)
         self._loader.load(session, {name: found.values[name] for name in self._variables})
-
-    def restore_newest(self, session: tf.Session, look: Callable[[], Folder]) -> saved.Saved:
-        """Restores and returns the newest checkpoint that can be read; `look` returns what is in its folder."""
-        found = saved.newest(look)
-        if found is None:
-            raise no_checkpoint(look())
-        self.restore(session, found)
-        return found
 
     def _check(self, prefix, shapes):
         """Raises a UsageError if a checkpoint, given the shapes of its variables, is not one of this graph's."""
