@@ -137,12 +137,20 @@ def no_loss(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, train_op=tf.train.AdamOptimizer().minimize(loss, _step()))
 
 
-def no_predictions(features, labels, mode):
-    logits = network(features)
-    if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, predictions=dict(scores=logits))
-    loss = cross_entropy(labels, logits)
-    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+def _predicts(predictions_of):
+    def model_fn(features, labels, mode):
+        logits = network(features)
+        if mode == 'infer':
+            return tf.estimator.EstimatorSpec(mode, predictions=predictions_of(logits))
+        loss = cross_entropy(labels, logits)
+        return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+    return model_fn
+
+
+no_predictions = _predicts(lambda logits: dict(scores=logits))
+classes_only = _predicts(lambda logits: dict(classes=tf.argmax(logits, 1)))
+class_ids_only = _predicts(lambda logits: dict(class_ids=tf.argmax(logits, 1)[:, None]))
+a_tensor_of_classes = _predicts(lambda logits: tf.argmax(logits, 1))
 
 
 def fails_in_infer(features, labels, mode):
@@ -209,7 +217,10 @@ REFUSED = dict(
     no_gradient='its train_op applies no gradient',
     draws_for_both='is used both for the gradients and for the update',
     no_loss='without loss=; return an EstimatorSpec with loss= and train_op=',
-    no_predictions="in mode 'infer' its predictions are 'scores'; return an EstimatorSpec with predictions=",
-    fails_in_infer="in mode 'infer' it fails ('model_dir'), and in mode 'eval' its predictions are None; return an",
+    no_predictions="in mode 'infer' its predictions are 'scores'; return 'logits' or 'probabilities' in predictions=",
+    classes_only="predictions are 'classes'; return 'logits' or 'probabilities'",
+    class_ids_only="predictions are 'class_ids'; return 'logits' or 'probabilities'",
+    a_tensor_of_classes="; return 'logits' or 'probabilities'",
+    fails_in_infer="in mode 'infer' it fails ('model_dir'), and in mode 'eval' its predictions are None; return 'l",
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
     needs_params="missing a required argument: 'params'")

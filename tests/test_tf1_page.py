@@ -119,7 +119,7 @@ class theirs:
     def model_fn(features, labels, mode, params):
         logits = linear(features, 10)
         if mode == tf.estimator.ModeKeys.PREDICT:
-            return tf.estimator.EstimatorSpec(mode, dict(classes=tf.argmax(logits, 1)))
+            return tf.estimator.EstimatorSpec(mode, dict(classes=tf.argmax(logits, 1), logits=logits))
         loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
         optimizer = tf.train.MomentumOptimizer(params['learning_rate'], params['momentum'])
         return tf.estimator.EstimatorSpec(mode, None, loss, optimizer.minimize(loss, tf.train.get_global_step()))

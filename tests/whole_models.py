@@ -236,23 +236,23 @@ def distilled(features, labels, mode):
     """Learns from a teacher whose variables no step changes."""
     with tf.variable_scope('student'):
         logits = network(features)
-    classes = tf.argmax(logits, 1)
+    predictions = dict(classes=tf.argmax(logits, 1), probabilities=tf.nn.softmax(logits))
     if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, dict(classes=classes))
+        return tf.estimator.EstimatorSpec(mode, predictions)
     with tf.variable_scope('teacher'):
         teacher = tf.stop_gradient(network(features))
     soft = tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.nn.softmax(teacher / 4.0), logits=logits / 4.0)
     loss = 0.5 * cross_entropy(labels, logits) + 0.5 * 16.0 * tf.reduce_mean(soft)
     train_op = tf.train.AdamOptimizer(0.01).minimize(
         loss, step_of(), var_list=tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, 'student'))
-    return tf.estimator.EstimatorSpec(mode, dict(classes=classes), loss, train_op)
+    return tf.estimator.EstimatorSpec(mode, predictions, loss, train_op)
 
 
 def auxiliary_head(features, labels, mode):
     h = tf.nn.relu(tf.nn.conv2d(features, tf.get_variable('filters', [3, 3, 3, 8]), 2, 'SAME'))
     logits = tf.layers.dense(tf.reduce_mean(h, [1, 2]), 10, name='main')
     if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, dict(class_ids=tf.argmax(logits, 1)[:, None]))
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
     beside = tf.layers.dense(tf.reduce_max(h, [1, 2]), 10, name='auxiliary')
     loss = cross_entropy(labels, logits) + 0.4 * cross_entropy(labels, beside)
     metrics = dict(accuracy=tf.metrics.accuracy(labels, tf.argmax(logits, 1)))
@@ -353,12 +353,11 @@ def assigned_after(features, labels, mode):
 
 
 def measured(features, labels, mode):
-    """The train_op waits for metrics, whose variables no checkpoint holds; predictions are the classes."""
+    """The train_op waits for metrics, whose variables no checkpoint holds."""
     logits = network(features)
-    classes = tf.argmax(logits, 1, output_type=tf.int32)
     if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, classes)
-    accuracy = tf.metrics.accuracy(labels, classes)
+        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
+    accuracy = tf.metrics.accuracy(labels, tf.argmax(logits, 1))
     loss = cross_entropy(labels, logits)
     with tf.control_dependencies([accuracy[1]]):
         train_op = tf.train.AdamOptimizer(0.01).minimize(loss, step_of())

@@ -53,7 +53,7 @@ def network(name: str) -> Network:
     def tower(images, labels, num_classes=NUM_CLASSES):
         inputs = dict(features=images, labels=labels)
         with code.usage_errors(_FLAG, name):
-            return add_loss(functools.partial(_trained, function, num_classes), inputs, code.traced(name))
+            return add_loss(functools.partial(_trained, function), inputs, code.traced(name))
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
         if training:
@@ -199,7 +199,7 @@ def _is_common(value, averaged):
     return averaged.is_gradient and isinstance(value, tf.Tensor) and value.dtype == tf.float32
 
 
-def _trained(function, num_classes, features, labels):
+def _trained(function, features, labels):
     """Calls a model function for training; returns a Model, or (a Model, what placeholders are fed)."""
     with marking():
         spec, fed = with_fed(function(features, labels, _TRAIN))
@@ -208,7 +208,7 @@ def _trained(function, num_classes, features, labels):
         raise BrokenRule(f"in mode 'train' it returns {_described(spec)} without "
                          f"{'loss' if loss is None else 'train_op'}=; return an EstimatorSpec with loss= and train_op=")
     _refuse_what_nothing_calls(spec)
-    model = model_of(loss, train_op, _as_logits(getattr(spec, 'predictions', None), features, num_classes))
+    model = model_of(loss, train_op, _as_logits(getattr(spec, 'predictions', None)))
     return (model, fed) if fed else model
 
 
@@ -253,11 +253,11 @@ def _inferred(function, images, num_classes, known):
         labels = None if mode == _INFER else tf.zeros([images.shape[0]], tf.int32)
         spec, fed = with_fed(function(features, labels, mode))
         predictions = getattr(spec, 'predictions', None)
-        logits = _as_logits(predictions, features, num_classes)
+        logits = _as_logits(predictions)
         if logits is None:
             found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else _described(predictions)
-            raise BrokenRule(f"in mode {mode!r} its predictions are {found}; return an EstimatorSpec with "
-                             "predictions=, a dict with 'logits', 'probabilities', 'classes' or 'class_ids'")
+            raise BrokenRule(f"in mode {mode!r} its predictions are {found}; return 'logits' or 'probabilities' in "
+                             'predictions=, a dict')
         return (logits, fed) if fed else logits
     inputs = dict(features=images)
     check_logits = functools.partial(plain.check_logits, images, num_classes)
@@ -275,17 +275,10 @@ def _inferred(function, images, num_classes, known):
     return plain.built(traced, inputs)[0]
 
 
-def _as_logits(predictions, images, num_classes):
-    """Returns the logits that predictions stand for, or None; of classes alone, they only tell the class."""
-    found = predictions if isinstance(predictions, dict) else dict(classes=predictions)
+def _as_logits(predictions):
+    """Returns the logits that predictions stand for, or None if these have neither logits nor probabilities."""
+    found = predictions if isinstance(predictions, dict) else {}
     if isinstance(found.get('logits'), tf.Tensor):
         return found['logits']
     probabilities = found.get('probabilities')
-    if probabilities is None:
-        classes = next((found[name] for name in ('class_ids', 'classes') if isinstance(found.get(name), tf.Tensor)
-                        and found[name].dtype.is_integer), None)
-        if classes is None:
-            return None
-        probabilities = tf.one_hot(tf.reshape(classes, [-1]), num_classes)
-        probabilities = tf.ensure_shape(probabilities, [images.shape[0], num_classes])
-    return tf.log(tf.maximum(probabilities, _LEAST))
+    return None if probabilities is None else tf.log(tf.maximum(probabilities, _LEAST))
