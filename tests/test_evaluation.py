@@ -114,7 +114,7 @@ def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(
 
 def test_the_runs_own_data_is_used_and_another_set_refused(evaluate):
     assert evaluate()[2] == 200
-    with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* has dataset=shapes'):
+    with pytest.raises(UsageError, match='--dataset=cifar10 has classes that the run does not have: airplane, '):
         evaluate(dataset='cifar10')
 
 

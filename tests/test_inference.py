@@ -2,6 +2,7 @@
 import contextlib
 import csv
 import json
+import math
 import os
 import pathlib
 import re
@@ -59,7 +60,7 @@ def test_a_step_is_recorded_once_for_each_way_to_evaluate_it(trained, tmp_path, 
 def test_tables_of_a_confusion():
     counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
     assert confusion.per_class(counts, ['cat', 'dog', 'eel']) == [
-        ('cat', 8, 10, 0.8, 1.0, 'dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'), ('eel', 0, 0, 0.0, 0.0, '')]
+        ('cat', 8, 10, 0.8, 1.0, 'dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'), ('eel', 0, 0, math.nan, 0.0, '')]
     lines = confusion.lines(counts, ['cat', 'dog', 'eel'])
     assert lines[1].split() == ['cat', '8', '10', '0.800', '1.000', 'dog', '(2)']
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],

@@ -17,7 +17,7 @@ from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file, new_folder
 from cifar10.data import records
-from cifar10.data.records import ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import ALL, ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte
@@ -208,6 +208,8 @@ def _parts(path, test_fraction):
         parts[part] = [(int(label), (image, f'{_NAMES[part][0]}[{i}]'))
                        for i, label, image in zip(order, labels.ravel()[order], images[order])]
     parts = records.divided(parts, test_fraction)
+    if test_fraction == ALL:
+        return parts
     classes = set(map(int, _classes(parts)))
     if len(classes) == 1:
         raise UsageError(f'--dataset={path} has the label 0 only; give images of at least two classes')

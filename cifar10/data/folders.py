@@ -21,7 +21,7 @@ from cifar10.data.photos import prepared_photos
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, is_picture, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
-from cifar10.data.records import LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import ALL, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
 _EARLIER = 'cifar-bin'  # names of folders that earlier versions made beside the class directories begin with it
 _MOST_CLASSES = 256  # of records, whose label is a byte
@@ -156,6 +156,15 @@ class _ImageFolder(Dataset):
 
     def _check_counts(self, classes, parts, left_out=()):
         """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
+        if self.test_fraction == ALL:
+            if not parts[TEST]:
+                raise UsageError(f'--dataset={self.path} has no image; give a folder with images for each class')
+            return
+        if len(classes) == 1:
+            folder = os.path.join(self.path, TRAIN if self.test_fraction is None else '', *classes)
+            raise UsageError(f'--dataset={self.path} has one class directory, {classes[0]}/; add a directory with '
+                             'images of another class, or, if the classes are in this one, use '
+                             f'--dataset={folder}/')
         for part, examples in parts.items():
             for missing in set(range(len(classes))) - {label for label, _ in examples}:
                 name = classes[missing]
@@ -260,10 +269,6 @@ def _classes(path, folders):
                          f"{', and reads none from ' * bool(notes)}{''.join(notes[:1])}: put each image into a "
                          f'directory that has the name of its class, such as cat/1.jpg ({TRAIN} and {TEST} are no '
                          'classes)')
-    if len(classes) == 1:
-        raise UsageError(f'--dataset={path} has one class directory, {classes[0]}/; add a directory with images of '
-                         'another class, or, if the classes are in this one, use '
-                         f'--dataset={os.path.join(folders[TRAIN], classes[0])}/')
     return classes
 
 

@@ -38,6 +38,7 @@ _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the 
 TRAIN = 'train'
 TEST = 'test'
 _FILES = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}
+ALL = 1.0  # as a fraction for testing: no run trains on these images, so one image of one class is enough
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +241,17 @@ def find(settings: Any, of_run: str | None = None) -> 'Found':
     return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
 
 
+def find_other(settings: Any, name: str) -> 'Found':
+    """Finds another data set than the run's, whose test images are like the run's: all images, or a test part.
+
+    Args:
+      settings: the run's `DataSettings`.
+      name: the name of the data set.
+    """
+    size = stored_size(settings.dataset, settings.image_size) or settings.image_size
+    return _find(name, settings.data_dir, ALL, size)._replace(image_size=settings.image_size)
+
+
 def _find(name, data_dir, test_fraction, image_size, of_run=None):
     refuse_among_images(data_dir, '--data_dir', name)
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
@@ -397,7 +409,7 @@ def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mappin
 
 def labels_of(parts: Mapping[str, list]) -> dict[str, np.ndarray]:
     """Returns the labels of each part, given examples as `divided` takes them."""
-    return {part: np.array([each[0] for each in examples]) for part, examples in parts.items()}
+    return {part: np.array([each[0] for each in examples], int) for part, examples in parts.items()}
 
 
 def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: Iterable[str] = ()) -> None:

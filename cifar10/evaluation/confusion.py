@@ -2,6 +2,7 @@
 
 A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column).
 """
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,14 +17,15 @@ AXES = 'row: the true class; column: the predicted class'
 def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
     """Returns a row for each class: name, correct, total, recall, precision, the classes that it is mistaken for.
 
-    The last is a string: the two classes that are most often predicted instead, and how often.
+    The recall of a class without examples is NaN. The last is a string: the two classes that are most often predicted
+    instead, and how often.
     """
     rows = []
     for i, name in enumerate(classes):
         correct = confusion[i, i]
         total = confusion[i].sum()
         predicted = confusion[:, i].sum()
-        recall = correct / total if total else 0.0
+        recall = correct / total if total else math.nan
         precision = correct / predicted if predicted else 0.0
         mistakes = np.where(np.arange(len(classes)) == i, 0, confusion[i])
         most_frequent = [j for j in np.argsort(-mistakes, kind='stable')[:2] if mistakes[j]]

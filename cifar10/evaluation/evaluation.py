@@ -1,4 +1,6 @@
 """Evaluation: the accuracy of the newest checkpoint, with every example counted once."""
+import contextlib
+import dataclasses
 import datetime
 import os
 import time
@@ -8,10 +10,11 @@ from typing import Any
 from cifar10.base import files
 from cifar10.base.console import Output, say, say_all
 from cifar10.base.directories import EVALUATIONS, check_dir, make_dir, refuse_of_others
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import RunError, UsageError, listed
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
+from cifar10.data.records import ARRAYS
 from cifar10.evaluation import confusion, tensorboard, trained
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
@@ -30,17 +33,18 @@ def evaluate(settings: EvalSettings,
         evaluation is reported.
     """
     look, devices = trained.open_checkpoint_dir(settings, required=settings.run_once)
-    _check_eval_dir(settings.eval_dir, look())
+    if settings.dataset is None:  # of another data set, nothing is written
+        _check_eval_dir(settings.eval_dir, look())
     say('device', str(devices))
     folder, first = _first_checkpoint(look, settings.run_once)
     record = trained.load_record(settings, folder)
-    data = _prepare_data(record, settings, folder.given)
-    run = trained.load_run(settings, folder, record, data)
+    data, is_runs = _prepare_data(record, settings, folder)
+    run = trained.load_run(settings, folder, record, data if is_runs else None)
     with failures.plain_errors(), seeded_graph():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, trained.batch_size(settings, run),
-                              settings.num_examples, run.averaging)
+                              settings.num_examples, run.averaging, run.classes)
         restorer = trained.Restorer(run)
-        reports = _Reports(settings, run)
+        reports = _Reports(settings, run, is_runs)
         with trained_session(devices) as session:
             session.run(evaluator.read)
             for found in _in_turn(look, first, record.run_id, settings):
@@ -55,7 +59,7 @@ def evaluate(settings: EvalSettings,
                 Output.current.record(added)
                 done(found.prefix, found.step, run.classes, result)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
-            reports.events.close()
+            reports.close()
 
 
 def _check_eval_dir(path, folder):
@@ -120,9 +124,9 @@ def _refuse_another_run(folder, run, eval_dir):
 
 
 class _Reports:
-    """The results of a run in an eval_dir. `events` is the file for TensorBoard."""
+    """The results of a run. Those on its own images are also written to an eval_dir."""
 
-    def __init__(self, settings, run):
+    def __init__(self, settings, run, is_written):
         self._eval_dir = eval_dir = settings.eval_dir
         self._classes = run.classes
         self._per_class = settings.per_class
@@ -132,16 +136,22 @@ class _Reports:
         # What is evaluated and how, for every record.
         self._evaluation = dict(run=run.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=run.use_ema)
+        self._metrics = self._events = None
+        if not is_written:
+            self._evaluation['dataset'] = settings.dataset
+            return
         make_dir(eval_dir, '--eval_dir')
         if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, run.record.run_id}:
             say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
                            'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
-        self.events = Events(eval_dir)
-        self.events.add_hyperparameters(hyperparameters(run.record.settings))
+        self._events = Events(eval_dir)
+        self._events.add_hyperparameters(hyperparameters(run.record.settings))
 
     def alone(self):
         """Returns a context in which no other evaluation writes to the eval_dir."""
+        if not self._metrics:
+            return contextlib.nullcontext()
         return files.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
 
     def add(self, step, result):
@@ -154,9 +164,15 @@ class _Reports:
         largest = result.named_losses(self._classes)
         if self._lists:
             say_all(confusion.largest_losses(largest))
-        tensorboard.write(self.events, step, result, self._classes, self._group, self._known(step, result))
-        return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
-                                   largest_losses=largest, **self._evaluation)
+        figures = dict(result.figures, largest_losses=largest, **self._evaluation)
+        if not self._metrics:
+            return metrics.record_of(metrics.EVAL, step, **figures)
+        tensorboard.write(self._events, step, result, self._classes, self._group, self._known(step, result))
+        return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **figures)
+
+    def close(self):
+        if self._events:
+            self._events.close()
 
     def _known(self, step, result):
         """Returns the names of the figures that TensorBoard has already: those of an evaluation with the same result.
@@ -172,22 +188,56 @@ class _Reports:
                              if now.items() <= {**of_run, **record}.items()))
 
 
-def _prepare_data(record, settings, where):
-    """Returns the Records to evaluate a run on, given its newest record and its directory as a user gives it."""
+def _prepare_data(record, settings, folder):
+    """Returns (the Records to evaluate a run on, whether they are the run's own images).
+
+    Args:
+      record: the newest record of the run.
+      folder: the Folder of the run.
+    """
     data = record.settings.replace(data_dir=settings.data_dir or record.settings.data.data_dir).data
-    is_named = DATASETS.is_own(data.dataset) or settings.data_dir
-    if record.run_id and not is_named and not os.path.isdir(data.data_dir):
-        say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
-                        'moved, give its new --data_dir')
-    records.refuse_among_images(settings.eval_dir, '--eval_dir', data.dataset)
-    of_run = record.images_folder or '' if settings.dataset is None else None
+    own = _find_own(record, settings, data)
+    images = _own_images(record, settings, folder, own) if own else _other_images(record, settings, data)
+    if settings.num_examples and settings.num_examples > images.count:
+        raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
+                         'images; leave it out to use all')
+    say('data', str(images) + ('' if own else "; they are not the run's, so the result is only printed"))
+    if settings.eval_data == 'test':
+        say_if_few(images, is_held_out=bool(own))
+    return images, bool(own)
+
+
+def _find_own(record, settings, data):
+    """Returns the Found of the run's own images; None if the settings name another data set."""
+    if settings.dataset in (None, data.dataset):
+        is_named = DATASETS.is_own(data.dataset) or settings.data_dir
+        if record.run_id and not is_named and not os.path.isdir(data.data_dir):
+            say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
+                            'moved, give its new --data_dir')
+        return records.find(data, record.images_folder or '')
+    if DATASETS.is_own(settings.dataset) and DATASETS.is_own(data.dataset):
+        with contextlib.suppress(UsageError):  # they cannot be divided as the run's were
+            found = records.find(dataclasses.replace(data, dataset=settings.dataset))
+            if os.path.basename(found.folder) == record.images_folder:
+                return found
+            # Copies may have new times, so pixels decide. The run may have left out files that are no pictures.
+            classes, labels = found.dataset.expected()
+            if classes == record.classes and len(labels[records.TRAIN]) >= record.examples and (
+                    found.prepared(records.TRAIN).digest == record.images_sha256):
+                return found
+    return None
+
+
+def _own_images(record, settings, folder, found):
+    """Returns the Records of a part of the run's own images, which were found."""
+    records.refuse_among_images(settings.eval_dir, '--eval_dir', found.name)
+    _check_eval_dir(settings.eval_dir, folder)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    found = records.find(data, of_run)
     images = found.prepared(part)
-    if DATASETS.is_own(data.dataset) and record.examples is not None:
+    if DATASETS.is_own(found.name) and record.examples is not None:
         # The run may have been trained on images that are test images now.
         before = images if part == records.TRAIN else found.prepared(records.TRAIN)
-        record.refuse_another(dict(examples=before.count), where, trained.OWN_IMAGES)
+        record.refuse_another(dict(examples=before.count), folder.given, trained.OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '
                            'have been among them')
@@ -195,10 +245,25 @@ def _prepare_data(record, settings, where):
             if record.difference_to(dict(test_sha256=images.digest)):
                 say('warning', 'the test images are not those that belonged to the run when it was trained')
             records.warn_of_shared(before, images)
-    if settings.num_examples and settings.num_examples > images.count:
-        raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
-                         'images; leave it out to use all')
-    say('data', str(images))
-    if part == records.TEST:
-        say_if_few(images)
     return images
+
+
+def _other_images(record, settings, data):
+    """Returns the Records of another data set than the run's, with the run's names of the classes."""
+    name = settings.dataset
+    if settings.eval_data != 'test':
+        raise UsageError(f"--eval_data={settings.eval_data} is for the run's own images, but --dataset={name} is "
+                         'another data set; leave one of them out')
+    found = records.find_other(data, name)
+    classes = found.dataset.classes or found.dataset.expected()[0]
+    # Arrays have numbers instead of names.
+    known = [str(label) for label in range(len(record.classes))] if name.endswith(ARRAYS) else list(record.classes)
+    if unknown := [each for each in classes if each not in known]:
+        raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '
+                         f"or give them the run's names: {listed(known)}")
+    images = found.prepared(records.TEST)
+    with contextlib.suppress(UsageError):  # the run's own images may be on another machine
+        own = records.find(data, record.images_folder or '')
+        if os.path.isdir(own.folder):
+            records.warn_of_shared(own._replace(line=None).prepared(records.TRAIN), images)
+    return dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))

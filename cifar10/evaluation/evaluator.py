@@ -137,14 +137,19 @@ def filled(images: tf.Tensor, count: int) -> tf.Tensor:
     return tf.gather(images, tf.minimum(tf.range(max(count, 2)), tf.shape(images)[0] - 1))
 
 
-def say_if_few(data: records.Records) -> None:
-    """Prints how exactly an accuracy, and the recall of the smallest class, are known from few test images."""
+def say_if_few(data: records.Records, is_held_out: bool) -> None:
+    """Prints how exactly an accuracy, and the recall of the smallest class, are known from few test images.
+
+    Args:
+      is_held_out: whether the images are part of the run's data set.
+    """
     least = min(filter(None, data.class_counts))
     if data.count >= _FEW and least >= _FEW_OF_CLASS:
         return
     name = data.classes[data.class_counts.index(least)]
     accuracy, recall = (f'+-{0.5 / math.sqrt(count):.2f}' for count in (data.count, least))
-    remedy = '; another run could hold out more (--test_fraction)' if DATASETS.is_own(data.dataset) else ''
+    is_fraction = is_held_out and DATASETS.is_own(data.dataset)
+    remedy = '; another run could hold out more (--test_fraction)' if is_fraction else ''
     say('few', f'{data.count} test images, {least} of {name}: accuracy is known to about {accuracy}, the recall of '
                f'{name} to {recall}{remedy}')
 
@@ -157,16 +162,18 @@ class Evaluator:
       batch_size: images in a batch; the result does not depend on it.
       num_examples: how many images to evaluate on; None for all.
       averaging: whether to average the predictions for several views of an image too.
+      classes: the names of the network's classes, which include the classes of the data; None if they are the same.
 
     Attributes:
       read: the operation that reads the data; to be run once in a session.
     """
 
     def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
-                 num_examples: int | None = None, averaging: bool = False):
+                 num_examples: int | None = None, averaging: bool = False, classes: Sequence[str] | None = None):
         self._count = num_examples or data.count
         batch_size = min(batch_size, self._count)
         self._name_of = data.name_of
+        classes = classes or data.classes
         with tf.device('/cpu:0'), tf.name_scope('input'):
             memory = loaded(data)
             self.read = memory.read
@@ -178,7 +185,9 @@ class Evaluator:
             batches, start = inputs[k]
             with tf.device('/cpu:0'):
                 images, labels = batches.get_next()
-            found = _of_batch(recipe, images, labels, batch_size, len(data.classes), averaging)
+                if classes != data.classes:
+                    labels = tf.gather([classes.index(name) for name in data.classes], labels)
+            found = _of_batch(recipe, images, labels, batch_size, len(classes), averaging)
             # The first examples of batch k, and of every len(devices)-th after it.
             return start, found, range(k * batch_size, self._count, len(devices) * batch_size)
         # For each device the operation that starts its batches at the first, what is found in the next batch, and

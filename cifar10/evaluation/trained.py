@@ -40,7 +40,7 @@ class Trained:
     """What is known of a run without reading a checkpoint.
 
     Attributes:
-      record: the newest record of the run, with the new locations of the user's own files.
+      record: the newest record of the run, with the present location of its network.
       recipe: the run's network, optimizer and augmentation.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
@@ -62,7 +62,7 @@ def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = 
 
     Args:
       record: what `load_record` returned, if it was called before.
-      data: the images to evaluate on, which must have the classes of the run; None if there are none.
+      data: the run's own images, to evaluate it on; they must have its classes. None if they are not needed.
     """
     record = record or load_record(settings, folder)
     classes = record.classes
@@ -91,12 +91,12 @@ def batch_size(settings: EvalSettings, run: Trained) -> int:
 
 
 def load_record(settings: EvalSettings, folder: Folder) -> RunRecord:
-    """Returns the newest record of a run, with the new locations of the user's own files as the settings give them."""
+    """Returns the newest record of a run, with the new location of its network if the settings give one."""
     record = folder.record
     if record is None:
         record = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
         say_all(saved.other_images(record.settings.data.dataset))
-    record = trust.located(record, folder.path, dataset=settings.dataset, network=settings.network)
+    record = trust.located(record, folder.path, settings.network)
     say_all(record.code_changes(network=record.settings.recipe.network))
     return record
 

@@ -62,15 +62,20 @@ class Metrics:
         """
         self._check()
         new = dict(figures, step=step)
-        figures = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
-        record = dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)
+        record = record_of(kind, step, **figures)
         line = json.dumps(record).encode() + b'\n'
         if replacing:
             self._keep(lambda record: any(record.get(name) != new[name] for name in replacing))
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.named(self._path), open(files.opened(self._path, flags), 'ab') as stream:
             stream.write(line)
-        return json.loads(line)
+        return record
+
+
+def record_of(kind: str, step: int, **figures: Any) -> dict:
+    """Returns the record that `Metrics.write` writes, as values that JSON can hold."""
+    figures = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
+    return json.loads(json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)))
 
 
 def rounded(figure: float) -> float | None:

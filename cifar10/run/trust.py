@@ -1,4 +1,4 @@
-"""Whether a user's own code is executed where only a run names it; where that code and the images are now.
+"""Whether a user's own code is executed where only a run names it; where its network is now.
 
 A config.json may name any file. As ssh does with its files, the program trusts a file if it and the folders
 above it belong to the user or to root, and nobody else can write to them. Importing this module must not
@@ -14,31 +14,30 @@ from typing import TYPE_CHECKING
 
 from cifar10.base.console import Line, say_all
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import CODE, OWN
+from cifar10.base.registry import NETWORKS, OWN
 
 if TYPE_CHECKING:
     from cifar10.run.record import RunRecord
 
 
-def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
-    """Returns the record of a run with the present locations of the user's own files.
+def located(record: 'RunRecord', path: str, network: str | None) -> 'RunRecord':
+    """Returns the record of a run with the present location of its network.
 
     Args:
-      given: the new locations that the user gives by the flags of `OWN`, or None. Code whose location is given is
-        executed; other code too, if it is trusted, and then a line reports it.
+      network: the new location that the user gives, or None. Without it, the file must be trusted, and a line reports
+        that it is executed.
 
     Raises:
-      UsageError: the user gives something other than the run has, or others may have written its code.
+      UsageError: the user gives another network than the run's, or others may have written its file.
     """
-    stored = record.settings.flat()
-    for flag, name in given.items():
-        registry = OWN[flag]
-        if name not in (None, stored[flag]) and not (registry.is_own(name) and registry.is_own(stored[flag])):
-            raise UsageError(f'--{flag}={name}, but the run in {path} has {flag}={stored[flag]}; leave --{flag} out')
-        if name is None and flag in CODE and registry.is_own(stored[flag]):
-            say_all([check(flag, stored[flag], path)])
-    return record._replace(settings=record.settings.replace(
-        **{flag: name for flag, name in given.items() if name is not None}))
+    stored = record.settings.recipe.network
+    if network is None:
+        if NETWORKS.is_own(stored):
+            say_all([check('network', stored, path)])
+        return record
+    if network != stored and not (NETWORKS.is_own(network) and NETWORKS.is_own(stored)):
+        raise UsageError(f'--network={network}, but the run in {path} has network={stored}; leave --network out')
+    return record._replace(settings=record.settings.replace(network=network))
 
 
 def check(flag: str, name: str, path: str) -> str:

@@ -59,7 +59,7 @@ class _Data:
     data_dir: str = setting(
         None, f"directory of the data set (default: the run's, else {DATA_DIR})", is_path=True)
     dataset: str = setting(
-        None, "data set, or the new location of the run's own images (default: the run's, else cifar10)",
+        None, "data set to score the model on (default: the run's, else cifar10), or new location of the run's images",
         choices=DATASETS)
     eval_data: str = setting(
         'test', 'test images, or training images without augmentation (train_eval), and those with the largest loss',

@@ -94,7 +94,7 @@ class EvalResult:
 
     @property
     def per_class(self) -> dict[str, dict[str, float]]:
-        """For each class its 'precision' and 'recall', without test-time averaging."""
+        """For each class its 'precision' and 'recall', without test-time averaging; recall is NaN without images."""
         from cifar10.evaluation import confusion
         return {name: dict(precision=float(precision), recall=float(recall))
                 for name, _, _, recall, precision, _ in confusion.per_class(self.confusion, self.classes)}
@@ -146,8 +146,9 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     Args:
       say: as for `train`, with the lines of cifar10_eval.py.
       on_record: function that gets the record of each evaluation, as metrics.jsonl in `eval_dir` has it.
-      settings: the flags of cifar10_eval.py, by their names; `run_once` is True by default, and `dataset` may be arrays
-        as for `train`.
+      settings: the flags of cifar10_eval.py, by their names; `run_once` is True by default. `dataset` may be another
+        data set than the run's, also arrays as for `train`, whose labels are numbers of the run's classes. The model is
+        scored on its test images, or on all if it has none, and nothing is written to `eval_dir`.
 
     Returns:
       The result of the last evaluation; None if it was interrupted before the first.

@@ -114,6 +114,6 @@ def validation_of(start: Start) -> Validation | None:
     settings = start.plan.settings
     if not settings.reports.eval_steps:
         return None
-    say_if_few(start.test)
+    say_if_few(start.test, is_held_out=True)
     return Validation(start.plan.recipe, start.test, local_devices(settings.towers),
                       start.plan.recipe.moving_averages)
