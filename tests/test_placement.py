@@ -56,7 +56,7 @@ def test_what_is_shared_is_on_the_cpu(nodes):
             assert node.device == '/device:CPU:0', name
             seen.add(node.op)
     assert seen == pinned
-    scopes = re.compile('(update(?!/pack_)|after_update|summaries|input|learning_rate)/')
+    scopes = re.compile('(update(?!/pack)|after_update|summaries|input|learning_rate)/')
     # Batches leave the CPU for a GPU ahead of the step.
     ahead = {'WrapDatasetVariant', 'GeneratorDataset', 'PrefetchDataset', 'OptionsDataset', 'IteratorV2',
              'IteratorToStringHandle', 'MakeIterator', 'IteratorGetNext', 'Const'}

@@ -169,12 +169,12 @@ BETWEEN_GPUS = {
     **{name: {} for name in ('parameter_server', 'async', 'local', 'in turn', 'replicated on one')},
     # The activations, 6 x 6 x 64 an image, with the labels, and their gradients back.
     'in parts': {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)},
-    # Here each tower reduces on its first GPU. The first tower has the copy of the variables that is saved; its GPUs
-    # exchange no more than those of the other.
+    # Here each tower reduces on its first GPU, in a packet of large gradients and one of each of its GPUs. The first
+    # tower has the copy of the variables that is saved; its GPUs exchange no more than those of the other.
     'replicated in parts': {
         **{(k, k + 1): (8, POOLED + LABELS + SECOND_PART) for k in (0, 2)},
-        **{(k + 1, k): (7, POOLED + SECOND_PART) for k in (0, 2)},
-        (0, 2): (4, VARIABLES), (2, 0): (4, VARIABLES)}}  # two towers need no exponents
+        **{(k + 1, k): (3, POOLED + SECOND_PART) for k in (0, 2)},
+        (0, 2): (6, VARIABLES), (2, 0): (6, VARIABLES)}}  # two towers need no exponents
 # Where gradients go around a ring: devices, how often as many bytes as the variables have are reduced, messages. In
 # `replicated` the powers go first, as float32, and then the sums, as float64; two towers need neither.
 RINGS = {'replicated': (3, 3, 16), 'mirrored': (2, 1, 2), 'fp16': (2, 1, 4)}
@@ -204,6 +204,26 @@ def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels
         check_what_travels(name, of_a_step(notes[31:] if name == 'local' else notes))
     train('cpu', *RUNS)
     assert_same_runs(tmp_path, *(name for name, _ in RUNS))
+
+
+CALLS = """
+import runpy, sys
+def note(frame, event, argument):
+    if event == 'call' and frame.f_code.co_name == 'average_gradients':
+        print('averages', [len(pairs) for pairs in frame.f_locals['tower_grads']])
+sys.argv = sys.argv[1:]
+sys.setprofile(note)
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+
+
+def test_average_gradients_averages_the_gradients_of_gpus_too(gpus, data_dir, tmp_path):
+    output = python(gpus, '-c', CALLS, 'multi_gpu_train.py', '--dataset=shapes', f'--data_dir={data_dir}',
+                    f'--train_dir={tmp_path}', '--num_gpus=4', '--batch_size=8', '--max_steps=1', '--summary_steps=0')
+    assert 'towers     4 on 4 GPUs' in output
+    assert output.count('averages') == 2, output
+    assert 'averages [2, 2, 2, 2]\n' in output  # two packets of each tower's gradients
+    assert 'averages [0, 0, 0, 0]\n' in output  # this network has no moving statistics
 
 
 def test_a_benchmark_counts_what_travels(gpus, data_dir, tmp_path):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.packing import average_packed
+from cifar10.parallel.packing import pack_gradients
 from cifar10.parallel.towers import average_gradients, build_towers, tower_loss
 from tests.helpers import value_of
 
@@ -32,23 +32,23 @@ def test_variables_that_towers_do_not_share_are_refused():
         average_gradients(grads)
 
 
-@pytest.mark.parametrize('average', [average_gradients, average_packed])
-def test_towers_and_pairs_may_be_iterators_as_in_the_tutorials_function(average):
+def test_towers_and_pairs_may_be_iterators_as_in_the_tutorials_function():
     variables = [tf.get_variable('one', [3]), tf.get_variable('two', [])]
     lists = [[(k * tf.ones_like(variable), variable) for variable in variables] for k in (1.0, 2.0)]
     clipped = (zip(tf.clip_by_global_norm(gradients, 1.0)[0], variables)
                for gradients in ([gradient for gradient, _ in pairs] for pairs in lists))
-    averaged = average(clipped)
+    averaged = average_gradients(clipped)
     assert [variable for _, variable in averaged] == variables
     for mean in value_of([gradient for gradient, _ in averaged]):  # of 4 equal numbers with norm 1
         np.testing.assert_allclose(mean, 0.5, rtol=1e-6)
 
 
-def test_packed_sparse_gradients_have_the_shape_of_their_variable():
-    table, bias = tf.get_variable('table', [3, 1]), tf.get_variable('bias', [2])
-    towers = [[(tf.IndexedSlices(tf.constant([[6.0], [k]]), tf.constant([2, 2])), table), (tf.ones([2]), bias)]
-              for k in (2.0, 4.0)]  # without dense_shape
-    np.testing.assert_allclose(value_of(average_packed(towers)[0][0]), [[0.0], [0.0], [9.0]])
+def test_packets_of_towers_with_other_variables_are_refused():
+    one, other = tf.get_variable('one', []), tf.get_variable('other', [])
+    packets = [pack_gradients(pairs)[0] for pairs in (
+        [(tf.constant(1.0), one), (tf.constant(1.0), other)], [(tf.constant(1.0), one), (None, other)])]
+    with pytest.raises(ValueError, match='tower 1 does not have the variables of tower 0'):
+        average_gradients(packets)
 
 
 @pytest.mark.parametrize('towers', [([0, 1, 1],), ([0, 1, 1], [1, 5, 0])])

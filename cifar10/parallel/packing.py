@@ -1,15 +1,14 @@
 """Packing: small tensors travel between devices as one, because a transfer costs more in delay than in bytes."""
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
-
-from cifar10.parallel.towers import dense, gradients_by_variable, mean_gradient
 
 _LARGE = 1 << 18  # elements from which a tensor travels alone, because packing would copy it
 
 
 def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:
-    """Makes packets of tensors: one of each large tensor, then one of all small ones.
+    """Makes packets of tensors, where they are: one of each large tensor, and one of all small ones of each device.
 
     The last large one comes first, because the gradients of the last layers are computed first.
 
@@ -21,8 +20,11 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Seque
       the order and with the shapes of `tensors`.
     """
     large = [i for i, tensor in enumerate(tensors) if tensor.shape.num_elements() >= _LARGE]
-    small = [i for i in range(len(tensors)) if i not in large]
-    contents = [[i] for i in reversed(large)] + ([small] if small else [])  # the numbers of the tensors in each packet
+    small = {}  # device -> the numbers of its small tensors
+    for i, tensor in enumerate(tensors):
+        if i not in large:
+            small.setdefault(tensor.device, []).append(i)
+    contents = [*([i] for i in reversed(large)), *small.values()]  # the numbers of the tensors in each packet
 
     def unpack(packets):
         unpacked = [None] * len(tensors)
@@ -36,27 +38,35 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Seque
 
 
 def _join(tensors):
-    """Returns several tensors as one vector; a single one as it is."""
-    return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+    """Returns several tensors of a device as one vector; a single one as it is."""
+    with tf.device(tensors[0].device), tf.name_scope('pack'):
+        return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
 
 
-def average_packed(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]:
-    """Averages each variable's gradients over the towers, as `average_gradients` does, but small ones travel together.
+class Packet(NamedTuple):
+    """Takes the place of a variable where `average_gradients` averages packets of gradients.
+
+    Attributes:
+      name: the same in each tower that has the same variables.
+    """
+    name: str
+
+
+def pack_gradients(pairs: Sequence[tuple]) -> tuple[list[tuple], Callable[[Sequence[tuple]], list[tuple]]]:
+    """Packs the gradients of a tower for `average_gradients`.
 
     Args:
-      tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them; a tower that has several
-        devices has the same gradients on them as the other towers.
+      pairs: (gradient, variable) pairs of the tower; no gradient is sparse.
+
+    Returns:
+      (packets, unpack): (packet, Packet) pairs, which `average_gradients` takes; and the function that turns the pairs
+      that it returns into (mean gradient, variable) pairs, in the order of `pairs`. A gradient None stays None.
     """
-    matched = gradients_by_variable(tower_grads)
-    means = {}  # variable's name -> the mean of its gradients
-    for device in dict.fromkeys(gradients[0].device for gradients, _ in matched if gradients):  # of tower 0
-        here = [pair for pair in matched if pair[0] and pair[0][0].device == device]
-        packed = []  # K towers x packets
-        for k in range(len(here[0][0])):
-            pairs = [(gradients[k], variable) for gradients, variable in here]
-            with tf.device(pairs[0][0].device), tf.name_scope(f'pack_{k}'):
-                packets, unpack = pack([gradient for gradient, _ in dense(pairs)])
-            packed.append(packets)
-        averaged = unpack([mean_gradient(packets) for packets in zip(*packed)])
-        means.update((variable.name, mean) for (_, variable), mean in zip(here, averaged))
-    return [(means.get(variable.name), variable) for _, variable in matched]
+    used = [pair for pair in pairs if pair[0] is not None]
+    packets, unpack = pack([gradient for gradient, _ in used])
+    names = ', '.join(variable.name for _, variable in used)
+
+    def unpack_means(averaged):
+        means = iter(unpack([mean for mean, _ in averaged]))
+        return [(gradient if gradient is None else next(means), variable) for gradient, variable in pairs]
+    return [(packet, Packet(f'packet {i} of {names}')) for i, packet in enumerate(packets)], unpack_means

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.packing import average_packed
+from cifar10.parallel.packing import pack_gradients
 from cifar10.parallel.towers import average_gradients, shared_variables
 from cifar10.parallel.update import Update, UpdateMode
 
@@ -30,8 +30,10 @@ class ParameterServer(UpdateMode):
 
     def average(self, tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
         """Returns what `average_gradients` returns; small gradients of GPUs travel together."""
-        # Between CPU devices nothing travels, and packing would only copy.
-        return (average_packed if self.devices.on_gpus else average_gradients)(tower_grads)
+        if not self.devices.on_gpus:  # between CPU devices nothing travels, and packing would only copy
+            return average_gradients(tower_grads)
+        packed, (unpack, *_) = zip(*map(pack_gradients, tower_grads))
+        return unpack(average_gradients(packed))
 
     def _create_on_server(self, next_creator, beside=None, **arguments):
         """Creates a variable on the server that holds the fewest elements so far, or on that of another variable."""

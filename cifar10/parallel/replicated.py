@@ -1,8 +1,10 @@
 """Replicated variables: each device has its own copy, and gradients are all-reduced to their mean.
 
-Every device applies the same mean to the same values, so the copies never drift apart, and only gradients and what else
-is averaged, such as moving statistics, travel between devices. `Copies` and `CopiedVariables` create the variables of a
-copy and say which towers use it; `local`, which keeps the copies equal in another way, uses them too.
+No device has the gradients of all towers, so `average_gradients` cannot average them: `means_over_towers` gives each
+device the mean. Every device applies the same mean to the same values, so the copies never drift apart, and only
+gradients and what else is averaged, such as moving statistics, travel between devices. `Copies` and `CopiedVariables`
+create the variables of a copy and say which towers use it; `local`, which keeps the copies equal in another way, uses
+them too.
 """
 import contextlib
 from collections.abc import Iterator
