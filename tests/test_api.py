@@ -130,7 +130,7 @@ def test_lines_are_for_people_ten_seconds_apart_with_the_rate_since_the_last_one
 @pytest.mark.parametrize('function, given, message', [
     ('train', dict(bach_size=8), r'unknown setting bach_size \(did you mean batch_size\?\)'),
     ('train', dict(batch_size=0), '--batch_size=0 is too small'),
-    ('train', dict(check=True), '--check is for the command line only; use python multi_gpu_train.py --check'),
+    ('train', dict(check=True), '--check is for the command line only; use .*python.* .*multi_gpu_train.py --check'),
     ('evaluate', dict(image='a.png'), '--image is for the command line'),
     ('predict', dict(images='a.png', csv='b'), '--csv is for the command line'),
     ('predict', dict(images=np.zeros([1, 8, 8, 3])), r'of type float64; give .* \(images \* 255\)\.astype'),

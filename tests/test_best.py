@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from cifar10.base.errors import UsageError
+from cifar10.base.installed import command
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import metrics
 from cifar10.run.best import Best
@@ -145,7 +146,7 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(settings, tm
     assert (figures['step'], step, round(figures['accuracy'], 6)) == (highest, highest, accuracies[highest])
     output = capsys.readouterr().out  # when it was found, and at the end
     assert output.count(f'best       step {highest}, accuracy {accuracies[highest]:.3f}, in {folder}/best\n') == 2
-    assert f'next       python cifar10_eval.py --train_dir={folder}/best --run_once evaluates the model; ' in output
+    assert f"next       {command('eval')} --train_dir={folder}/best --run_once evaluates the model; " in output
     whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=highest, eval_steps=0,
                                   keep_best=False)))
     assert_same_bits(kept, whole)

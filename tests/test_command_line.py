@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
+import venv
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -291,6 +293,38 @@ def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(scrip
     line, = ended.stderr.splitlines()
     assert ended.returncode == 2 and ended.stdout == ''
     assert line.startswith(f'{script}: error: {tmp_path}/cifar10.py hides the package') and f'run {command} ' in line
+
+
+@pytest.mark.parametrize('kind', ['clone', 'package', 'installed', 'activated'])
+def test_commands_that_are_printed_and_recorded_exist_in_the_installation(kind, tmp_path):
+    environment, executable, here = dict(os.environ), sys.executable, ROOT
+    if kind != 'clone':
+        shutil.copytree(ROOT / 'cifar10', tmp_path / 'site' / 'cifar10', ignore=shutil.ignore_patterns('__pycache__'))
+        venv.create(tmp_path / 'venv', symlinks=True)
+        executable, here = str(tmp_path / 'venv' / 'bin' / 'python'), tmp_path
+        environment['PYTHONPATH'] = os.pathsep.join([str(tmp_path / 'site'), sysconfig.get_path('purelib')])
+    programs = ('train', 'eval')
+    if kind in ('installed', 'activated'):
+        for name in programs:
+            script = tmp_path / 'venv' / 'bin' / f'cifar10-{name}'
+            script.write_text(f'#!{executable}\nimport sys\nfrom cifar10.programs.{name} import run\nsys.exit(run())\n')
+            script.chmod(0o755)
+    if kind == 'activated':
+        environment['PATH'] = os.pathsep.join([os.path.dirname(executable), environment['PATH']])
+    code = """if True:
+        from cifar10.base.installed import command
+        for program in ('train', 'eval'):
+            print(command(program))
+            print(command(program, anywhere=True))
+    """
+    found = subprocess.run([executable, '-c', code], cwd=here, env=environment, check=True, capture_output=True,
+                           text=True).stdout.splitlines()
+    for number, command in enumerate(found):
+        ended = subprocess.run(f'{command} --help', shell=True, cwd='/' if number % 2 else here, env=environment,
+                               capture_output=True, text=True)
+        assert ended.returncode == 0 and ('--max_steps' in ended.stdout) == (number < 2), (command, ended.stderr)
+    if kind == 'activated':
+        assert found == ['cifar10-train'] * 2 + ['cifar10-eval'] * 2
 
 
 @pytest.mark.parametrize('line, offered', [

@@ -10,6 +10,7 @@ import pytest
 
 import cifar10
 from cifar10.base.errors import UsageError
+from cifar10.base.installed import command
 from cifar10.programs import flags
 from cifar10.run import takeover
 from cifar10.run.folder import PROGRAM, look
@@ -101,10 +102,11 @@ def test_the_command_of_a_run_has_its_settings(run):
     settings = train_settings(**RUNS[run])
     record = RunRecord(settings)
     python, script, *arguments = shlex.split(record.to_json()['command'])
+    assert script == str(ROOT / 'multi_gpu_train.py')  # from any directory
     parsed = train_settings(**flags.parse(GROUPS, 'Trains.', arguments)).flat()
     of_start = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.START]
     undecided = dict(batch_size=parsed['batch_size'])  # the preset's, where it is left out
-    assert (python, script) == ('python', 'multi_gpu_train.py')
+    assert python in (os.path.basename(sys.executable), sys.executable)
     assert {**parsed, **undecided} == {**settings.flat(), **undecided, **{name: parsed[name] for name in of_start}}
 
 
@@ -216,7 +218,7 @@ def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
     assert look(str(again)).run_id == look(str(whole)).run_id
 
 
-COMMAND = 'python multi_gpu_train.py --train_dir='
+COMMAND = f"{command('train')} --train_dir="
 OTHER = 'use another --train_dir'
 FURTHER = f'{OTHER}, or --restart to delete that run; to train it further: {COMMAND}'
 

@@ -1,6 +1,8 @@
 """What a user installs: the wheel, used from another directory, and the source archive with its own tests."""
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
@@ -56,12 +58,17 @@ def installed(built, tmp_path_factory):
     return programs
 
 
-def test_the_wheel_works_from_another_directory(installed, tmp_path):
+def test_the_wheel_works_from_another_directory(installed, built, tmp_path):
     where = dict(cwd=tmp_path, PYTHONPATH='')
     assert str(ROOT) not in run(installed / 'python', '-c', 'import cifar10; print(cifar10.__file__)', **where)
     small = ['--dataset=shapes', '--data_dir=data', '--batch_size=8', '--tower_device=cpu']
     train = [installed / 'cifar10-train', *small, '--train_dir=run', '--max_steps=20', '--summary_steps=10']
-    assert 'saved      run/model.ckpt-20' in run(*train, **where)
+    trained = run(*train, **where)
+    assert 'saved      run/model.ckpt-20' in trained
+    of_run = json.loads((tmp_path / 'run' / 'config.json').read_text())['command']
+    next_line = re.search(r'^next +(.*) --run_once evaluates', trained, re.M)[1]
+    for command in (f'{of_run} --max_steps=21', f'{next_line} --run_once'):
+        run('sh', '-c', command, **dict(where, cwd=built))
     evaluate = [installed / 'cifar10-eval', '--checkpoint_dir=run', '--data_dir=data']
     assert 'precision @ 1' in run(*evaluate, '--run_once', '--eval_dir=eval', **where)
     run(*evaluate, '--export_dir=model', **where)

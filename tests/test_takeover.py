@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from cifar10.base import installed
 from cifar10.programs import flags as flags_of
 from cifar10.run import metrics, takeover
 from cifar10.run.folder import FIGURES, LIST, PROGRAM, SETTINGS, look
@@ -154,7 +155,8 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
     recommended = [settings.replace(train_dir=str(tmp_path / 'other'))]
     if 'or --restart' in said:
         recommended.append(settings.replace(restart=True))
-    for command in re.findall('to (?:continue it|train it further): python multi_gpu_train.py (.*)', said):
+    start = re.escape(installed.command('train'))
+    for command in re.findall(f'to (?:continue it|train it further): {start} (.*)', said):
         given, _ = settings_of(flags_of.parse(GROUPS, None, shlex.split(command)))
         is_longer = (given.run.max_steps or 99) > (9 if 'further' in said else 5)
         assert given.run.train_dir == str(folder) and (is_longer or given.run.patience == 4)

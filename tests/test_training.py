@@ -10,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
+from cifar10.base.installed import command
 from cifar10.data import records
 from cifar10.model import Network, schedule
 from cifar10.parallel import devices
@@ -217,4 +218,5 @@ def test_what_is_printed_at_the_start(settings, capsys):
     assert lines[7] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
     assert lines[4] == 'rate       0.1, constant; in a longer run x0.1 every 350 epochs (218,750 steps)'
     assert lines[-2].startswith('saved ')
-    assert re.match(r'next       python cifar10_eval.py --train_dir=/.* --run_once evaluates the model; ', lines[-1])
+    assert lines[-1].startswith(f"next       {command('eval')} --train_dir=/")
+    assert ' --run_once evaluates the model; ' in lines[-1]

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cifar10.base import own_files
+from cifar10.base import installed, own_files
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import OWN, Registry
@@ -99,16 +99,15 @@ class RunRecord(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
-        values = dict(self._asdict(), settings=self.settings.flat(), command=self.command)
+        values = dict(self._asdict(), settings=self.settings.flat(), command=self.command(anywhere=True))
         del values['run_id']
         return values
 
-    @property
-    def command(self) -> str:
-        """The shell command that continues the run, from any working directory."""
+    def command(self, anywhere: bool = False) -> str:
+        """Returns the shell command that continues the run; `anywhere` is as for `installed.command`."""
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
         flags = flags_of(self.settings, Of.RUN, Of.MACHINE)
-        return ' '.join(['python', 'multi_gpu_train.py', f'--train_dir={train_dir}', *flags])
+        return ' '.join([installed.command('train', anywhere), f'--train_dir={train_dir}', *flags])
 
     def flat(self) -> dict[str, Any]:
         """Returns all settings and other facts by their names, without the run's identity and its place."""

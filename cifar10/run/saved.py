@@ -46,7 +46,7 @@ class Saved(NamedTuple):
         """
         if tf.GraphKeys.GLOBAL_STEP not in self.values:
             raise UsageError(f'{self.prefix} has no global_step, so its step is unknown; start a new run from it with '
-                             f'multi_gpu_train.py --warm_start={self.prefix} in another --train_dir')
+                             f'--warm_start={self.prefix} in another --train_dir')
         return int(self.values[tf.GraphKeys.GLOBAL_STEP])
 
     @property

@@ -185,7 +185,7 @@ def _how_to_go_on(stored, has_ended, is_spent, settings):
     that is longer.
     """
     if not has_ended:
-        return f'; to continue it: {stored.command}'
+        return f'; to continue it: {stored.command()}'
     if is_spent:
         further = dict(patience=2 * stored.settings.run.patience)
     elif stored.settings.recipe.planned:
@@ -193,4 +193,4 @@ def _how_to_go_on(stored, has_ended, is_spent, settings):
     else:
         steps = settings.run.max_steps or 0
         further = dict(max_steps=steps if steps > stored.last_step else 2 * stored.last_step, epochs=None)
-    return f'; to train it further: {stored._replace(settings=stored.settings.replace(**further)).command}'
+    return f'; to train it further: {stored._replace(settings=stored.settings.replace(**further)).command()}'

@@ -15,6 +15,7 @@ from cifar10.base import console, startup
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import DATA_DIR
 from cifar10.base.errors import RunError, UsageError, describe_os_error
+from cifar10.base.installed import command
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
 from cifar10.base.stuck import StuckWatch
@@ -123,7 +124,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       UsageError: a setting is unknown or wrong, or does not fit the run in `train_dir`; nothing was trained.
       RunError: the run failed.
     """
-    _refuse(settings, ('check', 'explain'), 'multi_gpu_train.py')
+    _refuse(settings, ('check', 'explain'), 'train')
     given, lines = settings_of(_with_file(settings))
     with StuckWatch(given.run.stuck_secs), doing('at the start', OF_FIRST_STEP), \
             _prepared(say, on_record, given.reports.log_device_placement) as output:
@@ -157,7 +158,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
       UsageError: a setting is unknown or wrong, or does not fit the run, or there is no directory of this name.
       RunError: there is no checkpoint, or none that can be read.
     """
-    _refuse(settings, _OF_EVAL_SCRIPT, 'cifar10_eval.py')
+    _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     given = eval_settings(**{'run_once': True, **_with_file(settings)})
     last = collections.deque(maxlen=1)
     with _prepared(say, on_record) as output:
@@ -186,7 +187,7 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
         has no picture. A file that cannot be read is no error.
       RunError: there is no checkpoint, or none that can be read, or it computes NaN.
     """
-    _refuse(settings, _OF_EVAL_SCRIPT, 'cifar10_eval.py')
+    _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     if isinstance(images, _PATH):
         images = [images]
     if isinstance(images, (list, tuple)) and all(isinstance(each, _PATH) for each in images):
@@ -216,11 +217,11 @@ def _with_file(settings):
     return dict(settings, dataset=arrays.saved(given, settings.get('data_dir') or DATA_DIR))
 
 
-def _refuse(settings, names, script):
+def _refuse(settings, names, program):
     """Raises a UsageError for settings that only a command line has, such as `check`."""
     for name in names:
         if settings.get(name) not in (None, False):
-            raise UsageError(f'--{name} is for the command line only; use python {script} --{name}')
+            raise UsageError(f'--{name} is for the command line only; use {command(program)} --{name}')
 
 
 def _newest(train_dir, kind):

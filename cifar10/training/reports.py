@@ -72,7 +72,7 @@ class Reports:
         self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus,
                           self._tower_seconds)
         found = hyperparameters(record.settings)
-        self._events.add_config(found, record.command, plan.step)
+        self._events.add_config(found, record.command(anywhere=True), plan.step)
         self._written = [self._log, self._events]
         if validation:
             self._evaluations = Events(os.path.join(directory.path, EVALUATIONS))

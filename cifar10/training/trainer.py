@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import Line, reader_may_leave, say, say_all
+from cifar10.base.installed import command
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
 from cifar10.evaluation.evaluator import Validation, say_if_few
@@ -81,7 +82,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 def _next(settings, best):
     """Returns lines about what to do after a run: with its best checkpoint, with the user's own images."""
     described = best.describe() if best else ''
-    of_run, of_model = (f'python cifar10_eval.py --train_dir={shlex.quote(os.path.abspath(path))}'
+    of_run, of_model = (f"{command('eval')} --train_dir={shlex.quote(os.path.abspath(path))}"
                         for path in (settings.run.train_dir, best.path if described else settings.run.train_dir))
     lines = [Line('best', described)] if described else []
     lines.append(Line('next', f'{of_model} --run_once evaluates the model; --image=FILE classifies, '
