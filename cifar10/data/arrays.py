@@ -42,7 +42,8 @@ class ArrayFile(Dataset):
                              'them as picture files in a folder for each class')
         with _opened(self.path) as file:
             fraction = None if any(name in file for name in _NAMES[TEST]) else test_fraction
-        folder = records.folder_of(self.path, image_size, [records.state(self.path)], fraction)
+            state = [f'{array.filename} {array.file_size} {array.CRC}' for array in file.zip.infolist()]
+        folder = records.folder_of(self.path, image_size, state, fraction)
         return dataclasses.replace(self, folder=folder, test_fraction=fraction, size=image_size)
 
     def expected(self):

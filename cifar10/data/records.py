@@ -223,7 +223,7 @@ def folder_of(path: str, image_size: int, found: Iterable[str | None], test_frac
 
     Args:
       path: the user's folder of images, or file of arrays.
-      found: the present state: the names of the files, and the `state` of each.
+      found: the present state: the names of the files, and the `state` of each; or the names and checksums of arrays.
     """
     digest = hashlib.sha256('\0'.join(map(str, found)).encode(**_TEXT)).hexdigest()
     fraction = f'-{test_fraction:g}' if test_fraction else ''
