@@ -80,6 +80,16 @@ def test_a_file_is_prepared_again_if_and_only_if_its_arrays_have_changed(tmp_pat
     assert folders['first'] == folders['again'] and len(set(folders.values())) == 3
 
 
+def test_equal_images_with_different_labels_are_counted_and_named(tmp_path, capsys):
+    images, labels = made()
+    path = file_of(tmp_path, (np.concatenate([images[:2], images[:2] + np.uint8(9)]), np.array([0, 2, 0, 1])))
+    records.prepare(path, data_of(tmp_path))
+    said = dict(line.split(': ', 1) for line in re.findall('warning: (.*)', capsys.readouterr().out))
+    assert said['1 images are in two classes'] == 'x_test[1] = x_train[1]' and len(said) == 2
+    pairs = said['2 of the test images are training images too'].split(', ')
+    assert sorted(pairs) == ['x_test[0] = x_train[0]', 'x_test[1] = x_train[1]']
+
+
 def test_a_fraction_of_each_class_is_held_out_and_the_order_is_always_the_same(tmp_path):
     path = file_of(tmp_path)
     parts = {part: records.prepare(path, data_of(tmp_path), part, 0.2) for part in (TRAIN, TEST)}

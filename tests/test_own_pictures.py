@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,8 +16,9 @@ from PIL import Image
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import records
+from cifar10.data import folders, records
 from cifar10.data.images import loaded
+from cifar10.data.photos import picture_files, prepared_photos
 from cifar10.evaluation import evaluation
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
@@ -242,13 +244,54 @@ def test_a_run_of_1_0_0_keeps_to_what_was_made_among_the_classes_and_others_take
     assert 'bee/moved.png' in {os.path.relpath(each['image'], path) for each in result.largest_losses}
 
 
-def test_test_images_that_are_training_images_are_said(folder, capsys):
+@pytest.mark.parametrize('size', [32, 72])
+def test_equal_images_in_both_parts_or_of_two_classes_are_counted_and_named(folder, size, capsys):
     path = folder(*numbered('train/owl', 'train/eel', 'test/owl', 'test/eel'))
+    prepare(path, image_size=size)
+    assert ' equal ' not in (output := capsys.readouterr().out) and 'too' not in output
     for name in ('owl', 'eel'):
         shutil.copy(f'{path}train/{name}/1.png', f'{path}test/{name}/other.png')
-    for size in (32, 72):
-        prepare(path, image_size=size)
-        assert 'warning: 2 of the test images are training images too\n' in capsys.readouterr().out
+    prepare(path, image_size=size)
+    said = re.findall('warning: (.*)', capsys.readouterr().out)
+    pairs = [f'{path}test/{name}/other.png = {path}train/{name}/1.png' for name in ('owl', 'eel')]
+    start = '2 of the test images are training images too: '
+    assert said in ([start + ', '.join(pairs)], [start + ', '.join(pairs[::-1])])
+    for i in range(2, 6):  # in another format
+        Image.open(f'{path}train/owl/{i}.png').convert('RGB').save(f'{path}train/eel/as{i}.webp', lossless=True)
+    shutil.rmtree(path + 'test/owl')
+    shutil.copytree(path + 'train/owl', path + 'test/owl')
+    prepare(path, image_size=size)
+    said = dict(line.split(': ', 1) for line in re.findall('warning: (.*)', capsys.readouterr().out))
+    assert len(said) == 2
+    pairs = said['11 of the test images are training images too'].removesuffix(' ...').split(', ')
+    for pair in pairs:
+        test, train = (os.path.relpath(file, path) for file in pair.split(' = '))
+        assert os.path.basename(test) == os.path.basename(train) or 'other' in test or 'as' in train
+    of_classes = said['4 images are in two classes'].removesuffix(' ...').split(', ')
+    assert len(pairs) == len(of_classes) == 3
+    for pair in of_classes:
+        assert {file.split('/')[-2] for file in pair.split(' = ')} == {'owl', 'eel'}
+        one, other = (np.asarray(Image.open(file).convert('RGB')) for file in pair.split(' = '))
+        assert (one == other).all()
+
+
+@pytest.mark.parametrize('size', [32, 72])
+def test_another_decoder_prepares_again_but_a_run_keeps_to_its_images(folder, size, monkeypatch, capsys):
+    path = folder(*numbered('ant', 'bee'))
+    before = prepare(path, test_fraction=0.3, image_size=size)
+    written = read_tree(data_of(path))
+    for module in (folders, prepared_photos):
+        monkeypatch.setattr(module, 'DECODER', 'pillow99_libjpeg9')
+    capsys.readouterr()
+    settings = train_settings(dataset=path, data_dir=data_of(path), test_fraction=0.3, image_size=size, network='fast')
+    kept = records.find(settings.data, os.path.basename(before.folder)).prepared()
+    said = capsys.readouterr().out
+    assert 'pillow99' in said and picture_files.DECODER in said and before.folder in said
+    assert kept.folder == before.folder and read_tree(data_of(path)) == written
+    new = prepare(path, test_fraction=0.3, image_size=size)
+    assert new.folder != before.folder and 'pillow99' in new.folder and picture_files.DECODER in before.folder
+    now = read_tree(data_of(path))
+    assert written.items() <= now.items() and (size == 32 or len(now) >= len(written) + 20)
 
 
 @pytest.mark.parametrize('size', [32, 72])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import augment, draws, pipeline, records
 from cifar10.data.draws import Positions
@@ -106,6 +107,7 @@ def test_every_photo_is_prepared_upright_and_listed(folder):
     for data in parts:
         for i, (photo, pixels) in enumerate(zip(photos_of(data), pixels_of(data))):
             assert data.name_of(i) == str(folder / photo.source) and (folder / photo.source).is_file()
+            assert photo.name.endswith(f'-{files.sha256(os.path.join(data.root, photo.name))[:32]}.bmp')
             assert pixels.shape == (photo.height, photo.width, 3)
             name = os.path.splitext(photo.source)[0]
             shape = shapes[name]
@@ -138,10 +140,17 @@ def test_after_a_change_only_new_and_changed_photos_are_prepared(copy):
     assert len(now) == len(written) + 2 and written.items() <= now.items()
 
 
+def overwrite(path):
+    """Changes the pixels of a prepared photo, but not its size and the time of its last change."""
+    status, content = path.stat(), path.read_bytes()
+    path.write_bytes(content[:54] + bytes(255 - byte for byte in content[54:]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 @pytest.mark.parametrize('change, what', [
-    (lambda path: path.unlink(), 'is missing'), (lambda path: os.truncate(path, 999), 'has another size'),
-    (lambda path: path.write_bytes(b''), 'has another size')])
-def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, change, what):
+    (lambda path: path.unlink(), 'is missing'), (lambda path: os.truncate(path, 999), 'has other contents'),
+    (lambda path: path.write_bytes(b''), 'has other contents'), (overwrite, 'has other contents')])
+def test_a_prepared_photo_that_has_changed_is_refused_and_made_again(copy, change, what):
     data = prepare(copy)
     before, photo = pixels_of(data), photos_of(data)[5]
     change(prepared(copy) / photo.name)
@@ -150,6 +159,16 @@ def test_a_prepared_photo_that_is_not_whole_is_refused_and_made_again(copy, chan
     shutil.rmtree(data.folder)
     for pixels, expected_pixels in zip(pixels_of(prepare(copy)), before, strict=True):
         np.testing.assert_array_equal(pixels, expected_pixels)
+
+
+def test_copies_of_prepared_photos_are_read_once(copy):
+    data = prepare(copy)
+    os.utime(data.files[0], (1e9, 1e9))  # as by a program that keeps the times of files
+    assert prepare(copy) == data
+    assert os.stat(data.files[0]).st_mtime_ns > max(path.stat().st_ctime_ns for path in prepared(copy).glob('*.bmp'))
+    overwrite(prepared(copy) / photos_of(data)[0].name)
+    with pytest.raises(UsageError, match='has other contents'):
+        prepare(copy)
 
 
 @pytest.mark.parametrize('text', ['label\n1\n', None])

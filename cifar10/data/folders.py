@@ -18,7 +18,7 @@ from cifar10.base.files import locked, new_folder
 from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos
-from cifar10.data.photos.picture_files import NoPicture, Reader, each, is_picture, shown
+from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, is_picture, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 from cifar10.data.records import ALL, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
@@ -102,7 +102,7 @@ class _ImageFolder(Dataset):
         if os.path.isdir(os.path.join(self.path, TRAIN)):
             test_fraction = None
         *found, state = _examples(self.path, test_fraction)
-        folder = records.folder_of(self.path, image_size, state, test_fraction)
+        folder = records.folder_of(self.path, image_size, state, test_fraction, DECODER)
         common = dict(size=image_size, path=self.path, test_fraction=test_fraction, found=tuple(found))
         if image_size > LARGEST:
             return _PhotoFolder(folder, **common)

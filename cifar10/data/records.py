@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
 _SOURCES = '.sources'  # at the end of the name of a file: what its records were made from, separated by zero bytes
 
+_MOST_SAID = 3  # pairs of equal images, in a line
 _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 # The parts of a data set.
@@ -170,14 +171,12 @@ class Records:
         """The SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
         return sha256(*self.files)
 
-    def fingerprints(self) -> set:
-        """Returns fingerprints of the images, without their labels."""
-        found = set()
+    def examples(self) -> Iterator[tuple[int, str | bytes]]:
+        """Yields the label of each example and a digest of its image, in order."""
         for path in self.files:
             with open(path, 'rb') as stream:
                 while row := stream.read(self.record_bytes):
-                    found.add(hashlib.sha256(row[self.label_bytes:]).digest()[:8])
-        return found
+                    yield row[self.label], hashlib.sha256(row[self.label_bytes:]).digest()
 
     def name_of(self, example: int) -> str:
         """Returns how a person can find an example: the file, or the array and index, of which its record was made."""
@@ -216,7 +215,8 @@ def state(path: str) -> str | None:
     return f'{status.st_size} {int(status.st_mtime)}' if stat.S_ISREG(status.st_mode) else None
 
 
-def folder_of(path: str, image_size: int, found: Iterable[str | None], test_fraction: float | None) -> str:
+def folder_of(path: str, image_size: int, found: Iterable[str | None], test_fraction: float | None,
+              decoder: str = '') -> str:
     """Returns the folder, below data_dir, of the images that a user's own files become.
 
     It is in one that has the name of what the user has given, for all states of it.
@@ -224,10 +224,11 @@ def folder_of(path: str, image_size: int, found: Iterable[str | None], test_frac
     Args:
       path: the user's folder of images, or file of arrays.
       found: the present state: the names of the files, and the `state` of each; or the names and checksums of arrays.
+      decoder: what decodes the files, with its version.
     """
     digest = hashlib.sha256('\0'.join(map(str, found)).encode(**_TEXT)).hexdigest()
     fraction = f'-{test_fraction:g}' if test_fraction else ''
-    return os.path.join(f'{os.path.basename(path)}-{image_size}px', digest[:12] + fraction)
+    return os.path.join(f'{os.path.basename(path)}-{image_size}px', f'{digest[:12]}{fraction}_{decoder}'.rstrip('_'))
 
 
 def find(settings: Any, of_run: str | None = None) -> 'Found':
@@ -264,6 +265,8 @@ def _find(name, data_dir, test_fraction, image_size, of_run=None):
     if dataset.earlier and of_run in ('', os.path.basename(dataset.earlier)):
         why, began_with = 'version 1.0.0 has converted them', dataset.earlier
     elif of_run:
+        if found(folder).has_files_of(of_run):
+            why = f"{os.path.basename(folder).partition('_')[2]} would decode the files now"
         began_with = os.path.join(os.path.dirname(folder), of_run)
     if began_with == folder or not os.path.isdir(began_with):
         return found(folder)
@@ -286,6 +289,10 @@ class Found(NamedTuple):
     dataset: Dataset
     folder: str
     line: Line | None = None
+
+    def has_files_of(self, folder: str | None) -> bool:
+        """Returns whether a folder, given by its name, was made of the same files, by whatever decoder."""
+        return (folder or '').partition('_')[0] == os.path.basename(self.folder).partition('_')[0]
 
     def prepared(self, part: str = TRAIN) -> Records:
         """Returns the Records of a part; downloads, renders or converts the data set if its files do not exist."""
@@ -358,17 +365,31 @@ def _make(dataset, name, folder, image_size, given):
             if not os.path.isdir(folder):
                 dataset.make(folder)
                 if DATASETS.is_own(name):
-                    warn_of_shared(*(dataset.records(name, folder, each, (), image_size) for each in (TRAIN, TEST)))
+                    classes = read_classes(folder)
+                    warn_of_equal(*(dataset.records(name, folder, each, classes, image_size) for each in (TRAIN, TEST)))
     except OSError as error:
         # A full disk has its remedy already.
         remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; correct that, or name another directory'
         raise UsageError(f'the data set cannot be made for {given}: {describe_os_error(error)}{remedy}') from error
 
 
-def warn_of_shared(train: Records, test: Records) -> None:
-    """Prints a warning if images are in both parts of a data set."""
-    if shared := len(train.fingerprints() & test.fingerprints()):
-        say('warning', f'{shared:,} of the test images are training images too')
+def warn_of_equal(train: Records, test: Records) -> None:
+    """Prints warnings if training and test images are equal, and if equal images have different classes."""
+    first, shared, unlike = {}, {}, {}
+    for part in (train, test):
+        for i, (label, digest) in enumerate(part.examples()):
+            name = part.classes[label]
+            of_part, k, its_name = first.setdefault(digest, (part, i, name))
+            pair = (part, i), (of_part, k)
+            if part is not of_part:
+                shared[i] = pair
+            if name != its_name:
+                unlike.setdefault(digest, pair)
+    for found, what in ((shared, 'of the test images are training images too'), (unlike, 'images are in two classes')):
+        if found:
+            pairs = [' = '.join(part.name_of(i) for part, i in pair)
+                     for pair in itertools.islice(found.values(), _MOST_SAID)]
+            say('warning', f"{len(found):,} {what}: {', '.join(pairs)}{' ...' * (len(found) > _MOST_SAID)}")
 
 
 def stored_size(name: str, image_size: int) -> int | None:

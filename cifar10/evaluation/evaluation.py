@@ -217,9 +217,10 @@ def _find_own(record, settings, data):
         return records.find(data, record.images_folder or '')
     if DATASETS.is_own(settings.dataset) and DATASETS.is_own(data.dataset):
         with contextlib.suppress(UsageError):  # they cannot be divided as the run's were
-            found = records.find(dataclasses.replace(data, dataset=settings.dataset))
-            if os.path.basename(found.folder) == record.images_folder:
-                return found
+            own = dataclasses.replace(data, dataset=settings.dataset)
+            found = records.find(own)
+            if found.has_files_of(record.images_folder):
+                return records.find(own, record.images_folder)
             # Copies may have new times, so pixels decide. The run may have left out files that are no pictures.
             classes, labels = found.dataset.expected()
             if classes == record.classes and len(labels[records.TRAIN]) >= record.examples and (
@@ -244,7 +245,7 @@ def _own_images(record, settings, folder, found):
         if part == records.TEST:
             if record.difference_to(dict(test_sha256=images.digest)):
                 say('warning', 'the test images are not those that belonged to the run when it was trained')
-            records.warn_of_shared(before, images)
+            records.warn_of_equal(before, images)
     return images
 
 
@@ -262,8 +263,9 @@ def _other_images(record, settings, data):
         raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '
                          f"or give them the run's names: {listed(known)}")
     images = found.prepared(records.TEST)
+    images = dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
     with contextlib.suppress(UsageError):  # the run's own images may be on another machine
         own = records.find(data, record.images_folder or '')
         if os.path.isdir(own.folder):
-            records.warn_of_shared(own._replace(line=None).prepared(records.TRAIN), images)
-    return dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
+            records.warn_of_equal(own._replace(line=None).prepared(records.TRAIN), images)
+    return images

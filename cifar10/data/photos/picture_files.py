@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, __version__, features
 
 from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
@@ -19,6 +19,8 @@ from cifar10.base.files import named
 from cifar10.base.graphs import lasting_cpu_session
 from cifar10.data.photos.preparation import UPRIGHT, Preparation
 
+# What the pixels of a file depend on; part of the names of prepared images.
+DECODER = f"pillow{__version__}_libjpeg{features.version('libjpeg_turbo') or features.version('jpg')}"
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
 _MOST_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # of a picture; Pillow reads no larger one
 _PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)

@@ -1,15 +1,18 @@
 """Prepared photos in a folder, and a list of them: how they are written, and how batches are read.
 
-Each photo is a BMP, so its pixels are kept as they are and reading it takes little time. Its name is a digest of the
-user's file, so a file that is moved to another class, or from training to testing, is prepared once. A list is a folder
-beside the photos, with a file for each part of the data set, which has a row for each example. In memory are only the
-columns of the list.
+Each photo is a BMP, so its pixels are kept as they are and reading it takes little time. Its name has a digest of the
+user's file and the decoder, so a file that is moved to another class, or from training to testing, is prepared once. A
+second digest in the name, of the BMP itself, shows whether it was changed later. A list is a folder beside the photos,
+with a file for each part of the data set, which has a row for each example. In memory are only the columns of the list.
 """
 import contextlib
 import dataclasses
+import hashlib
+import io
 import itertools
 import os
 import re
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -23,7 +26,7 @@ from cifar10.base.files import named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph, loaded
-from cifar10.data.photos.picture_files import NoPicture, Reader, opened
+from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, opened
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.records import Records
 from cifar10.data.resize import planes_of
@@ -31,7 +34,7 @@ from cifar10.data.resize import planes_of
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
 _ROW_BYTES = 100  # of a row of the list in memory, about
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
-_HEADER_BYTES = 54  # of a BMP
+_DIGITS = 32  # of a digest in the name of a photo
 
 
 class Photo(NamedTuple):
@@ -48,9 +51,9 @@ class Photo(NamedTuple):
     source: str
 
     @property
-    def bytes(self) -> int:
-        """The size of its file: rows of pixels, each filled up to a multiple of four bytes."""
-        return _HEADER_BYTES + self.height * -(-3 * self.width // 4) * 4
+    def sha256(self) -> str:
+        """The first digits of the SHA-256 of its file, as the name has them."""
+        return _parts_of(self.name)[1]
 
 
 _COLUMNS = ('label', *Photo._fields)  # of a row; separated by tabs, after a row with their names
@@ -63,10 +66,12 @@ class Writer:
     """
 
     def __init__(self, folder: str, image_size: int):
-        for name in os.listdir(folder):  # what killed processes left
-            if re.fullmatch(private_names(r'[0-9a-f]+\.bmp'), name):
+        names = os.listdir(folder)
+        for name in names:  # what killed processes left
+            if re.fullmatch(private_names(r'[0-9a-f]+-[0-9a-f]+\.bmp'), name):
                 os.remove(os.path.join(folder, name))
         self._folder = folder
+        self._names = {_parts_of(name)[0]: name for name in names}
         self._reader = Reader(Preparation(image_size, Augmentation(), None))
 
     def __call__(self, source: str) -> Photo:
@@ -74,23 +79,31 @@ class Writer:
         if set(source) & set('\t\r\n'):  # which separate columns and rows
             raise NoPicture('its name has a tab or a line break; rename it')
         with opened(source):
-            name = sha256(source)[:32] + '.bmp'
-        path = os.path.join(self._folder, name)
-        if photo := _found(path, source):
+            key = hashlib.sha256(f'{sha256(source)} {DECODER}'.encode()).hexdigest()[:_DIGITS]
+        if photo := self._found(key, source):
             return photo
-        pixels = self._reader(source)
-        with new_file(path) as temporary:
-            Image.fromarray(pixels).save(temporary, 'BMP')
+        pixels, content = self._reader(source), io.BytesIO()
+        Image.fromarray(pixels).save(content, 'BMP')
+        name = f'{key}-{hashlib.sha256(content.getbuffer()).hexdigest()[:_DIGITS]}.bmp'
+        with new_file(os.path.join(self._folder, name)) as temporary, open(temporary, 'wb') as stream:
+            stream.write(content.getbuffer())
         return Photo(*pixels.shape[:2], name, source)
 
+    def _found(self, key, source):
+        """Returns the Photo of a file that was prepared before; None if it is not there, or was changed."""
+        name = self._names.get(key)
+        path = os.path.join(self._folder, name or key)
+        with contextlib.suppress(NoPicture), opened(path) as image:
+            photo = Photo(image.height, image.width, name, source)
+            if sha256(path)[:_DIGITS] == photo.sha256:
+                return photo
+        return None
 
-def _found(path, source):
-    """Returns the Photo of a prepared file, or None if it is not there, or not whole."""
-    with contextlib.suppress(NoPicture), opened(path) as image:
-        photo = Photo(image.height, image.width, os.path.basename(path), source)
-        if os.path.getsize(path) == photo.bytes:
-            return photo
-    return None
+
+def _parts_of(name):
+    """Returns the two digests in the name of a photo: of what it was made from, and of its bytes."""
+    key, _, content = name.removesuffix('.bmp').partition('-')
+    return key, content
 
 
 def usual_bytes(image_size: int) -> int:
@@ -138,21 +151,29 @@ class Photos(Records):
         return 2 * self.count * _ROW_BYTES
 
     def verified(self):
+        path, began = self.files[0], time.time_ns()
         remedy = f'to prepare them again: rm -r {self.folder}'
         try:
-            examples = read_list(self.files[0])
-            sizes = {entry.name: entry.stat().st_size for entry in os.scandir(self.root)}
+            examples = read_list(path)
+            listed = os.stat(path).st_mtime_ns
+            changed = {entry.name: entry.stat().st_ctime_ns for entry in os.scandir(self.root)}
+            # Photos are older than their list. To read those that are not takes time only after all were copied.
+            newer = [photo.name for _, photo in examples if changed.get(photo.name, 0) >= listed]
+            digests = dict(zip(newer, each(sha256, [os.path.join(self.root, name) for name in newer], progress=True)))
         except (OSError, ValueError) as error:
-            raise UsageError(f'the prepared photos of {self.files[0]} cannot be used ({error}); {remedy}') from error
+            raise UsageError(f'the prepared photos of {path} cannot be used ({error}); {remedy}') from error
         for _, photo in examples:
-            if sizes.get(photo.name) != photo.bytes:
-                what = 'has another size' if photo.name in sizes else 'is missing'
+            if photo.name not in changed or digests.get(photo.name, photo.sha256)[:_DIGITS] != photo.sha256:
+                what = 'has other contents' if photo.name in changed else 'is missing'
                 raise UsageError(f'the prepared photo {os.path.join(self.root, photo.name)} of {photo.source} {what}; '
                                  f'{remedy}')
+        if newer:
+            with contextlib.suppress(OSError):  # another user's
+                os.utime(path, ns=(began, began))
         return self.counted(np.array([label for label, _ in examples]))
 
-    def fingerprints(self):
-        return {photo.name for _, photo in read_list(self.files[0])}
+    def examples(self):
+        return ((label, photo.sha256) for label, photo in read_list(self.files[0]))
 
     def name_of(self, example):
         with named(self.files[0]), open(self.files[0], **_TEXT) as rows:
