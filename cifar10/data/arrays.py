@@ -156,26 +156,12 @@ def _checked(arrays, where):
         check_images(images, f'{where} has {names[0]}')
         if labels.dtype.kind not in 'iu' or not labels.ndim or not len(labels) == labels.size == len(images) > 0:
             raise UsageError(f"{where} has {', '.join(names)} of shapes {images.shape} and {labels.shape}, the labels "
-                             f'of type {labels.dtype}{_meant_by(labels)}; give {_GIVE_LABELS}')
+                             f'of type {labels.dtype}; give {_GIVE_LABELS}')
         if labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             wrong = labels.min() if labels.min() < 0 else labels.max()
             raise UsageError(f'{where} has the label {wrong} in {names[1]}; give labels from 0 to at most '
                              f'{_MOST_CLASSES - 1}')
     return parts
-
-
-def _meant_by(labels):
-    """Returns what labels that are no classes seem to be, as the end of a phrase, with a remedy if there is one."""
-    if labels.dtype.kind not in 'fiub' or not labels.size:
-        return ''
-    if labels.ndim == 2 and labels.shape[1] > 1 and np.isin(labels, (0, 1)).all():
-        is_one_hot = (labels.sum(1) == 1).all()
-        return f", {'one-hot: use labels.argmax(1)' if is_one_hot else 'several for an image, which is not supported'}"
-    if labels.ndim > 2:
-        return ', images to predict, which is not supported'
-    if (labels == labels.round()).all():
-        return ': use labels.astype(int)' if labels.dtype.kind in 'fb' else ''
-    return ', numbers to predict, which is not supported'
 
 
 def _opened(path):
