@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from cifar10.base import signals
 from cifar10.data import records
 from cifar10.programs import eval, local_cluster, program
 from cifar10.programs import train as train_program
@@ -155,7 +154,6 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
                                         f'--checkpoint_dir={tmp_path}']}[script]
         monkeypatch.setattr(sys, 'argv', [script] + defaults + list(arguments))
         monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
-        monkeypatch.setattr(signals, 'Termination', type(None))  # pytest keeps its own signal handlers
         with tf.Graph().as_default():
             status = program.run((train_program if script == 'multi_gpu_train.py' else eval).main)
         output, error = capsys.readouterr()

@@ -259,43 +259,6 @@ def test_a_full_disk_is_a_run_error(small, tmp_path):
                              save_steps=1000), on_record=fill)
 
 
-def test_a_termination_outside_the_main_thread_is_refused():
-    def make():
-        with pytest.raises(UsageError, match='works in the main thread only'):
-            cifar10.Termination()
-        refused.append(True)
-    refused = []
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    assert refused
-
-
-def test_signals_that_the_caller_handles_do_not_end_a_run(small):
-    seen = []
-    before = signal.signal(signal.SIGUSR1, lambda *event: seen.append('SIGUSR1'))
-    try:
-        with cifar10.Termination() as termination:
-            result = cifar10.train(**small, termination=termination,
-                                   on_record=lambda record: os.kill(os.getpid(), signal.SIGUSR1))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert result.finished and len(seen) > 2
-
-
-def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):
-    before = signal.getsignal(signal.SIGINT)
-    with cifar10.Termination() as termination:
-        def on_record(record):
-            if record['kind'] == 'train':
-                termination.requested = 'good enough'
-        result = cifar10.train(**small, on_record=on_record, termination=termination)
-        assert signal.getsignal(signal.SIGINT) != before
-    assert signal.getsignal(signal.SIGINT) == before and signal.set_wakeup_fd(-1) == -1
-    assert (result.step, result.finished, result.ended_by) == (2, False, None)
-    assert result.checkpoint.endswith('model.ckpt-2')
-
-
 # Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.
 INTERRUPTED = """
 import json, signal, sys

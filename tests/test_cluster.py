@@ -157,11 +157,12 @@ def test_a_stopped_worker_changes_no_variable(small, tmp_path):
 
 
 @pytest.mark.stress
-def test_a_signal_to_all_ends_all_in_good_order(small):
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_all_ends_all_in_good_order(number, small):
     with Tasks(2, 1, **dict(small, max_steps=100000)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         for process in tasks.processes.values():
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
         ends = tasks.ends()
     assert {name: status for name, (status, _) in ends.items()} == {'worker 0': 3, 'worker 1': 0, 'ps 0': 0}, ends
     assert 'saved' in ends['worker 0'][1]

@@ -97,7 +97,7 @@ def test_the_local_cluster_ends_when_nobody_reads_it():
     process.stderr.close()
 
 
-@pytest.mark.parametrize('number, status', [(signal.SIGINT, 0), (signal.SIGTERM, 75)])
+@pytest.mark.parametrize('number, status', [(signal.SIGINT, 0), (signal.SIGUSR1, 75)])
 def test_the_local_cluster_passes_signals_on_and_then_starts_nothing_again(number, status):
     process = started('import signal, sys, time\n'
                       'def end(*event):\n'

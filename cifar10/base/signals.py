@@ -1,17 +1,27 @@
-"""SIGINT, SIGTERM and SIGHUP: the first signal stops a run gracefully, the second one at once."""
+"""The signals that end a program: the first ends a run after the current step, the second ends the process.
+
+Signals belong to the process. Each context here gives them back as it found them.
+"""
 import contextlib
 import os
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from cifar10.base import console
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import RunError, UsageError
+
+_replaced = []  # the handlers that each `caught` has replaced
 
 
 def termination_signals() -> list[signal.Signals]:
-    """Returns the signals that end a program, without those that its parent, such as `nohup`, has ignored for it."""
-    signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    """Returns the signals that end a program, without those that its parent, such as `nohup`, has ignored for it.
+
+    Schedulers announce the end of the time limit by SIGUSR1 or SIGUSR2.
+    """
+    signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
     return [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -23,45 +33,112 @@ def is_stopped(process: int) -> bool:
     return False  # it has ended
 
 
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Context after which Python's signal handlers are as before it."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():  # no other thread can change them
+            for number, handler in before.items():
+                if signal.getsignal(number) != handler:
+                    signal.signal(number, handler or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def caught(notice: Callable[[int], Any], handler: Callable = lambda number, frame: None) -> Iterator[None]:
+    """Context, for the main thread, in which signals that end a program call a function instead.
+
+    Args:
+      notice: function that gets the number of each signal at once, in a thread of its own.
+      handler: Python's handler of these signals. The main thread calls it between two of Python's instructions, so
+        only after a long step.
+    """
+    numbers = termination_signals()
+    depth, before = len(_replaced), -1
+    receiver, sender = socket.socketpair()  # the interpreter writes the number of each signal
+    sender.setblocking(False)
+
+    def watch():
+        while received := receiver.recv(1):
+            if received[0] in numbers:
+                notice(received[0])
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    with receiver, restored():
+        try:
+            before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+            _replaced.append({number: signal.signal(number, handler) for number in numbers})
+            yield
+        finally:
+            del _replaced[depth:]
+            signal.set_wakeup_fd(before)
+            sender.close()  # which ends the thread
+            thread.join()
+
+
+def _give_back():
+    """Gives a forked process, such as a worker of a user's pool, the signals that its program had."""
+    if _replaced:
+        signal.set_wakeup_fd(-1)
+        for number, handler in _replaced[0].items():
+            signal.signal(number, handler)
+
+
+os.register_at_fork(after_in_child=_give_back)
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """Context of a program that has nothing to save: the first signal raises KeyboardInterrupt with its number.
+
+    The second one ends the process, even while TensorFlow does not return control to the interpreter.
+
+    Raises:
+      KeyboardInterrupt: for whatever TensorFlow made of the first one, too.
+    """
+    received = []
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt(number)
+    try:
+        with caught(_first(received.append), interrupt):
+            yield
+    except (UsageError, RunError, OSError):
+        raise
+    except BaseException as error:
+        if received:
+            raise KeyboardInterrupt(*received) from error
+        raise
+
+
 class Termination:
-    """Handles the termination signals: the first requests a graceful end, the second ends the process at once.
+    """Ends a run of `train` in good order: the first signal after the current step, with a checkpoint.
 
-    Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon
-    as the interpreter runs Python code again; the second one does not wait for that.
-
-    To be made in the main thread. As a context, it gives the signals back to those who handled them before; a program
-    need not use it as one, because it ends.
+    The second signal ends the process. `train` enters it as a context. Until the run has something to save, and after
+    `train` has returned, signals do what they did before.
 
     Attributes:
-      requested: the name of the first signal after `defer()`, for the training loop; None until it arrives.
-      interrupted: the number of a signal that arrived before `defer()`, or None. A class attribute, because
-        signals belong to the process.
+      requested: why the run is to end: the name of a signal, or a text that a callback sets; None between runs.
+      was_requested: `requested` at the end of the last run.
     """
-    interrupted = None
 
     def __init__(self):
-        if threading.current_thread() is not threading.main_thread():
-            raise UsageError('Termination() works in the main thread only, which gets the signals; make it there, or '
-                             'leave termination out')
-        self.requested = None
-        self._until = None  # when the process ends after a signal; None: at once
-        self._interrupt_pending = False  # a signal arrived before defer(), and its handler may not have run yet
-        # Python runs signal handlers between two of its own instructions, so not during a long step. A thread
-        # learns of a signal at once, from the byte that the interpreter writes to this socket.
-        self._receiver, self._sender = socket.socketpair()
-        self._sender.setblocking(False)
-        self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
-        self._handlers_before = {number: signal.signal(number, self._handle) for number in termination_signals()}
-        threading.Thread(target=self._watch, daemon=True).start()
+        self.requested = self.was_requested = None
+        self._deferring = contextlib.ExitStack()
+        self._is_deferring = False
 
     def __enter__(self):
+        if threading.current_thread() is not threading.main_thread():
+            raise UsageError('a Termination works in the main thread only, which gets the signals; train there, or '
+                             'leave termination out')
         return self
 
     def __exit__(self, *error):
-        for number, handler in self._handlers_before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.set_wakeup_fd(self._wakeup_before)
-        self._sender.close()  # which ends the thread
+        self._deferring.close()
+        self._is_deferring = False
+        self.requested, self.was_requested = None, self.requested
 
     def defer(self, until: str = 'after this step') -> None:
         """From now on, the first signal only sets `requested` and prints when the process will end.
@@ -69,30 +146,24 @@ class Termination:
         Args:
           until: when that is, for the printed line.
         """
-        self._until = until
-
-    def _handle(self, number, frame):
-        del frame
-        if self._until is None:
-            Termination.interrupted = number
-            raise KeyboardInterrupt
-
-    def _watch(self):
-        while True:
-            received = self._receiver.recv(1)
-            if not received:
-                return
-            number, = received
-            if number not in self._handlers_before:
-                continue  # of another handler
-            if self.requested or (self._interrupt_pending and self._until is None):
-                os._exit(128 + number)
-            if self._until is None:
-                # The handler raises KeyboardInterrupt once TensorFlow returns control to the interpreter.
-                self._interrupt_pending = True
-                continue
+        def request(number):
             self.requested = signal.Signals(number).name
             with contextlib.suppress(OSError):  # the terminal is gone
                 if console.is_terminal():
                     console.say('', '')  # ends the line where it has shown ^C
-                console.say('stopping', f'{self.requested}: {self._until}; another signal ends the process at once')
+                console.say('stopping', f'{self.requested}: {until}; another signal ends the process at once')
+        if not self._is_deferring:
+            self._is_deferring = True
+            self._deferring.enter_context(caught(_first(request)))
+
+
+def _first(act):
+    """Returns a function that passes its first argument, a signal, to another one; the second ends the process."""
+    received = []
+
+    def notice(number):
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        act(number)
+    return notice

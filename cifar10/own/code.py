@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
+from cifar10.base import signals
 from cifar10.base.errors import UsageError, did_you_mean, listed
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.own_files import Import, changed, executed, hash_of, imported, place, place_now, sha256
@@ -149,7 +150,8 @@ def unchanged() -> Iterator[None]:
     arguments, path, had_old_shapes = sys.argv, sys.path, has_old_shapes()
     state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        yield
+        with signals.restored():
+            yield
     finally:
         sys.argv, sys.path = arguments, path
         _set_old_shapes(had_old_shapes)

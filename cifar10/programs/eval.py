@@ -22,8 +22,7 @@ def main() -> None:
     """Reads the flags, then evaluates until a signal comes, or once; or classifies pictures, or exports."""
     given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     settings = eval_settings(**given)
-    signals.Termination()
-    with program.stdout_for_json(settings.json) as output:
+    with signals.interrupts(), program.stdout_for_json(settings.json) as output:
         show = functools.partial(print, file=output)
         # After the flags: TensorFlow takes seconds to import.
         if settings.image:
@@ -41,4 +40,4 @@ def main() -> None:
                 console.say('', 'stopped')
 
 
-run = functools.partial(program.run, main)
+run = functools.partial(program.run_to_end, main)

@@ -70,11 +70,10 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
       restarts: how often each is started again after it ended with the status of a TemporaryError.
     """
     received = []  # signals
-    for number in signals.termination_signals():
-        signal.signal(number, lambda number, frame: received.append(number))
-    local = _Tasks(tasks, restarts)
-    while local.tick(received):
-        time.sleep(_TICK_SECS)
+    with signals.caught(received.append):
+        local = _Tasks(tasks, restarts)
+        while local.tick(received):
+            time.sleep(_TICK_SECS)
     local.join()
     # Killed by a signal: like a shell, 128 + its number.
     return local.status if local.status >= 0 else 128 - local.status
@@ -182,4 +181,4 @@ def main() -> int:
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}; {remedy}') from error
 
 
-run = functools.partial(program.run, main)
+run = functools.partial(program.run_to_end, main)

@@ -8,18 +8,21 @@ import os
 import platform
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import cifar10
 from cifar10.base.console import STDOUT, Line, Output, discard
-from cifar10.base.errors import RunError, UsageError, describe_os_error
-from cifar10.base.signals import Termination
+from cifar10.base.errors import RunError, UsageError, describe_os_error, listed
+from cifar10.base.signals import termination_signals
 
 # Exit statuses of programs that ended without an error. Those of errors are their `status`.
 FINISHED = 0
 STOPPED = 3  # by a signal, and saved; there is more to do
 UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more; shells report the same of other programs
+
+_PATIENCE = 1.0  # seconds in which Python usually ends
 
 
 def run(main: Callable[[], int | None]) -> int:
@@ -47,14 +50,33 @@ def run(main: Callable[[], int | None]) -> int:
         if error.filename == STDOUT:
             discard(sys.stdout)  # or Python would try again to write what is left
         return _fail(describe_os_error(error), RunError.status)
-    except BaseException as error:
-        # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
-        number = Termination.interrupted
-        if number is None:
-            if not isinstance(error, KeyboardInterrupt):
-                raise
-            number = signal.SIGINT
+    except KeyboardInterrupt as error:
+        number, = error.args or [signal.SIGINT]
         return _fail('interrupted', 128 + number)
+
+
+def run_to_end(main: Callable[[], int | None]) -> int:
+    """Calls `run` for a process that then ends; returns its status.
+
+    From here on, the first signal ends the process, with this status. Python waits for threads that a user's code has
+    started, unless they are daemons; a line names them if that takes long.
+    """
+    status = run(main)
+    for number in termination_signals():
+        signal.signal(number, lambda *event: os._exit(status))
+    waiting = threading.Timer(_PATIENCE, _name_threads)
+    waiting.daemon = True
+    waiting.start()
+    return status
+
+
+def _name_threads():
+    # A file that is executed again starts its threads again.
+    names = sorted({thread.name for thread in threading.enumerate()
+                    if not thread.daemon and thread is not threading.main_thread()})
+    if names:
+        line = Line('waiting', f'for a thread of your code to end: {listed(names)}; a signal ends the process')
+        print(line.on(sys.stderr), file=sys.stderr, flush=True)
 
 
 def name() -> str:

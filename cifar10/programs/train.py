@@ -24,16 +24,17 @@ def main() -> int:
     """Reads the flags, then trains, or reports what a run would do or where the time of a step goes."""
     given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     termination = signals.Termination()
-    if given.get('check') or given.get('explain'):
-        _report(given, termination)
-        return program.FINISHED
-    result = api.train(say=console.print_line, termination=termination, **given)
+    with signals.interrupts():
+        if given.get('check') or given.get('explain'):
+            _report(given)
+            return program.FINISHED
+        result = api.train(say=console.print_line, termination=termination, **given)
     if result and not result.finished:
-        return program.STOPPED if termination.requested else program.UNREAD
+        return program.STOPPED if termination.was_requested else program.UNREAD
     return program.FINISHED
 
 
-def _report(given, termination):
+def _report(given):
     """Reports what a run would do or, with `explain`, where the time of its steps goes."""
     settings, lines = settings_of(given)
     what = 'in the check' if settings.run.check else 'while it explains'
@@ -45,7 +46,7 @@ def _report(given, termination):
             check(settings)
         else:
             from cifar10.tools.explain import explain
-            api.take_part(settings, termination, explain)
+            api.take_part(settings, None, explain)
 
 
-run = functools.partial(program.run, main)
+run = functools.partial(program.run_to_end, main)

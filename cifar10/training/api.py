@@ -110,9 +110,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
         a terminal. By default nothing is printed, and the notes of the result are Python warnings.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
         'train', 'towers', 'eval', 'patience' or 'checkpoint'), its 'step' and its figures.
-      termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
-        default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
-        newest checkpoint.
+      termination: handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 within this call: the first ends the run after
+        a step, with a checkpoint. By default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call
+        then continues from the newest checkpoint.
       settings: the flags of multi_gpu_train.py, by their names. `dataset` may also be NumPy arrays, (images, labels) or
         ((images, labels), (test images, test labels)), which are kept in a file in `data_dir`. If the training
         makes no progress for `stuck_secs`, the whole process ends; 0 lets it wait.
@@ -126,7 +126,8 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     """
     _refuse(settings, ('check', 'explain'), 'train')
     given, lines = settings_of(_with_file(settings))
-    with StuckWatch(given.run.stuck_secs), doing('at the start', OF_FIRST_STEP), \
+    with termination or contextlib.nullcontext(), StuckWatch(given.run.stuck_secs), \
+            doing('at the start', OF_FIRST_STEP), \
             _prepared(say, on_record, given.reports.log_device_placement) as output:
         console.say_all(lines)
         from cifar10.training import trainer

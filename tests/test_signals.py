@@ -1,0 +1,209 @@
+"""Signals: a run, a user's code and a program that has ended leave them to those to whom they belong."""
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+import cifar10
+from cifar10 import UsageError
+from cifar10.base import signals
+from cifar10.programs import program
+from tests.helpers import last_variables, mostly_stress, patient, python, read_until, script_command
+
+EVERY = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
+
+
+@pytest.fixture
+def small(data_dir, tmp_path):
+    """The settings of a small run that records each step."""
+    return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', network='linear', batch_size=8,
+                tower_device='cpu', log_frequency=1, summary_steps=0, max_steps=8)
+
+
+def dispositions():
+    """Returns who gets the signals of this process: the handlers, and the descriptor that learns of them at once."""
+    descriptor = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(descriptor)
+    return [signal.getsignal(number) for number in signal.valid_signals()], descriptor
+
+
+def sending(number, step):
+    """Returns a function for records that sends a signal to this process after a step."""
+    def on_record(record):
+        if (record['kind'], record['step']) == ('train', step):
+            os.kill(os.getpid(), number)
+    return on_record
+
+
+@pytest.fixture
+def handled():
+    """The signals that this process, the caller of runs, gets: it handles all of those that end a program."""
+    received = []
+    before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in EVERY}
+    yield received
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize('in_context, numbers', mostly_stress(
+    [(True, [signal.SIGUSR1]), (False, EVERY)], (True, [signal.SIGUSR1])))
+def test_between_runs_signals_belong_to_the_caller(in_context, numbers, small, handled):
+    def say(line):
+        if line.startswith('recipe'):  # there is nothing to save yet
+            os.kill(os.getpid(), number)
+    before = dispositions()
+    termination = cifar10.Termination()
+    with termination if in_context else contextlib.nullcontext():
+        for last, number in enumerate(numbers, 1):
+            result = cifar10.train(**small, say=say, on_record=sending(number, last), termination=termination)
+            assert not result.finished and last <= result.step < small['max_steps']
+            assert last_variables(small['train_dir'])['global_step'] == result.step
+            assert (termination.requested, termination.was_requested) == (None, number.name)
+            assert dispositions() == before and handled == [number]
+            os.kill(os.getpid(), number)
+            assert handled == [number, number]
+            handled.clear()
+        assert cifar10.train(**small, termination=termination).finished and termination.was_requested is None
+        assert dispositions() == before
+
+
+@pytest.mark.parametrize('has_termination', [True, False])
+def test_signals_are_as_before_after_a_run_that_fails(has_termination, small, handled):
+    before = dispositions()
+    termination = cifar10.Termination() if has_termination else None
+
+    def fail(record):
+        if record['kind'] == 'train':
+            if termination:
+                termination.requested = 'good enough'
+            raise ValueError
+    with pytest.raises(ValueError):
+        cifar10.train(**small, on_record=fail, termination=termination)
+    assert dispositions() == before
+    assert cifar10.train(**small, termination=termination).finished and dispositions() == before
+
+
+def test_a_callback_can_end_a_run(small):
+    termination = cifar10.Termination()
+
+    def on_record(record):
+        if record['kind'] == 'train':
+            termination.requested = 'good enough'
+    result = cifar10.train(**small, on_record=on_record, termination=termination)
+    assert (result.step, result.finished, result.ended_by, termination.was_requested) == (1, False, None, 'good enough')
+    assert result.checkpoint.endswith('model.ckpt-1')
+
+
+def test_signals_that_end_no_program_stay_the_callers(small):
+    seen = []
+    before = signal.signal(signal.SIGALRM, lambda *event: seen.append('SIGALRM'))
+    try:
+        result = cifar10.train(**small, termination=cifar10.Termination(),
+                               on_record=lambda record: os.kill(os.getpid(), signal.SIGALRM))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert result.finished and len(seen) > 2
+
+
+def test_a_termination_outside_the_main_thread_is_refused(small):
+    def train():
+        with pytest.raises(UsageError, match='main thread'):
+            cifar10.train(**small, termination=cifar10.Termination())
+        refused.append(True)
+    refused = []
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert refused and not os.path.exists(small['train_dir'])
+
+
+def test_signals_that_are_ignored_at_the_start_stay_ignored():
+    for ignored in EVERY:
+        before = signal.signal(ignored, signal.SIG_IGN)
+        try:
+            with signals.caught(print):
+                assert [number for number in EVERY if signal.getsignal(number) == signal.SIG_IGN] == [ignored]
+        finally:
+            signal.signal(ignored, before)
+
+
+# A network whose file, and the function itself, give the signals to others.
+TAKES_SIGNALS = """
+import signal
+import tensorflow.compat.v1 as tf
+EVERY = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
+for number in EVERY:
+    signal.signal(number, signal.SIG_DFL)
+def network(images, num_classes, training):
+    for number in EVERY:
+        signal.signal(number, signal.SIG_IGN)
+    x = tf.reshape(images, [-1, 24 * 24 * 3])
+    return x @ tf.get_variable('weights', [24 * 24 * 3, num_classes])
+"""
+
+
+def test_the_code_of_a_user_changes_no_signals(own, small, handled):
+    small['network'] = own(TAKES_SIGNALS)
+    before = dispositions()
+    assert cifar10.train(**dict(small, max_steps=1)).finished and dispositions() == before
+
+    def on_record(record):
+        within.append({signal.getsignal(number) for number in EVERY})
+        sending(signal.SIGTERM, 2)(record)
+    within = []
+    result = cifar10.train(**small, termination=cifar10.Termination(), on_record=on_record)
+    assert not result.finished and dispositions() == before and handled == []
+    assert all(len(handlers) == 1 and callable(*handlers) for handlers in within)
+
+
+# A process with its own handlers, forked while signals are caught: as a worker of a pool in a user's file is.
+FORKS = """
+import os, signal, sys, time
+from cifar10.base import signals
+received = []
+reading, writing = os.pipe()
+with signals.caught(received.append):
+    child = os.fork()
+    if not child:
+        os.write(writing, b'ready')
+        time.sleep(1000)
+    os.read(reading, 5)
+    os.kill(child, int(sys.argv[1]))
+    _, status = os.waitpid(child, 0)
+assert os.WIFSIGNALED(status), status
+print(os.WTERMSIG(status), received)
+"""
+
+
+@pytest.mark.parametrize('number', mostly_stress([signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], signal.SIGTERM))
+def test_a_signal_to_a_forked_process_is_none_to_its_parent(number):
+    result = python('-c', FORKS, str(int(number)))
+    assert result.stdout == f'{number:d} []\n', result
+
+
+# A file whose thread, which is no daemon, never ends.
+STARTS_A_THREAD = """
+import threading, time
+threading.Thread(target=time.sleep, args=(100000,), name='reader of a queue').start()
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.reshape(images, [-1, 24 * 24 * 3])
+    return x @ tf.get_variable('weights', [24 * 24 * 3, num_classes])
+"""
+
+
+@pytest.mark.parametrize('changes, number, status', mostly_stress([
+    ({}, signal.SIGTERM, program.FINISHED), ({}, signal.SIGINT, program.FINISHED),
+    (dict(num_gpus=100, tower_device='gpu'), signal.SIGUSR1, UsageError.status)],
+    ({}, signal.SIGTERM, program.FINISHED)))
+def test_a_program_that_waits_for_a_thread_names_it_and_ends_with_a_signal(changes, number, status, own, small):
+    flags = dict(small, network=own(STARTS_A_THREAD), **changes)
+    process = subprocess.Popen(script_command('multi_gpu_train.py', **flags), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+    assert read_until(process, 'waiting ').count('reader of a queue') == 1
+    process.send_signal(number)
+    assert process.wait(timeout=patient(20)) == status and 'Traceback' not in process.stdout.read()
+    process.stdout.close()
