@@ -186,7 +186,7 @@ def _step_tasks():
     that its own address is at its rank.
     """
     environment = os.environ
-    if 'SLURM_PROCID' not in environment or int(environment.get('SLURM_STEP_NUM_TASKS', 1)) < 2:
+    if 'SLURM_PROCID' not in environment or environment.get('SLURM_STEP_NUM_TASKS', '1') == '1':
         return None
     try:
         rank = int(environment['SLURM_PROCID'])
