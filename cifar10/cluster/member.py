@@ -33,7 +33,7 @@ _LOOK_SECS = 1  # between two looks of a server whether the training has ended
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
               files: Sequence[str] = (), termination: Termination | None = None,
-              flags: Mapping[str, Any] | None = None) -> Any:
+              flags: Mapping[str, Any] | None = None, port_filter: bool = True) -> Any:
     """Runs this process's part of a training over a cluster, as the chief or as a server, until the training ends.
 
     Args:
@@ -46,6 +46,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
       files: paths of the training data, which must have the same contents on every worker.
       termination: the handler of the termination signals; a server defers them until the chief has ended.
       flags: those that must be the same in all tasks, by their names; a task may leave some out.
+      port_filter: whether packets from outside the cluster to this task's port are dropped.
 
     Returns:
       What `train` returns; None in a process that does not call it.
@@ -53,7 +54,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     say('task', f'{cluster.name} at {cluster.address}; {len(cluster.workers)} workers, {len(cluster.ps)} ps')
     if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
         say('devices', str(local_devices))
-    member = _Member(cluster, local_devices, timeout, may_return, flags or {})
+    member = _Member(cluster, local_devices, timeout, may_return, flags or {}, port_filter)
     if cluster.is_chief:
         return _lead(member, cluster, local_devices, train, files)
     member.wait_for_peers()
@@ -88,13 +89,13 @@ class _Member:
     Its arguments are those of `take_part`.
     """
 
-    def __init__(self, cluster, local_devices, timeout, may_return, flags):
+    def __init__(self, cluster, local_devices, timeout, may_return, flags, port_filter):
         self._cluster = cluster
         self._timeout = timeout
         self._return_limit = timeout if may_return else 0
         self._watch = None
         self._had_session = False
-        self.server = Server(cluster, local_devices, _START_FACTOR * timeout)
+        self.server = Server(cluster, local_devices, _START_FACTOR * timeout, port_filter)
         self._greetings = Greetings(cluster, self.server, flags)
         # A server depends on the chief only, except where all processes compute an update together.
         self._peers = cluster.others() if cluster.is_chief or not may_return else {'worker 0': cluster.workers[0]}

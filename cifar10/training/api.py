@@ -290,4 +290,5 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
-                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags)
+                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags,
+                            settings.cluster.port_filter)
