@@ -232,6 +232,50 @@ def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
     assert len(tf.get_collection(tf.GraphKeys.LOSSES)) == 1 and len(tf.get_collection(MOVING_STATISTICS)) == 2
 
 
+@pytest.mark.parametrize('line', [
+    'tf.variable_scope("x")', 'tf.contrib.slim', 'tf.contrib.layers.flatten', 'from tensorflow.contrib import slim',
+    'import tensorflow.contrib.slim', 'from tensorflow import layers', 'tf.train.MomentumOptimizer(0.1, 0.9)'])
+@pytest.mark.parametrize('place', ['top', 'function'])
+def test_an_adapter_beside_upstream_code_is_told_to_move_above_it(line, place, tmp_path):
+    upstream, package = tmp_path / 'upstream', f'package_{abs(hash((line, place)))}'
+    for folder in (upstream / package, tmp_path / 'mine'):
+        folder.mkdir(parents=True)
+    lines = ['import tensorflow as tf', line * (place == 'top'), 'def inference(x):',
+             f'    {line}' * (place == 'function'), '    w = tf.compat.v1.get_variable("w", [1728, 10])',
+             '    return tf.reshape(x, [-1, 1728]) @ w']
+    (upstream / package / 'model.py').write_text('\n'.join(lines))
+    adapter = f"""
+import sys
+sys.path.insert(0, {str(upstream)!r})
+from {package} import model
+def net(images, num_classes, training):
+    return model.inference(images)
+"""
+    (tmp_path / 'mine' / 'adapter.py').write_text(adapter)
+    (tmp_path / 'adapter.py').write_text(adapter)
+    number = max(lines.index(each) for each in lines if line in each) + 1
+    with pytest.raises(UsageError) as refused:
+        rehearsed(f"{tmp_path / 'mine' / 'adapter.py'}:net")
+    assert f"(line {number} of {upstream / package / 'model.py'}); put the adapter into a folder above" in str(
+        refused.value)
+    for name in (package, f'{package}.model'):  # as in another process
+        sys.modules.pop(name, None)
+    rehearsed(f"{tmp_path / 'adapter.py'}:net")
+
+
+def test_contrib_has_the_distributions_of_tensorflow(tmp_path):
+    (tmp_path / 'mine.py').write_text("""
+import tensorflow as tf
+import tensorflow.contrib.distributions as tfd
+from tensorflow.contrib.distributions import Categorical
+def net(images, num_classes, training):
+    w = tf.get_variable('w', [1728, 10])
+    scale = tf.contrib.distributions.Normal(0.0, 1.0).log_prob(0.0) + tfd.Bernoulli(probs=0.5).mean()
+    return scale * Categorical(tf.reshape(images, [-1, 1728]) @ w).logits
+""")
+    assert rehearsed(f"{tmp_path / 'mine.py'}:net") == []
+
+
 WITHOUT_LIBRARIES = """
 import os, sys
 os.environ['TF_USE_LEGACY_KERAS'] = '0'

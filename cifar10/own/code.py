@@ -8,6 +8,7 @@ import copy
 import functools
 import importlib.util
 import inspect
+import linecache
 import os
 import random
 import re
@@ -377,15 +378,17 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        remedy = tf1.remedy(text, frames) or _remedy(text)
+        where = tf1.place_outside(frames, os.path.dirname(name.rpartition(':')[0]))
+        remedy = tf1.remedy(text, frames, where) or _remedy(text, frames)
         remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
-        raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
+        raise UsageError(f'--{flag}={name}: {text}{where or place(frames)}{remedy}') from error
 
 
+_OTHER_NAME = 'cifar10 is the name of this program: give your file another name'
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
 _REMEDIES = (
-    (r"module 'cifar10(\.\w+)*' has no attribute|cannot import name .* from 'cifar10\b",
-     'cifar10 is the name of this program: give your file another name'),
+    (r"module 'cifar10(\.\w+)*' has no attribute|cannot import name .* from 'cifar10\b|No module named 'cifar10\.",
+     _OTHER_NAME),
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
@@ -403,9 +406,12 @@ _REMEDIES = (
     ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'))
 
 
-def _remedy(text):
-    """Returns what to do about an error, to be added to its text."""
+def _remedy(text, frames):
+    """Returns what to do about an error, to be added to its text; `frames` is as for `tf1.remedy`."""
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
+    if text.startswith('NameError') and any(
+            re.match(r'\s*from cifar10 import \*', line) for line in linecache.getlines(frames[-1][0])):
+        return f'; {_OTHER_NAME}'
     return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')

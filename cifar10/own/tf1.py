@@ -22,6 +22,7 @@ from cifar10.own import estimator
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
                       r"cannot import name .* from 'tf_slim|module 'tf_slim\S* has no attribute")
+_OF_TENSORFLOW = re.compile(r"(module|from|No module named) 'tensorflow\b")
 _CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
 _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
 _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
@@ -31,7 +32,7 @@ _PAGE = 'docs/tf1.md'
 
 
 class _Contrib:
-    """`tf.contrib` as far as tf_slim and tf.nn have it: slim, layers, framework and rnn, each with the names of all."""
+    """`tf.contrib` as far as tf_slim and tf have it: slim, layers, framework and rnn have each other's names."""
 
     def __getattr__(self, name):
         import tensorflow.compat.v1 as tf
@@ -41,6 +42,8 @@ class _Contrib:
             return self
         if name in ('tpu', 'estimator'):
             return tf.estimator
+        if name == 'distributions':
+            return tf.distributions
         if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
             return importlib.import_module(f'tf_slim.{name}')
         if hasattr(tf_slim, name):
@@ -150,12 +153,21 @@ def _path(node):
     return [node.id] if isinstance(node, ast.Name) else []
 
 
-def remedy(text: str, frames: Sequence[tuple[str, int]]) -> str:
-    """Returns what to do about an error of code that uses tf.layers, slim or contrib; '' if it is another one.
+def place_outside(frames: Sequence[tuple[str, int]], folder: str) -> str:
+    """Returns the last line of code in no library, as `own_files.place` does, if it is not below a folder; else ''."""
+    file, line = ([('', 0)] + [frame for frame in frames if is_below('', frame[0])])[-1]
+    return f' (line {line} of {file})' if file and not is_below(os.path.abspath(folder), file) else ''
+
+
+def remedy(text: str, frames: Sequence[tuple[str, int]], outside: str = '') -> str:
+    """Returns what to do about an error of code that uses TensorFlow 1 or its libraries; '' if it is another one.
 
     Args:
       frames: (file, line) pairs, the last where it was raised.
+      outside: what `place_outside` returns: there, `importing` does not put TensorFlow 1 in place of TensorFlow.
     """
+    if outside and _OF_TENSORFLOW.search(text):
+        return '; put the adapter into a folder above this file, so that it finds TensorFlow 1'
     if not _MISSING.search(text):
         return ''
     found = [match for frame in frames for match in _CONTRIB.finditer(linecache.getline(*frame))]
