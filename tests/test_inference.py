@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+import cifar10
 from cifar10 import evaluate, predict
 from cifar10.base.errors import TemporaryError, UsageError
 from cifar10.data import folders, records
@@ -27,6 +28,8 @@ from cifar10.run.pictures import names as drawn_names
 from cifar10.run.pictures import word
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, tf, train, variables
+from tests.test_arrays import made
+from tests.test_other_images import folder_of
 from tests.test_picture_files import encoded, served
 
 
@@ -55,6 +58,21 @@ def test_a_step_is_recorded_once_for_each_way_to_evaluate_it(trained, tmp_path, 
     (second / 'config.json').write_text(json.dumps(dict(settings, run='another')))
     evaluated(second, tmp_path / 'eval', num_examples=300)
     assert f"warning: --eval_dir={tmp_path / 'eval'} has evaluations of another run" in capsys.readouterr().out
+
+
+def test_the_columns_of_a_table_differ_whatever_a_class_is_called(tmp_path):
+    classes, folder = ('cat', 'class', 'file', 'p(file)'), str(tmp_path / 'run')
+    own = folder_of(tmp_path / 'own', *made(40, classes=4), classes)
+    cifar10.train(dataset=own, data_dir=str(tmp_path / 'data'), train_dir=folder, network='linear', max_steps=2,
+                  batch_size=8, summary_steps=0, tower_device='cpu')
+    table = tmp_path / 'table.csv'
+    classification.classify(eval_settings(train_dir=folder, image=(f'{own}/file',), csv=str(table)), print)
+    found = predict(f'{own}/file', train_dir=folder, tower_device='cpu')
+    with open(table, newline='') as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row['file'] for row in rows] == list(found.files) and [row['class'] for row in rows] == found.predicted
+    np.testing.assert_array_equal(
+        np.array([[row[f'p({name})'] for name in classes] for row in rows], np.float32), found.probabilities)
 
 
 def test_tables_of_a_confusion():
@@ -267,7 +285,7 @@ def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp
                                      'reasons')
     assert found.step == 12 and found.files == tuple(paths) and found.classes == tuple(CLASSES)
     assert found.errors.keys() == {paths[2]} and found.errors[paths[2]] in refused
-    assert head == ['file', 'class', *CLASSES] and [row[0] for row in rows] == paths
+    assert head == ['file', 'class', *(f'p({name})' for name in CLASSES)] and [row[0] for row in rows] == paths
     assert [row[1] or None for row in rows] == found.predicted and found.predicted.index(None) == 2
     np.testing.assert_array_equal(np.array([[value or 'nan' for value in row[2:]] for row in rows], np.float32),
                                   found.probabilities)

@@ -169,7 +169,7 @@ def _write_csv(path, found):
     with new_file(path) as temporary, open(
             temporary, 'w', encoding='utf-8', errors='surrogateescape', newline='') as stream:
         rows = csv.writer(stream, lineterminator='\n')
-        rows.writerow(['file', 'class', *found.classes])
+        rows.writerow(['file', 'class', *(f'p({name})' for name in found.classes)])  # a class may be called 'file'
         for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
             values = map(str, row) if predicted else [''] * len(row)  # as text, a float32 has the digits that it needs
             rows.writerow([file, predicted, *values])
