@@ -125,7 +125,8 @@ def test_what_is_given_counts(stored, given, expected):
 
 
 @pytest.mark.parametrize('content, said', [
-    (b'', 'cannot be read .*; use another directory'), ('{"program"}'.encode('utf-16'), 'cannot be read'),
+    *[(content, 'cannot be read .*; correct it, or use another directory')
+      for content in (b'', '{"program"}'.encode('utf-16'), b'{"program": "\xff"}')],
     *[(content, 'was not written by this program; use another directory')
       for content in (b'[]', b'{"settings": {}}', b'{"program": "another", "dataset": "shapes", "seed": 0}')],
     *[(settings, 'has no settings, but .*; correct it, use the version that wrote it, or use another')
@@ -142,6 +143,14 @@ def test_a_record_that_is_none_or_was_changed_is_refused_by_name(content, said, 
         write_config(tmp_path, content)
     with pytest.raises(UsageError, match=f'^{path} {said}'):
         look(str(tmp_path))
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-32'])
+def test_a_record_may_be_saved_as_editors_do(encoding, tmp_path):
+    write_config(tmp_path, train_settings(seed=3).flat())
+    path = tmp_path / 'config.json'
+    path.write_bytes(path.read_text().encode(encoding))
+    assert look(str(tmp_path)).record.settings == train_settings(seed=3)
 
 
 def test_a_run_of_the_first_release_has_what_that_did_and_saves_by_the_clock(tmp_path):

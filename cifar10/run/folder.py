@@ -177,13 +177,13 @@ def read_json(path: str) -> Any:
       UsageError: it holds something else, or is not a regular file.
     """
     try:
-        # What is not UTF-8 is not JSON either, and refused as that.
-        with files.named(path), open(files.opened(path), encoding='utf-8', errors='replace') as stream:
+        # As bytes, because `json` knows the encodings and byte order marks that editors use.
+        with files.named(path), open(files.opened(path), 'rb') as stream:
             return json.load(stream)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
+        raise UsageError(f'{path} cannot be read ({error}); correct it, or use another directory') from error
 
 
 def is_of_run(name: str) -> bool:
