@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from cifar10.data import augment, records
+from cifar10.data.folders import pictures
 from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, resized_crop
 from cifar10.data.photos.preparation import Preparation
@@ -212,7 +213,9 @@ FORMATS = ', '.join(name for name in ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF
     (png(20000, 10000, 2, 8), 'more than 179 million pixels; make it smaller'),
     *[(contents, f'not a picture in a supported format ({FORMATS}), or corrupt') for contents in (
         b'', b'text', b'W\0\0\0is a car', encoded(noise(8, 8), 'JPEG2000'), encoded(noise(8, 8), 'EPS'),
-        b'\0\0\0\x18ftypheic' + bytes(30), SMALL['PNG'][:20], SMALL['WEBP'][:-9])],
+        SMALL['PNG'][:20], SMALL['WEBP'][:-9])],
+    *[(b'\0\0\0\x18ftyp' + brand + bytes(30), 'a HEIC file; convert it to JPEG or PNG')
+      for brand in (b'heic', b'heix', b'hevc', b'mif1', b'msf1')],
     (encoded(np.zeros([8, 8], np.float32), 'TIFF'), 'a picture with 32 bits for each pixel and channel; save it as PNG '
      'or JPEG'),
     *[(contents[:-len(contents) // 3], f'a corrupt {name} file')
@@ -221,6 +224,13 @@ def test_the_reason_says_why_a_file_is_refused(tmp_path, capfd, contents, reason
     for arguments in ((32,), (72,)):
         assert image_of(contents, tmp_path / 'x', *arguments) == reason
     assert capfd.readouterr().err == ''  # of libjpeg, libtiff, Pillow
+
+
+def test_photos_in_a_format_that_is_not_read_are_named_and_not_left_out(tmp_path, capsys):
+    (tmp_path / '1.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
+    (tmp_path / '2.txt').write_bytes(b'text')
+    assert pictures([str(tmp_path)]) == [str(tmp_path / '1.heic')]
+    assert 'the first is ' + str(tmp_path / '2.txt') in capsys.readouterr().out
 
 
 def test_exif_data_that_make_no_sense_are_ignored(tmp_path):

@@ -3,6 +3,7 @@ import collections
 import contextlib
 import errno
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from cifar10.data.photos.preparation import UPRIGHT, Preparation
 # What the pixels of a file depend on; part of the names of prepared images.
 DECODER = f"pillow{__version__}_libjpeg{features.version('libjpeg_turbo') or features.version('jpg')}"
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
+_HEIC = re.compile(rb'(?s).{4}ftyp(hei|hev|mif1|msf1)')  # how photos of telephones begin that Pillow does not read
 _MOST_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # of a picture; Pillow reads no larger one
 _PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
 _STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
@@ -38,6 +40,10 @@ _MOST_THREADS = 8
 
 class NoPicture(Exception):
     """The file is not a picture that can be read; the message says why."""
+
+
+class _NotRead(NoPicture):
+    """The file is a picture, but in a format that Pillow does not read."""
 
 
 def shown(path: str) -> str:
@@ -86,6 +92,9 @@ def _opened(stream):
     except Exception as error:
         if getattr(error, 'errno', None):
             raise
+        stream.seek(0)
+        if _HEIC.match(stream.read(12)):
+            raise _NotRead('a HEIC file; convert it to JPEG or PNG') from error
         raise NoPicture(f"not a picture in a supported format ({', '.join(formats)}), or corrupt") from error
 
 
@@ -96,6 +105,8 @@ def is_picture(path: str) -> bool:
     try:
         with opened(path):
             return True
+    except _NotRead:
+        return True
     except NoPicture:
         return False
     except OSError:  # nobody knows; whoever reads it will be told why not
