@@ -27,7 +27,6 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.model.parts import divided, next_part  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
-from cifar10.parallel.turns import tower_seconds  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
 FORWARD, BACKWARD = 'forward', 'backward'
@@ -58,7 +57,6 @@ class Sleepers:
         self._mode = UPDATE_MODES.load('parameter_server')(devices)
         self.step = self._mode.build(
             self._tower, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.get_or_create_global_step())
-        self.seconds = tower_seconds(self.step.turns, devices, [[]] * devices.num_towers)
 
     def session(self):
         """Returns a session with a thread for each part that sleeps or waits for its device, its variables set."""

@@ -246,7 +246,7 @@ def main():
     else:
         member.take_part(cluster, local_devices, run, arguments.cluster_timeout_secs,
                          not UPDATE_MODES.load(arguments.variable_update).has_copies,
-                         flags=dict(towers=arguments.towers))
+                         flags=dict(towers=arguments.towers), port_filter=arguments.port_filter)
 
 
 if __name__ == '__main__':

@@ -98,10 +98,10 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     path = pathlib.Path(small['train_dir']) / metrics.NAME
     assert records == [json.loads(line) for line in path.read_text().splitlines()]
     assert [(record['kind'], record['step']) for record in records] == [
-        ('start', 0), ('train', 3), ('towers', 3), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
+        ('start', 0), ('train', 3), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
     assert (trained.step, trained.finished, trained.ended_by) == (4, True, 'max_steps')
     assert trained.checkpoint.endswith('model.ckpt-4')
-    assert trained.figures['loss'] == records[4]['loss'] and trained.evaluation['accuracy'] == records[5]['accuracy']
+    assert trained.figures['loss'] == records[3]['loss'] and trained.evaluation['accuracy'] == records[4]['accuracy']
     assert [line.split()[0] for line in lines if not line.startswith('20')] == [
         'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch', 'cost', 'saved', 'next']
     assert sum('loss = ' in line for line in lines) == 2

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -85,31 +86,38 @@ def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
     assert f'error: worker 1 at {address} cannot be reached after 4 s' in output
 
 
-# A chief that waits a second before a check of the workers, in which one of them is killed.
+# A chief that waits a second before it calls a method. It gives up an answer early, to save the test time.
 HESITANT = """
 import runpy, sys, time
-from cifar10.base import startup
-startup.start_tensorflow()
-from cifar10.cluster.member import _Member as Member
-check = Member.{check}
+from cifar10.cluster import member
+member._END_SECS = 1
+method = member._Member.{method}
 def hesitant(*arguments):
     print('waits', flush=True)
     time.sleep(1)
-    return check(*arguments)
-Member.{check} = hesitant
+    return method(*arguments)
+member._Member.{method} = hesitant
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name='__main__')
 """
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize('check', ['check_files', 'before_session'])
-def test_a_worker_that_is_killed_before_the_first_step_rejoins(check, small):
-    with Tasks(2, 0, started=['worker 1'], **small) as tasks:
-        tasks.commands['worker 0'][1:1] = ['-c', HESITANT.format(check=check)]
-        tasks.environment = dict(os.environ)  # it is not forked
+@pytest.fixture
+def start_hesitant(tmp_path):
+    """A function that starts the chief of tasks; a method of its `_Member` begins a second after the line 'waits'."""
+    def start(tasks, method):
+        script = tmp_path / 'hesitant.py'
+        script.write_text(HESITANT.format(method=method))
+        tasks.commands['worker 0'][1:1] = [script]
         tasks.start('worker 0')
         read_until(tasks['worker 0'], 'waits')
+    return start
+
+
+@pytest.mark.stress
+def test_a_worker_that_is_killed_before_the_first_step_rejoins(start_hesitant, small):
+    with Tasks(2, 0, started=['worker 1'], **small) as tasks:
+        start_hesitant(tasks, 'before_session')
         tasks['worker 1'].kill()
         tasks['worker 1'].communicate()
         time.sleep(4)  # longer than a chief waits for one answer
@@ -156,6 +164,32 @@ def test_a_stopped_worker_changes_no_variable(small, tmp_path):
     assert_same_bits(last_variables(flags['train_dir']), whole)
 
 
+# At each of the last events of a run: test_cluster_stress.py.
+@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', 'replicated', 'async', 'local'], 'replicated'))
+def test_a_worker_that_is_stopped_while_the_chief_finishes_ends_with_0(mode, start_hesitant, small):
+    flags = dict(small, network='linear', variable_update=mode, max_steps=2, summary_steps=0, cluster_timeout_secs=60)
+    with Tasks(3, 0, started=['worker 1', 'worker 2'], **flags) as tasks:
+        start_hesitant(tasks, 'tell_end')
+        tasks['worker 1'].send_signal(signal.SIGSTOP)
+        output, status = tasks['worker 2'].communicate(SECONDS)[0], tasks['worker 2'].returncode
+        assert status == 0, output  # nobody but the chief waits for the stopped one
+        time.sleep(4)  # longer than the chief waits for one answer
+        tasks['worker 1'].send_signal(signal.SIGCONT)
+        ends = {name: tasks[name].communicate(SECONDS)[0] for name in ('worker 0', 'worker 1')}
+        assert {tasks[name].returncode for name in ends} == {0}, ends
+
+
+@pytest.mark.stress
+def test_a_finished_chief_does_not_wait_longer_than_asked_for_a_stopped_worker(start_hesitant, small):
+    with Tasks(2, 0, started=['worker 1'], **dict(small, network='linear', cluster_timeout_secs=2)) as tasks:
+        start_hesitant(tasks, 'tell_end')
+        address = tasks.commands['worker 0'][-1].split(',')[1]
+        tasks['worker 1'].send_signal(signal.SIGSTOP)
+        output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
+    assert tasks['worker 0'].returncode == 0
+    assert f'warning    no answer from worker 1 at {address}' in output
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_all_ends_all_in_good_order(number, small):
@@ -188,7 +222,7 @@ def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path
     content = bytearray((other / 'data_batch_3.bin').read_bytes())
     content[1000] ^= 1
     (other / 'data_batch_3.bin').write_bytes(content)
-    flags = dict(small, max_steps=100000) if comes_back else small
+    flags = dict(small, max_steps=100000, cluster_timeout_secs=4) if comes_back else small
     with Tasks(2, 0, started=['worker 0', *['worker 1'] * comes_back], **flags) as tasks:
         if comes_back:
             read_until(tasks['worker 0'], 'step 10,')
@@ -204,6 +238,42 @@ def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path
     address = tasks.commands['worker 0'][-1].split(',')[1]
     path = os.path.join(folder, 'data_batch_3.bin')
     assert f"worker 1 at {address}: its {path} differs from the chief's" in ends['worker 0'][1]
+
+
+@pytest.mark.parametrize('worker_has', mostly_stress(
+    ["the run's images", 'other bytes', "other bytes of the same size", 'only its own'], "the run's images",
+    'only its own'))
+def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(worker_has, tmp_path, monkeypatch):
+    folders = [tmp_path / name for name in ('chief', 'worker')]
+    for folder in folders:
+        folder.mkdir()
+    images = tmp_path / 'images.npz'
+
+    def save_images(seed):
+        draws = np.random.default_rng(seed)
+        np.savez(images, x_train=draws.integers(0, 256, [40, 32, 32, 3], np.uint8), y_train=np.arange(40) % 4)
+        os.utime(images, (seed, seed))
+    save_images(1)
+    flags = dict(network='linear', dataset=images, data_dir='data', train_dir='train', batch_size=4, summary_steps=0)
+    monkeypatch.chdir(folders[0])
+    assert run_script('multi_gpu_train.py', tower_device='cpu', num_towers=2, max_steps=2, **flags).returncode == 0
+    first, = pathlib.Path('data', 'images.npz-32px').iterdir()
+    path = next(iter(sorted(first.glob('data_batch_*.bin'))))
+    if worker_has != 'only its own':
+        shutil.copytree('data', folders[1] / 'data')
+        content = path.read_bytes()
+        changed = dict([('other bytes', content + content), ('other bytes of the same size', content[::-1])])
+        (folders[1] / path).write_bytes(changed.get(worker_has, content))
+    save_images(2)
+    with Tasks(2, 0, started=['worker 0'], max_steps=4, **flags) as tasks:
+        monkeypatch.chdir(folders[1])
+        tasks.start('worker 1')
+        ends = tasks.ends()
+    status, output = ends['worker 0']
+    assert status == (0 if worker_has == "the run's images" else 2), ends
+    assert ends['worker 1'][0] == (1 if status else 0)
+    *_, last = output.splitlines()
+    assert not status or ('error: worker 1 at ' in last and str(path) in last and '; copy the chief' in last), output
 
 
 @pytest.mark.stress

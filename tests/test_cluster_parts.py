@@ -1,6 +1,8 @@
 """The parts of a cluster: its members, the addresses that a task listens at, and its watch over the others."""
+import contextlib
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -183,10 +185,8 @@ for source, target in {pairs!r}:
 '''
 
 
-@pytest.mark.parametrize('peers', [
-    pytest.param(('10.9.0.1', 'a-name'), marks=pytest.mark.stress),
-    ('10.9.0.1', 'fd00::2%eth0', '10.9.0.2', '10.9.0.1')])
-def test_connections_are_to_the_address_of_the_task_and_from_those_of_the_tasks(namespaces, peers):
+def test_connections_are_to_the_address_of_the_task_and_from_those_of_the_tasks(namespaces):
+    peers = ('10.9.0.1', 'fd00::2%eth0', '10.9.0.2', '10.9.0.1')
     pairs = dict(both=[('10.9.0.1', '10.9.0.1'), ('10.8.0.1', '10.9.0.1'), ('127.0.0.1', '127.0.0.1')],
                  task=[('10.9.0.2', '10.9.0.1'), ('10.9.0.9', '10.9.0.1')],
                  third=[('10.8.0.3', '10.9.0.1'), ('10.8.0.3', '10.8.0.1')])
@@ -197,11 +197,79 @@ def test_connections_are_to_the_address_of_the_task_and_from_those_of_the_tasks(
         accepted = ''.join(client.communicate(timeout=SECONDS)[0] for client in clients).splitlines()
     finally:
         server.communicate('\n')
-    if 'a-name' in peers:
-        assert accepted == ['10.9.0.1 10.9.0.1', '10.8.0.1 10.9.0.1', '10.9.0.2 10.9.0.1', '10.9.0.9 10.9.0.1',
-                            '10.8.0.3 10.9.0.1']
-    else:
-        assert accepted == ['10.9.0.1 10.9.0.1', '10.9.0.2 10.9.0.1']
+    assert accepted == ['10.9.0.1 10.9.0.1', '10.9.0.2 10.9.0.1']
+
+
+def test_a_port_is_open_for_the_addresses_that_a_host_name_has_now(monkeypatch):
+    resolve, pod = socket.getaddrinfo, []
+
+    def getaddrinfo(host, *arguments, **options):
+        if host != 'pod-1.cifar10':
+            return resolve(host, *arguments, **options)
+        if not pod:
+            raise socket.gaierror(socket.EAI_NONAME, 'Name or service not known')
+        return [each for address in pod for each in resolve(address, *arguments, **options)]
+    monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
+    monkeypatch.setattr(listener, '_RESOLVE_SECS', 0.1)
+
+    def sources(port):
+        found = []
+        for source in ('127.0.0.1', '127.0.0.2', '127.0.0.3'):
+            with contextlib.suppress(OSError):
+                socket.create_connection(('127.0.0.1', port), 0.5, (source, 0)).close()
+                found.append(source)
+        return found
+
+    def sources_become(port, expected):
+        limit = time.monotonic() + SECONDS
+        while sources(port) != expected:
+            assert time.monotonic() < limit
+    hosts = {'127.0.0.1', 'pod-1.cifar10'}
+    with socket.create_server(('', 0), backlog=100) as server:
+        port = server.getsockname()[1]
+        listener.restrict_to_hosts(port, ['127.0.0.1'], hosts, listener.resolved(hosts))
+        assert sources(port) == ['127.0.0.1']
+        pod.append('127.0.0.2')
+        sources_become(port, ['127.0.0.1', '127.0.0.2'])
+        pod[:] = ['127.0.0.3']
+        sources_become(port, ['127.0.0.1', '127.0.0.3'])
+        pod.clear()  # an outage of the name service
+        time.sleep(1)
+        assert sources(port) == ['127.0.0.1', '127.0.0.3']
+
+
+# The kernel refuses this process SO_ATTACH_FILTER, 26; setsockopt is 54. Numbers: linux/filter.h, linux/seccomp.h.
+REFUSED = """
+import ctypes, runpy, struct, sys
+code = b''.join(struct.pack('HBBI', *each) for each in [
+    (0x20, 0, 0, 0), (0x15, 0, 3, 54), (0x20, 0, 0, 32), (0x15, 0, 1, 26), (0x06, 0, 0, 0x50001),
+    (0x06, 0, 0, 0x7fff0000)])
+memory = ctypes.create_string_buffer(code)
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(code) // 8, ctypes.addressof(memory)))
+prctl = ctypes.CDLL(None).prctl
+if prctl(38, 1, 0, 0, 0) or prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0):
+    print('no seccomp here', flush=True)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+
+
+@pytest.mark.skipif(platform.machine() != 'x86_64', reason='the numbers of other machines differ')
+def test_where_the_system_refuses_the_filter_a_task_serves_only_if_asked(data_dir, tmp_path):
+    script = tmp_path / 'refused.py'
+    script.write_text(REFUSED)
+    with Tasks(2, 0, started=[], network='linear', **small(data_dir, tmp_path)) as tasks:
+        tasks.commands['worker 0'][1:1] = [script]
+        tasks.start('worker 0')
+        (status, output), = tasks.ends().values()
+        if 'no seccomp here' in output:
+            pytest.skip('no seccomp here')
+        *_, last = output.splitlines()
+        assert status == 2 and 'error: the system refuses' in last and '--port_filter=false' in last, output
+        tasks.commands['worker 0'].append('--port_filter=false')
+        tasks.start('worker 0')
+        tasks.start('worker 1')
+        assert {status for status, _ in tasks.ends().values()} == {0}
 
 
 @pytest.mark.stress  # a port, by default: above
@@ -226,6 +294,23 @@ def test_a_watch_that_was_stopped_has_ended(monkeypatch):
     assert asking.wait(SECONDS)
     watching.stop()
     assert threading.active_count() == before
+
+
+def test_all_peers_are_asked_at_once(monkeypatch):
+    peers = {f'worker {k}': f'127.0.0.1:{k}' for k in range(1, 9)}
+    together = threading.Barrier(len(peers), timeout=SECONDS)
+    assert watch.wait_for(peers, 0, lambda name, address: together.wait() >= 0) == {}
+    met = threading.Event()
+
+    def peer_of(address):
+        if not met.is_set():
+            together.wait()
+            met.set()
+        return address
+    monkeypatch.setattr(watch, 'peer_of', peer_of)
+    watching = watch.Watch(peers, 0)
+    assert met.wait(SECONDS)
+    watching.stop()
 
 
 def test_connections_with_a_peer_are_shut_down_and_no_others():

@@ -71,6 +71,26 @@ def test_twenty_starts_and_ends(small, tmp_path):
     assert left == ''
 
 
+@pytest.mark.stress
+@pytest.mark.parametrize('mode, ps, victim', [
+    (mode, ps, victim) for mode, ps in (('parameter_server', 1), ('replicated', 0), ('async', 1), ('local', 0))
+    for victim in ('worker 0', 'worker 1', 'ps 0')[:2 + ps]])
+def test_a_run_in_which_a_process_is_stopped_at_one_of_its_last_events_ends_with_0(mode, ps, victim, small, tmp_path):
+    flags = dict(small, max_steps=8, variable_update=mode, network='linear', summary_steps=0)
+    with Tasks(2, ps, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
+        lines = tasks.ends()['worker 0'][1].splitlines()
+    for k in range(len(lines) - 10, len(lines)):
+        with Tasks(2, ps, **dict(flags, train_dir=tmp_path / str(k))) as tasks:
+            for _ in range(k):
+                tasks['worker 0'].stdout.readline()
+            line = tasks['worker 0'].stdout.readline()
+            tasks[victim].send_signal(signal.SIGSTOP)
+            time.sleep(25)  # longer than anybody waits for one answer
+            tasks[victim].send_signal(signal.SIGCONT)
+            ends = tasks.ends()
+        assert {status for status, _ in ends.values()} == {0}, (line, ends)
+
+
 @contextlib.contextmanager
 def two_machines(**flags):
     """Context with (function that starts worker k on a machine of its own, function that sets worker 1's link)."""

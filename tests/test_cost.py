@@ -1,13 +1,13 @@
-"""The last line of a start says what its time went into."""
+"""Where the time of a start went: its last line, and a line if steps become slow."""
 import re
 import time
 
-import numpy as np
 import pytest
 
 from cifar10.base import console
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import cost, metrics
+from cifar10.run.progress import Progress
 from cifar10.training import trainer
 from tests.helpers import slow_input
 
@@ -21,7 +21,7 @@ def test_parts_are_measured(settings, monkeypatch, capsys):
     line, = re.findall('^cost .*', capsys.readouterr().out, re.M)
     whole, *parts = map(float, re.findall(r'([\d.]+) s\b', line))
     assert whole <= took + 0.1 and sum(parts) == pytest.approx(whole, rel=0.05, abs=0.3)
-    assert float(re.search('([0-9.]+) s waiting for input', line)[1]) > 0.5 * 7 * 0.2
+    assert float(re.search('([0-9.]+) s steps', line)[1]) > 0.5 * 7 * 0.2
 
 
 @pytest.mark.stress
@@ -48,15 +48,13 @@ def clock(monkeypatch):
     return now
 
 
-# GPUs wait for the one that waits longest, CPU devices until one of them has its batch.
-@pytest.mark.parametrize('on_gpus, waited, stepped', [(False, 4, 66), (True, 30, 40)])
-def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
-    costs = cost.Cost(0.0, 100, 160, 2, on_gpus, [])
+def test_a_line_has_the_seconds_of_each_part(clock):
+    costs = cost.Cost(0.0, 100, 160)
     assert 'images/s' not in costs.summary()
     with costs.of(cost.STARTING):
         for step, now in ((101, 40.0), (102, 75.0), (103, 110.0)):
             clock.append(now)
-            costs.after_step(step, dict(seconds=np.array([[10.0, 0], [1.0, 0], [5.0, 0], [1.0, 0]])))
+            costs.after_step(step, {})
         with costs.of(cost.EVALUATION):
             clock.append(130.0)
         with costs.of(cost.SAVING):
@@ -66,6 +64,27 @@ def test_a_line_has_the_seconds_of_each_part(on_gpus, waited, stepped, clock):
         clock.append(140.1)
         costs.after_step(103, {})
     said = costs.summary()
-    for part in (f'{stepped} s steps', f'{waited} s waiting for input', '50 s starting', '20 s evaluation'):
+    for part in ('70 s steps', '50 s starting', '20 s evaluation'):
         assert f' {part}' in said
     assert said.startswith('140 s: ') and said.endswith('; 3 images/s overall, 5 in steps')  # 480 in 140 s, 320 in 70 s
+
+
+@pytest.mark.parametrize('every', [1, 10, 100])
+@pytest.mark.parametrize('seconds, slow', [
+    ([0.1], []),
+    ([0.1] * 8 + [0.19] * 8, []),
+    ([0.1] * 8 + [0.21] * 8 + [0.1] * 8 + [0.5] * 8, [8]),  # once in a run
+    ([0.1] + [0.4] * 8, []),  # too early to know
+    ([0.4] + [0.1] * 20 + [0.15, 0.05] * 10, []),
+    ([0.1] * 20 + [0.1, 0.3] * 10, [21])])
+def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow, every, tmp_path, capsys):
+    now = [0.0]
+    progress = Progress(0, 10 ** 6, every, 1, metrics.Metrics(str(tmp_path)), lambda step: {}, lambda: now[0])
+    step = 0
+    for each in seconds:  # of 200 steps
+        for _ in range(200):
+            now[0] += each
+            step += 1
+            progress.after_step(step, dict(figures=dict(loss=1.0)))
+    said = re.findall('^slow       steps (\\d+) to .* --explain ', capsys.readouterr().out, re.M)
+    assert [round(int(first) / 200) for first in said] == slow

@@ -130,6 +130,13 @@ def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
         devices.choose(1, 'gpu')
 
 
+def test_a_place_names_the_devices_and_in_a_cluster_the_worker():
+    local = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
+    assert local.place(1) == local.with_towers(4).place(3) == '/gpu:2+/gpu:3'
+    spread = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).spread(2, 1, 'grpc://here:1')
+    assert spread.place(2) == '/job:worker/task:1/gpu:0 (worker 1)'
+
+
 @pytest.mark.parametrize('num_devices, per_tower, num_towers, expected', [
     (2, 1, 2, '2 CPU devices (as requested): /cpu:0 /cpu:1'),
     (1, 1, 1, '1 CPU device (as requested): /cpu:0'),

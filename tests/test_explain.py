@@ -55,6 +55,8 @@ def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, cap
     assert '\na step' not in before and re.match(r'whole steps, .* in turn, for about \d+ s', after)
     seconds = seconds_of(output)
     assert list(seconds) == [STEP, SAME_BATCH, NO_UPDATE, NO_AVERAGE, '/cpu:0', '/cpu:1']
+    slow, = re.findall(r'^slow       a tower on (\S+) takes [\d.]+ s .* each step waits ([\d.]+) s', output, re.M)
+    assert slow[0] == '/cpu:1' and 0.01 < float(slow[1]) < 0.03
     # The slow tower sleeps for 30 ms, the other for 10.
     assert seconds[STEP] > 0.03 and seconds['/cpu:1'] > 0.03 > seconds['/cpu:0'] > 0.01
 
@@ -83,14 +85,28 @@ def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
         'same batch 0.080 s, -20% (-22% to -20%), without input',
         'no update  0.101 s, +1% (+0% to +1%), without update',
         'no average 0.100 s, +0% (+0% to +5%), without averaging and update',
-        'one device 0.050 s, -50% (-75% to -33%), /cpu:0 alone, without averaging and update',
-        'one device 0.089 s, -11% (-50% to -10%), /gpu:0+/gpu:1 alone, without averaging and update',
-        'efficiency 2,560 images/s of the 4,373 that these devices reach alone: 59%']
+        'one device 0.050 s, -50% (-75% to -33%), /cpu:0 alone, without input, averaging and update',
+        'one device 0.089 s, -11% (-50% to -10%), /gpu:0+/gpu:1 alone, without input, averaging and update',
+        'efficiency 2,560 images/s of the 4,373 that these devices reach alone: 59%',
+        'slow       a tower on /gpu:0+/gpu:1 takes 0.090 s alone, 3.6 times as long as on the other devices; each step '
+        'waits 0.065 s for it: end other programs there, use another device, or try --variable_update=async']
     # Of three towers, the first device has two: 171 images in 0.05 s, and 85 in 0.089 s.
-    for line in found[1:-1]:  # the change is that of the seconds beside it
+    for line in found[1:-2]:  # the change is that of the seconds beside it
         seconds, change = re.search(r'([\d.]+) s, ([+-]\d+)%', line).groups()
         assert 100 * (float(seconds) / 0.1 - 1) == pytest.approx(int(change), abs=1)
     assert len(lines({STEP: [0.1], SAME_BATCH: [0.1]}, 256, towers=1)) == 2
+
+
+@pytest.mark.parametrize('towers', [2, 3, 4])
+@pytest.mark.parametrize('second, is_slow', [
+    ([0.1, 0.1, 0.1, 0.1, 0.1], False), ([0.119] * 5, False), ([0.12, 0.13, 0.12, 0.15, 0.13], True),
+    ([0.3, 0.3, 0.3, 0.3, 0.09], False)])
+def test_a_device_is_slow_if_its_towers_take_longer_in_each_round(second, is_slow, towers):
+    counts = [(towers + 1) // 2, towers // 2]
+    measured = {STEP: [1.0] * 5, '/gpu:0': [counts[0] * 0.1] * 5, '/gpu:1': [counts[1] * each for each in second]}
+    slow = [line for line in lines(measured, 256, towers) if line.startswith('slow ')]
+    assert [' on /gpu:1 takes 0.130 s ' in line for line in slow] == [True] * is_slow
+    assert [f' waits {counts[1] * 0.03:.3f} s ' in line for line in slow] == [True] * is_slow
 
 
 @pytest.mark.stress

@@ -231,7 +231,6 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     result = python('-c', code, json.dumps(flags), *directories)
     assert result.returncode == 0, result.stderr
     assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
-    assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
 
 
 @pytest.mark.stress

@@ -68,6 +68,16 @@ def test_missing_variables_are_reported(step, monkeypatch):
         membership.resolve(train_settings().cluster)
 
 
+@pytest.mark.parametrize('name', ['SLURM_PROCID', 'SLURM_LOCALID', 'SLURMD_NODENAME', 'SLURM_STEP_NUM_TASKS',
+                                  'SLURM_STEP_NODELIST', 'SLURM_STEP_TASKS_PER_NODE', 'SLURM_JOB_ID', 'SLURM_STEP_ID'])
+@pytest.mark.parametrize('value', ['', 'n[1-'])
+def test_variables_without_a_meaning_are_reported(name, value, step, monkeypatch):
+    step('n1', '2', 0, 'n1', 0, 2)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match='(?i)slurm.* give --'):
+        membership.resolve(train_settings().cluster)
+
+
 def test_flags_and_tf_config_take_precedence_over_slurm(step, monkeypatch):
     step('n1', '2', 0, 'n1', 0, 2)
     assert membership.resolve(train_settings(job_name='worker', worker_hosts='a:1').cluster).workers == ('a:1',)

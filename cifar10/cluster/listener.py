@@ -2,18 +2,22 @@
 
 The server listens on every address of the machine, whatever address it is given, and has no authentication. A
 filter on its listening socket makes Linux drop all other packets before a connection is made. TensorFlow opens the
-socket itself, so a connection made in the milliseconds before the filter is attached stays open. It does not
-keep out a machine that sends packets with another machine's address.
+socket itself, so a connection made in the milliseconds before the filter is attached stays open. The filter does not
+keep out a machine that sends packets with another machine's address. A host name stands for its present addresses:
+a container that is started again may have another one.
 """
 import contextlib
 import ctypes
 import ipaddress
 import socket
 import struct
-from collections.abc import Collection, Iterable
+import threading
+import time
+from collections.abc import Collection, Mapping
 
 from cifar10.cluster.address import sockets
 
+_RESOLVE_SECS = 5  # between two looks at the addresses of host names
 _KEEPALIVE_SECS = 60  # after which an idle connection is used, so that no firewall in between forgets it
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 _PROTOCOL = -0x1000  # linux/filter.h: SKF_AD_OFF + SKF_AD_PROTOCOL
@@ -30,11 +34,10 @@ def program(addresses: Collection[str], peers: Collection[str] = ()) -> list[byt
 
     Args:
       addresses: of this machine.
-      peers: the hosts that packets are accepted from, besides these addresses; from all, if there is none or one is a
-        name, whose addresses may change.
+      peers: the addresses that packets are accepted from, besides these; from all, if there is none.
     """
     code = _only(_DESTINATION, addresses)
-    if peers and all(map(_is_address, peers)):
+    if peers:
         code += _only(_SOURCE, [*addresses, *peers])
     return [*code, _instruction(_RETURN, _ACCEPT)]
 
@@ -60,18 +63,43 @@ def _instruction(operation, value, if_false=0):
     return struct.pack('HBBI', operation, 0, if_false, value & 0xffffffff)
 
 
-def _is_address(host):
-    try:
-        return bool(_ip(host))
-    except ValueError:
-        return False
-
-
 def _ip(address):
     return ipaddress.ip_address(address.partition('%')[0])
 
 
-def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -> None:
+def resolved(hosts: Collection[str], known: Mapping[str, Collection[str]] | None = None) -> dict[str, list[str]]:
+    """Returns the IP addresses of hosts by their names; known ones of a host that cannot be resolved now."""
+    found = dict(known or {})
+    for host in hosts:
+        with contextlib.suppress(OSError):
+            found[host] = sorted({place[0] for *_, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+    return found
+
+
+def restrict_to_hosts(port: int, addresses: Collection[str], hosts: Collection[str],
+                      found: Mapping[str, Collection[str]]) -> None:
+    """Restricts a port to the addresses of hosts, also to those that a host name will have later.
+
+    Args:
+      port, addresses: as for `restrict`.
+      found: what `resolved` has returned for the hosts, before the port was opened.
+
+    Raises:
+      OSError: as `restrict` does.
+    """
+    def follow(before):
+        while True:
+            time.sleep(_RESOLVE_SECS)
+            now = resolved(hosts, before)
+            if now != before:
+                with contextlib.suppress(OSError):
+                    restrict(port, addresses, sum(now.values(), []))
+                    before = now
+    restrict(port, addresses, sum(found.values(), []))
+    threading.Thread(target=follow, args=[found], daemon=True).start()
+
+
+def restrict(port: int, addresses: Collection[str], peers: Collection[str] = ()) -> None:
     """Makes this process's listening sockets on a port accept only connections as `program` describes, and keep them.
 
     Raises:

@@ -8,6 +8,7 @@ from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.cluster.address import is_loopback, own_addresses, reachable, split_address
+from cifar10.cluster.watch import wait_for
 from cifar10.settings.training import ClusterSettings
 
 # Sockets take names whose parts have 1 to 63 characters.
@@ -81,11 +82,12 @@ class Cluster:
     def describe(self) -> list[Line]:
         """Returns lines that say which task this process is, and where others listen already."""
         chief = ', the chief' if self.is_chief else ''
-        there = {True: 'something listens there', False: 'nothing listens there yet'}
+        others = self.others()
+        missing = wait_for(others, 0, lambda name, address: reachable(address), announce=False)
+        there = dict.fromkeys(others, 'something listens there') | dict.fromkeys(missing, 'nothing listens there yet')
         way_out = f'; {self.way_out}' if self.way_out else ''
         return [Line('cluster', f'{self.name} at {self.address}{chief}{way_out}'),
-                *(Line('peer', f'{name} at {address}: {there[reachable(address)]}')
-                  for name, address in self.others().items())]
+                *(Line('peer', f'{name} at {address}: {there[name]}') for name, address in others.items())]
 
 
 def resolve(settings: ClusterSettings) -> Cluster | None:
@@ -186,7 +188,7 @@ def _step_tasks():
     that its own address is at its rank.
     """
     environment = os.environ
-    if 'SLURM_PROCID' not in environment or int(environment.get('SLURM_STEP_NUM_TASKS', 1)) < 2:
+    if 'SLURM_PROCID' not in environment or environment.get('SLURM_STEP_NUM_TASKS', '1') == '1':
         return None
     try:
         rank = int(environment['SLURM_PROCID'])

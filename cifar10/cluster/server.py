@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.cluster import listener
 from cifar10.cluster.address import split_address
 from cifar10.cluster.membership import Cluster
@@ -22,23 +21,25 @@ ANSWER_SECS = 2  # a running TensorFlow server answers within this time; one of 
 
 
 class Server:
-    """A running server that accepts only connections to this task's address, from other tasks if it can.
+    """A running server that accepts only connections between the hosts of the cluster, unless it is told otherwise.
 
     Args:
       cluster: the cluster, and this process's task in it.
       local_devices: the devices of this task's towers, which are claimed.
       limit: seconds to wait until the task's host name resolves.
+      port_filter: whether packets from other hosts, and to other addresses of this machine, are dropped.
 
     Attributes:
       target: the target of sessions that reach all tasks.
     """
 
-    def __init__(self, cluster: Cluster, local_devices: Devices, limit: float):
+    def __init__(self, cluster: Cluster, local_devices: Devices, limit: float, port_filter: bool):
         self._own = cluster.name
         self._addresses = cluster.tasks
         port = split_address(cluster.address)[1]
-        hosts = [split_address(each)[0] for each in self._addresses.values()]
+        hosts = {split_address(each)[0] for each in self._addresses.values()}
         addresses = cluster.own_addresses(limit)
+        found = listener.resolved(hosts)
         gpus.claim(local_devices.num_gpus)
         _bypass_proxies(hosts)
         config = session_config(local_devices)
@@ -50,9 +51,12 @@ class Server:
             raise UsageError(f'the server cannot be started at {cluster.address}; use another port if that one is '
                              'in use') from error
         try:
-            listener.restrict(port, addresses, hosts)
+            if port_filter:
+                listener.restrict_to_hosts(port, addresses, hosts, found)
         except OSError as error:
-            say('warning', f'{error}: the server listens on all addresses of this machine')
+            raise UsageError(f'the system refuses a filter on port {port} ({describe_os_error(error)}), without which '
+                             'everybody who reaches this machine can run any code as you; if its network is your own, '
+                             'use --port_filter=false') from error
         server.start()
         self.target = server.target
         self._server = server

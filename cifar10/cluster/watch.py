@@ -6,12 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from cifar10.base.console import say
 from cifar10.base.stuck import end_process
 from cifar10.cluster.address import peer_of, shut_down
 
 _INTERVAL_SECS = 0.5  # between two checks
+_CHECK_SECS = 30.0  # that a check takes at most; a longer one means that this process was stopped
 # A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
 _GRACE_SECS = 2.0
 _MIN_FAILURES = 3
@@ -23,24 +25,28 @@ def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], 
 
     Args:
       peers: {name: 'host:port'}.
-      limit: seconds to wait.
-      answers: function (name, address) -> whether that peer answers now.
+      limit: seconds to wait, without the time in which this process is stopped; 0: each peer is asked once.
+      answers: function (name, address) -> whether that peer answers now. Threads call it for all peers at once.
       announce: whether to print which peers do not answer yet.
 
     Returns:
       The peers that did not answer within the limit, {name: address}.
     """
-    begin = time.monotonic()
+    waited = 0.0
     missing = dict(peers)
     announced = None
-    while True:
-        missing = {name: address for name, address in missing.items() if not answers(name, address)}
-        if not missing or time.monotonic() - begin > limit:
-            return missing
-        if announce and missing != announced and time.monotonic() - begin > _GRACE_SECS:
-            say('waiting', f'for {listed(missing)}, up to {limit} s')
-            announced = dict(missing)
-        time.sleep(_INTERVAL_SECS)
+    with ThreadPoolExecutor(len(peers) or 1) as pool:
+        while True:
+            began = time.monotonic()
+            answered = pool.map(answers, missing, missing.values())
+            missing = {peer: missing[peer] for peer, is_there in zip(missing, list(answered)) if not is_there}
+            if not missing or waited >= limit:
+                return missing
+            if announce and missing != announced and waited > _GRACE_SECS:
+                say('waiting', f'for {listed(missing)}, up to {limit} s')
+                announced = missing
+            time.sleep(_INTERVAL_SECS)
+            waited += min(time.monotonic() - began, _CHECK_SECS)
 
 
 def listed(peers: dict[str, str]) -> str:
@@ -49,78 +55,59 @@ def listed(peers: dict[str, str]) -> str:
 
 
 class Watch:
-    """A thread that reports lost peers, and ends this process if one does not come back.
+    """Threads, one for each peer, that report a lost peer and end this process if the peer does not come back.
 
-    The connections with a lost peer are ended: if its machine lost power, what waits for an answer there would wait
-    forever. A peer's name is resolved once, and again only when it is lost, so an outage of the name service costs
-    nothing.
+    A thread ends the connections with a lost peer: if its machine lost power, a call that waits for an answer from
+    there would wait forever. A peer's name is resolved once, and again only when the peer is lost, so an outage of the
+    name service costs nothing.
 
     Args:
       peers: {name: 'host:port'}.
       limit: seconds that a lost peer may take to come back; 0 if a lost peer ends this process immediately.
+      has_ended: function that returns whether the training has ended, so that a peer may be gone.
     """
 
-    def __init__(self, peers: dict[str, str], limit: float):
-        self._peers = [_Peer(*peer) for peer in peers.items()]
+    def __init__(self, peers: dict[str, str], limit: float, has_ended: Callable[[], bool] = lambda: False):
         self._limit = limit
+        self._has_ended = has_ended
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, args=peer, daemon=True) for peer in peers.items()]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Ends the watch and its thread: from now on, peers may end."""
+        """Ends the watch and its threads: from now on, peers may end."""
         self._stop.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self):
+    def _run(self, name, address):
+        peer = f'{name} at {address}'
+        place, last_seen, failures, is_lost = None, time.monotonic(), 0, False
         while not self._stop.wait(_INTERVAL_SECS):
-            for peer in self._peers:
-                found = None
-                with contextlib.suppress(OSError):
-                    found = peer_of(peer.found or peer.address)
-                if self._stop.is_set():
-                    return
-                if found:
-                    self._met(peer, found)
-                else:
-                    self._missed(peer)
-
-    def _met(self, peer, found):
-        if peer.is_lost:
-            _say('back', str(peer))
-        peer.found, peer.last_seen, peer.failures, peer.is_lost = found, time.monotonic(), 0, False
-
-    def _missed(self, peer):
-        """Notes that nothing listens at the address of a peer, and ends this process after the limit."""
-        peer.failures += 1
-        away = time.monotonic() - peer.last_seen
-        if away <= _GRACE_SECS or peer.failures < _MIN_FAILURES:
-            return
-        if self._limit and not peer.is_lost:
-            _say('lost', f'{peer}; waiting up to {self._limit} s for it')
-        peer.is_lost = True
-        if peer.found:
-            shut_down(peer.found)
-            peer.found = None  # its name may have another address when it is back
-        if away > self._limit:
-            after = f' after {self._limit} s' if self._limit else ''
-            end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '
-                        'checkpoint')
-
-
-class _Peer:
-    """A peer, as it was seen last; `found` is the IP address and port where it was, or None before."""
-
-    def __init__(self, name, address):
-        self.name = name
-        self.address = address
-        self.found = None
-        self.last_seen = time.monotonic()
-        self.failures = 0
-        self.is_lost = False
-
-    def __str__(self):
-        return f'{self.name} at {self.address}'
+            try:
+                place = peer_of(place or address)
+            except OSError:
+                failures += 1
+            else:
+                if is_lost:
+                    _say('back', peer)
+                last_seen, failures, is_lost = time.monotonic(), 0, False
+            away = time.monotonic() - last_seen
+            if away <= _GRACE_SECS or failures < _MIN_FAILURES or self._stop.is_set():
+                continue
+            if self._has_ended():
+                return
+            if self._limit and not is_lost:
+                _say('lost', f'{peer}; waiting up to {self._limit} s for it')
+            is_lost = True
+            if place:
+                shut_down(place)
+                place = None  # its name may have another address when it is back
+            if away > self._limit:
+                after = f' after {self._limit} s' if self._limit else ''
+                end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '
+                            'checkpoint')
 
 
 def _say(word, text):

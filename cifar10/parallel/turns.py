@@ -1,6 +1,4 @@
 """Turns: towers that share a device compute one after the other, so it holds one tower's activations at a time."""
-from collections.abc import Sequence
-
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -17,14 +15,12 @@ class Turns:
     Attributes:
       ended: for each tower built so far, the operation that ends its turn.
       computed: for each tower built so far, the gradients and statistics that its turn ends with.
-      moments: for each tower built so far, lists of operations that begin and, in turn, end its work on one device.
       counters: for each group of devices an int64 variable on the CPU beside it, in which a turn counts as two.
     """
 
     def __init__(self, devices: Devices):
         self.computed = []
         self.ended = []
-        self.moments = []
         self._devices = devices
         self.counters = []
         for host in devices.group_hosts:
@@ -34,9 +30,7 @@ class Turns:
 
     def begin(self, k: int) -> tf.Operation:
         """Returns the operation that begins tower k's turn, after the previous tower on its device."""
-        begun = self._count(k, self._before(k))
-        self.moments.append([[begun]])
-        return begun
+        return self._count(k, self._before(k))
 
     def _before(self, k):
         previous = k - len(self._devices.groups)
@@ -60,7 +54,6 @@ class Turns:
         """Ends tower k's turn after its (gradient, variable) pairs; call it in the order of the towers."""
         self.computed.append([gradient for gradient, _ in gradients if gradient is not None])
         self.ended.append(self._count(k, self.computed[k]))
-        self.moments[k].append([self.ended[k]])
 
     def _count(self, k, after, turns=1):
         """Returns the operation that adds to tower k's counter once the operations `after` have run."""
@@ -68,36 +61,6 @@ class Turns:
         with tf.get_default_graph().colocate_with(None, ignore_existing=True), tf.control_dependencies(after), \
                 tf.device(self._devices.hosts[k]), tf.name_scope('turns/'):
             return self.counters[self._devices.group_of(k)].assign_add(turns, read_value=False)
-
-
-def tower_seconds(turns: Turns, devices: Devices, inputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-    """Builds the times that the towers wait and compute; call it once all are built.
-
-    A tower's time begins when its turn has begun and its inputs have come, so a tower that waits for them is not
-    slow; it ends with its turn. If it has several devices, it is the sum of its turns on them, without the time
-    in which it waits at gates. It waits for its inputs from the begin of its turn on. Nothing waits for the timestamps,
-    and they wait for no operation that no gate waits for: the towers stay as they are, to the bit.
-
-    Args:
-      inputs: for each tower the tensors that it waits for before it computes.
-
-    Returns:
-      For each tower float32 [2] on the CPU of its machine: the seconds that it waited for its inputs, and those that it
-      took; 0 if a clock was read too late.
-    """
-    seconds = []
-    for k, arrived in enumerate(inputs):
-        begin, *others = turns.moments[k]
-        with tf.device(devices.hosts[k]), tf.name_scope('turns/'):
-            times = []
-            for operations in (begin, arrived, [*begin, *arrived], *others):
-                with tf.control_dependencies(operations):
-                    times.append(tf.timestamp())
-            # Where all threads are busy, a timestamp may be taken late, and the one at the begin after the other.
-            spans = tf.stack(times[1::2]) - tf.stack(times[::2])
-            taken = tf.where(tf.reduce_min(spans[1:]) > 0, tf.reduce_sum(spans[1:]), 0.0)
-            seconds.append(tf.cast(tf.stack([tf.maximum(spans[0], 0.0), taken]), tf.float32))
-    return seconds
 
 
 class Pipeline(Turns):
@@ -127,9 +90,7 @@ class Pipeline(Turns):
             return super().gate(k, tensor, source, target)
         self._handed[k, source, target] = tensor
         before = self._before_forward(k, target) if target > source else self._backward(self._previous(k), target)
-        gate = self._count(k, [tensor, *before], turns=0)
-        self.moments[k] += [[tensor], [gate]]
-        return gate
+        return self._count(k, [tensor, *before], turns=0)
 
     def _previous(self, k, towers=1):
         """Returns the number of the tower that is so many towers before k in its group; negative if there is none."""

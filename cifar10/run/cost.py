@@ -1,14 +1,12 @@
 """How the time of a start of a run was spent."""
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-
-import tensorflow.compat.v1 as tf
+from collections.abc import Iterator
 
 from cifar10.base.console import Output
 from cifar10.run.reporter import Reporter
 
-STARTING, STEPS, INPUT, EVALUATION, SAVING = 'starting', 'steps', 'waiting for input', 'evaluation', 'saving'
+STARTING, STEPS, EVALUATION, SAVING = 'starting', 'steps', 'evaluation', 'saving'
 _CALLER = 'on_record'  # the caller's own code
 
 
@@ -18,19 +16,12 @@ class Cost(Reporter):
     Args:
       began: when the start began, as `time.perf_counter` had it.
       step: the step that it continues from.
-      groups: how many groups of devices the towers have.
-      on_gpus: whether the devices are GPUs.
-      seconds: as for `Stragglers`.
     """
 
-    def __init__(self, began: float, step: int, examples_per_step: int, groups: int, on_gpus: bool,
-                 seconds: Sequence[tf.Tensor]):
+    def __init__(self, began: float, step: int, examples_per_step: int):
         self._step = self._last = step
         self._examples_per_step = examples_per_step
-        self._groups = groups
-        self._on_gpus = on_gpus
-        self._tower_seconds = seconds
-        self._seconds = dict.fromkeys((STEPS, INPUT, EVALUATION, SAVING, STARTING, _CALLER), 0.0)
+        self._seconds = dict.fromkeys((STEPS, EVALUATION, SAVING, STARTING, _CALLER), 0.0)
         self._part, self._mark = STARTING, began
         self._of_caller = Output.current.record_seconds
 
@@ -53,23 +44,11 @@ class Cost(Reporter):
     def seconds_of_steps(self) -> float:
         """Returns the seconds so far without evaluations, checkpoints and the caller's own code, a clock for rates."""
         self._enter(self._part)
-        return sum(self._seconds[part] for part in (STARTING, STEPS, INPUT))
-
-    def also(self, step, thread):
-        return dict(seconds=self._tower_seconds[thread]) if self._tower_seconds else {}
+        return self._seconds[STARTING] + self._seconds[STEPS]
 
     def after_step(self, step, results):
-        is_first = self._part == STARTING
         self._enter(STEPS)
         self._last = step
-        if 'seconds' in results and not is_first:
-            seconds = results['seconds'][:, 0]
-            # All GPUs wait for the one that waits longest. CPU devices share processors, which wait if all of them do.
-            groups = min(self._groups, len(seconds))  # in `async` one, while the others go on
-            waited = (max if self._on_gpus else min)(float(seconds[k::groups].sum()) for k in range(groups))
-            waited *= groups / self._groups
-            self._seconds[STEPS] -= waited
-            self._seconds[INPUT] += waited
 
     def summary(self) -> str:
         """Returns the seconds of each part so far, and the examples a second."""
@@ -80,6 +59,6 @@ class Cost(Reporter):
             self._seconds.items(), key=lambda item: -item[1]) if seconds >= whole / 200]
         text = f"{whole:.{digits}f} s: {', '.join(parts)}"
         if steps > 1:  # the first belongs to the start
-            in_steps = (steps - 1) * self._examples_per_step / (self._seconds[STEPS] + self._seconds[INPUT])
+            in_steps = (steps - 1) * self._examples_per_step / self._seconds[STEPS]
             text += f'; {steps * self._examples_per_step / whole:,.0f} images/s overall, {in_steps:,.0f} in steps'
         return text

@@ -1,5 +1,7 @@
 """The log of a run: lines, a progress bar on a terminal, and records in metrics.jsonl."""
+import collections
 import datetime
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +11,8 @@ from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.reporter import Reporter, due
 
 _SECS = 10  # between two lines that are no log, so that those at the start stay in sight
+_WINDOWS = 5  # of at least _SECS each, before the next one is compared with their median
+_MOST_WINDOWS = 1000  # of which the median is taken
 _UNKNOWN = 10  # steps, after which the end is estimated: the first ones tell little
 # Of 80 columns, ten are left for the bar itself in a run of a million steps.
 _BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]'
@@ -42,9 +46,11 @@ class Progress(Reporter):
         self._facts = facts
         self._clock = clock
         self._next_line = 0.0
+        self._windows = collections.deque(maxlen=_MOST_WINDOWS)  # the seconds of a step in each
+        self._is_slow = False
         self._unsaid = None  # the time and the text of the newest line, if it came too soon after another
         # The newest step with a record, or with a line, and its time.
-        self._recorded = self._said = step, clock()
+        self._recorded = self._said = self._compared = step, clock()
         self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR.replace('<{remaining}', ''),
                                          dynamic_ncols=True, leave=False)
 
@@ -61,7 +67,7 @@ class Progress(Reporter):
         if due(self._every, step) or step == self._last_step:
             self._report(step, figures, now)
         if step == self._first_step:  # a warm-up, which counts only where it is the only step
-            self._recorded = self._said = step, now
+            self._recorded = self._said = self._compared = step, now
 
     def _speed(self, since, step, now):
         """Returns (examples a second, seconds a step) since an earlier step and its time."""
@@ -83,6 +89,21 @@ class Progress(Reporter):
             self._next_line = time.perf_counter() + _SECS
             self._said = step, now
             self._say_newest()
+        self._compare(step, now)
+
+    def _compare(self, step, now):
+        """Recommends `--explain`, once, if the last steps took twice as long as steps of this run usually do."""
+        if now - self._compared[1] < _SECS:
+            return
+        _, seconds = self._speed(self._compared, step, now)
+        if len(self._windows) >= _WINDOWS and not self._is_slow:
+            usual = statistics.median(self._windows)
+            if seconds >= 2 * usual:
+                self._is_slow = True
+                self.say('slow', f'steps {self._compared[0] + 1} to {step} took {seconds:.3g} s each, {usual:.3g} s is '
+                                 'usual in this run; the same command with --explain shows where the time goes')
+        self._windows.append(seconds)
+        self._compared = step, now
 
     def say(self, word: str | datetime.datetime, text: str) -> None:
         """Prints a line, unless standard output was closed."""

@@ -221,6 +221,9 @@ class ClusterSettings:
     ps_hosts: str = setting(
         None, 'host:port of the processes that hold the variables (default: the chief holds them)', of=Of.START)
     cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', minimum=1, of=Of.START)
+    port_filter: bool = setting(
+        True, "drop packets from outside the cluster to this process's port, which gives access to all that you may do",
+        of=Of.START)
 
 
 @dataclasses.dataclass(frozen=True)

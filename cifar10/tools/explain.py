@@ -1,6 +1,7 @@
 """`--explain`: takes the steps of a training, and steps that leave something out, and prints how long they take.
 
-It writes nothing. All kinds of steps take turns, so that a change of the machine's speed affects all of them.
+It writes nothing. All kinds of steps take turns, so that a change of the machine's speed affects all of them. The
+towers of each device are measured alone, too: in a step, all devices wait for a slow one.
 """
 import contextlib
 import math
@@ -25,17 +26,19 @@ from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 from cifar10.training.start import refuse_other_images
 
-# The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone.
+# The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone, of one batch.
 STEP = 'a step'  # the loop's
 SAME_BATCH = 'same batch'  # the same batch in every step
 NO_UPDATE = 'no update'  # up to the averaged gradients
 NO_AVERAGE = 'no average'  # up to the gradients of each tower
+_TAKE_BATCHES = STEP, NO_UPDATE, NO_AVERAGE
 _LEFT_OUT = {SAME_BATCH: 'without input', NO_UPDATE: 'without update', NO_AVERAGE: 'without averaging and update'}
 
 _SECONDS = 20  # of measuring; the graph is built before
 _ENDLESS = 10 ** 8  # steps: no measurement is that long
 _ROUNDS = 5  # in which all kinds of steps take turns
 _FEWEST = 2  # steps of a kind in a round
+_SLOW = 1.2  # times the seconds of the other devices, from which a device is called slow
 # The share of all seconds for which steps of a kind are taken before any is measured. In its first steps TensorFlow
 # learns which operations are too short to hand them to another thread; until then, steps of many of them take longer.
 _WARM_UP = 1 / 40
@@ -76,7 +79,7 @@ def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, tower
     places = max(3, 2 - math.floor(math.log10(step)))  # three digits at least
     low, high = (f'{of(measured[STEP]):.{places}f}' for of in (np.min, np.max))
     found = [Line(STEP, f'{step:.{places}f} s ({low}-{high}), {examples_per_step / step:,.0f} images/s')]
-    alone = []  # the images/s of each device
+    alone = {}  # device -> the seconds of a step of its towers, of the step's median
     for kind, rounds in list(measured.items())[1:]:
         ratios = np.divide(rounds, measured[STEP])  # within a round the machine is nearly the same
         ratio = np.median(ratios)
@@ -85,12 +88,34 @@ def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, tower
         if kind in _LEFT_OUT:
             found.append(Line(kind, f'{change}, {_LEFT_OUT[kind]}'))
         else:
-            found.append(Line('one device', f'{change}, {kind} alone, without averaging and update'))
-            alone.append(examples_per_step / (ratio * step))
-    if alone:  # device k has every len(alone)-th tower from k on
-        alone = sum(rate * len(range(k, towers, len(alone))) / towers for k, rate in enumerate(alone))
-        found.append(Line('efficiency', f'{examples_per_step / step:,.0f} images/s of the {alone:,.0f} that these '
-                                        f'devices reach alone: {examples_per_step / step / alone:.0%}'))
+            found.append(Line('one device', f'{change}, {kind} alone, without input, averaging and update'))
+            alone[kind] = ratio * step
+    if alone:
+        counts = [len(range(k, towers, len(alone))) for k in range(len(alone))]  # the towers of each device
+        rate = sum(examples_per_step * count / towers / seconds for count, seconds in zip(counts, alone.values()))
+        found.append(Line('efficiency', f'{examples_per_step / step:,.0f} images/s of the {rate:,.0f} that these '
+                                        f'devices reach alone: {examples_per_step / step / rate:.0%}'))
+        found += _slow({kind: np.divide(measured[kind], count) for kind, count in zip(alone, counts)}, counts, places)
+    return found
+
+
+def _slow(seconds, counts, places):
+    """Returns lines that name the devices on which a tower takes longer than on the other devices.
+
+    Args:
+      seconds: device -> the seconds of one of its towers in each round.
+      counts: the number of towers of each device.
+      places: of the seconds in the lines.
+    """
+    found = []
+    for (device, own), count in zip(seconds.items(), counts):
+        others = np.median([each for other, each in seconds.items() if other != device], 0)
+        ratio, cost = np.median(own / others), count * np.median(own - others)
+        if ratio >= _SLOW and (own > others).all():
+            found.append(Line('slow', f'a tower on {device} takes {np.median(own):.{places}f} s alone, {ratio:.1f} '
+                                      f'times as long as on the other devices; each step waits {cost:.{places}f} s for '
+                                      'it: end other programs there, use another device, or try '
+                                      '--variable_update=async'))
     return found
 
 
@@ -121,18 +146,18 @@ class _Training:
 
         Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
         """
-        if kind != SAME_BATCH:
+        if kind in _TAKE_BATCHES:
             for _ in range(pipeline.batches_ahead(self._plan.devices.on_gpus)):
                 self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
         self.take(kind)
 
     def take(self, kind: str) -> None:
         """Takes a step of a kind: a whole one as the loop does."""
-        run = self._run
+        run, feed = self._run, None if kind in _TAKE_BATCHES else self._fixed
         if kind in self._shorter:
-            run.session.run(self._shorter[kind])
+            run.session.run(self._shorter[kind], feed)
             return
-        losses = run.take(feed=self._fixed if kind == SAME_BATCH else None)['losses']
+        losses = run.take(feed=feed)['losses']
         failures.refuse_divergence(run.step, losses, self._plan.settings.run.train_dir)
         if run.averages_after(run.step):
             run.average()

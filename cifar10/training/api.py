@@ -109,7 +109,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
         a terminal. By default nothing is printed, and the notes of the result are Python warnings.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
-        'train', 'towers', 'eval', 'patience' or 'checkpoint'), its 'step' and its figures.
+        'train', 'eval', 'patience' or 'checkpoint'), its 'step' and its figures.
       termination: handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 within this call: the first ends the run after
         a step, with a checkpoint. By default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call
         then continues from the newest checkpoint.
@@ -290,4 +290,5 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
-                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags)
+                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags,
+                            settings.cluster.port_filter)

@@ -9,10 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import CURVES, EVALUATIONS
-from cifar10.base.graphs import is_deterministic
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
-from cifar10.parallel import turns
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.best import Best
 from cifar10.run.better import counting, patience_spent
@@ -21,13 +19,10 @@ from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
 from cifar10.run.saved import is_ours
-from cifar10.run.stragglers import Stragglers
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.training import hyperparameters
-from cifar10.training.graph import TrainingGraph
-from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
 from cifar10.training.start import Start
@@ -66,11 +61,9 @@ class Reports:
             remove(takeover.abandoned(start.folder, is_ours))
             self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
-            self._tower_seconds = tower_seconds(plan, run.graph)
             if not start.folder.curves.events:  # else TensorBoard has it
                 self._events.add_graph(tf.get_default_graph())
-        self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus,
-                          self._tower_seconds)
+        self._cost = Cost(began, plan.step, plan.examples_per_step)
         found = hyperparameters(record.settings)
         self._events.add_config(found, record.command(anywhere=True), plan.step)
         self._written = [self._log, self._events]
@@ -117,10 +110,9 @@ class Reports:
             progress.say('cost', self._cost.summary())
 
     def _reporters(self):
-        run, plan, reports, say = self._run, self._run.plan, self._run.plan.settings.reports, self._progress.say
-        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
+        run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         reporters = [
-            self._progress, Stragglers(places, self._tower_seconds, reports.log_frequency, self._log, say),
+            self._progress,
             Curves(self._events, reports.summary_steps, reports.log_frequency, plan.last_step, plan.data.classes,
                    run.graph.summary, run.graph.inputs, lambda: self._progress.images_per_sec),
             self._trace]
@@ -175,18 +167,6 @@ class Reports:
                 say('patience', f'the run ends, because the evaluation of step {best_step} is still the best after '
                                 f'{evaluations} more')
                 self.is_spent = True
-
-
-def tower_seconds(plan: Plan, graph: TrainingGraph) -> list[tf.Tensor]:
-    """Builds what `Stragglers` takes as `seconds`, in the default graph; [] where no clock can be read in a step.
-
-    TensorFlow refuses to where operations must be deterministic; and in `mirrored` towers have no turns.
-    """
-    if plan.settings.towers.deterministic or is_deterministic() or not graph.step.turns:
-        return []
-    seconds = turns.tower_seconds(graph.step.turns, plan.devices, [batch[:2] for batch in graph.batches])
-    with tf.device('/cpu:0'), tf.name_scope('turns/'):
-        return [tf.stack(each) for each in ([seconds] if plan.mode.synchronous else zip(seconds))]
 
 
 class _NowAndThen(Reporter):
