@@ -117,7 +117,7 @@ def test_a_port_is_open_on_the_given_addresses_and_closed_on_all_others(family, 
         server.listen()
         port = server.getsockname()[1]
         before = os.listdir('/proc/self/fd')
-        listener.restrict(port, own)
+        listener.restrict(port, own, own)
         assert os.listdir('/proc/self/fd') == before
         assert all(reachable(f'{address}:{port}') for address in own)
         with server.accept()[0] as connection:  # a firewall forgets what is idle for some minutes
@@ -125,7 +125,7 @@ def test_a_port_is_open_on_the_given_addresses_and_closed_on_all_others(family, 
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 120
         assert not any(reachable(f'{other}:{port}', 0.3) for other in others)
         with pytest.raises(OSError, match='cannot be kept closed'):
-            listener.restrict(1, own)
+            listener.restrict(1, own, own)
 
 
 NAMESPACES = {  # a machine with two networks, and one in each

@@ -29,17 +29,14 @@ _ACCEPT, _DROP = 0xffffffff, 0
 _LOAD, _JUMP, _JUMP_EQUAL, _RETURN = 0x20, 0x05, 0x15, 0x06
 
 
-def program(addresses: Collection[str], peers: Collection[str] = ()) -> list[bytes]:
-    """Returns a classic BPF filter that accepts only IP packets to the given IPv4 or IPv6 addresses of this machine.
+def program(addresses: Collection[str], peers: Collection[str]) -> list[bytes]:
+    """Returns a classic BPF filter that accepts only some IP packets.
 
     Args:
-      addresses: of this machine.
-      peers: the addresses that packets are accepted from, besides these; from all, if there is none.
+      addresses: the IPv4 and IPv6 addresses of this machine that packets are accepted to.
+      peers: the addresses that packets are accepted from, besides these.
     """
-    code = _only(_DESTINATION, addresses)
-    if peers:
-        code += _only(_SOURCE, [*addresses, *peers])
-    return [*code, _instruction(_RETURN, _ACCEPT)]
+    return [*_only(_DESTINATION, addresses), *_only(_SOURCE, [*addresses, *peers]), _instruction(_RETURN, _ACCEPT)]
 
 
 def _only(offsets, addresses):
@@ -99,7 +96,7 @@ def restrict_to_hosts(port: int, addresses: Collection[str], hosts: Collection[s
     threading.Thread(target=follow, args=[found], daemon=True).start()
 
 
-def restrict(port: int, addresses: Collection[str], peers: Collection[str] = ()) -> None:
+def restrict(port: int, addresses: Collection[str], peers: Collection[str]) -> None:
     """Makes this process's listening sockets on a port accept only connections as `program` describes, and keep them.
 
     Raises:

@@ -100,7 +100,7 @@ class _Member:
     def wait_for_peers(self):
         """Waits up to five times the timeout until the peers answer as TensorFlow servers, then watches them."""
         self._wait(self._peers, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._peers, self._return_limit, self._has_ended)
+        self._watch = watch.Watch(self._peers, self._return_limit, self._end_status)
 
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds.
@@ -112,7 +112,7 @@ class _Member:
 
         def answers(name, address):
             # If the training has ended, the chief may be gone before this process has reached it.
-            return self._has_ended() or (reachable(address) and self._greetings.accepts(name, address, is_strict))
+            return self._end_status() or (reachable(address) and self._greetings.accepts(name, address, is_strict))
         with doing('while it waits for other processes', math.inf):  # which `limit` ends
             missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
@@ -134,25 +134,21 @@ class _Member:
         self._had_session = True
 
     def _end_status(self):
-        """Returns the status that the training ended with, if the chief has told this task; else None."""
-        try:
-            return int(self.server.read(self._cluster.name, self._end))
-        except tf.errors.FailedPreconditionError:  # nothing is written there
-            return None
-
-    def _has_ended(self):
-        return not self._cluster.is_chief and self._end_status() is not None
+        """Returns the status that the training ended with, as text, if the chief has told this task; else ''."""
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # nothing is written there
+            return self.server.read(self._cluster.name, self._end)
+        return ''
 
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if the training failed."""
         with doing('while the chief trains', silent=self.silent):
-            while (status := self._end_status()) is None:
+            while not (status := self._end_status()):
                 if self._greetings.answers('worker 0'):
                     moved()
                 time.sleep(_LOOK_SECS)
         self._watch.stop()
-        if status:
-            error = TemporaryError if status == TemporaryError.status else RunError
+        if int(status):
+            error = TemporaryError if int(status) == TemporaryError.status else RunError
             raise error(f'the chief, worker 0 at {self._cluster.workers[0]}, ended with an error; see its output')
 
     def tell_end(self, status):

@@ -1,11 +1,11 @@
-"""The TensorFlow server of this task, sessions with it and with other tasks' servers, and texts that these keep.
+"""The TensorFlow server of this task, and texts that it and the other tasks' servers keep.
 
 A session with a task's own server has a time limit for each call over the network. A session with this process's own
 server that uses another task's devices would wait for that task without a limit.
 """
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -62,48 +62,42 @@ class Server:
         self._server = server
 
     @contextlib.contextmanager
-    def session(self, name: str, seconds: float) -> Iterator[tf.Session]:
-        """Context with a session of the current graph with one task's own server, which waits for no other task.
+    def _session(self, name, seconds):
+        """Context with a session of a new graph with one task's own server, which waits for no other task.
 
-        Args:
-          name: of the task: 'worker 1'.
-          seconds: time limit of making the session, of each run, after which a DeadlineExceededError is raised, and of
-            closing it. A session with the server of this process has none.
+        `seconds` is the time limit of making the session, of each run, after which a DeadlineExceededError is raised,
+        and of closing it. A session with the server of this process has none.
         """
         # A server always has its own devices. This filter excludes all others, which it would wait for.
         config = tf.ConfigProto(device_filters=['/job:none'])
-        if name == self._own:
-            session = tf.Session(self.target, config=config)
-        else:
-            config.operation_timeout_in_ms = 1000 * seconds
-            session = tf.Session('grpc://' + self._addresses[name], config=config)
-        try:
-            yield session
-        finally:
-            # After an error, a `tf.Session` used as a context closes in a thread of its own, which shows a traceback.
-            with contextlib.suppress(tf.errors.OpError):
-                session.close()
+        with tf.Graph().as_default():
+            if name == self._own:
+                session = tf.Session(self.target, config=config)
+            else:
+                config.operation_timeout_in_ms = 1000 * seconds
+                session = tf.Session('grpc://' + self._addresses[name], config=config)
+            try:
+                yield session
+            finally:
+                # After an error, a `tf.Session` used as a context closes in another thread, which shows a traceback.
+                with contextlib.suppress(tf.errors.OpError):
+                    session.close()
 
     def read(self, name: str, title: str, seconds: float = ANSWER_SECS) -> str:
         """Returns a text that a task's server keeps; raises an OpError if it has none, or does not answer in time."""
-        with tf.Graph().as_default(), self.session(name, seconds) as session:
+        with self._session(name, seconds) as session:
             text = tf.raw_ops.ReadVariableOp(resource=_variable(name, title), dtype=tf.string)
             return session.run(text).decode()
 
     def write(self, name: str, title: str, text: str, seconds: float = ANSWER_SECS) -> None:
         """Gives a text to a task's server to keep; raises an OpError if it does not answer in time."""
-        with tf.Graph().as_default(), self.session(name, seconds) as session:
+        with self._session(name, seconds) as session:
             session.run(tf.raw_ops.AssignVariableOp(resource=_variable(name, title), value=text))
-
-
-def device_of(name: str) -> str:
-    """Returns the CPU of a task: '/job:worker/task:1/cpu:0' of 'worker 1'."""
-    return '/job:{}/task:{}/cpu:0'.format(*name.split())
 
 
 def _variable(name, title):
     """Returns the handle of the variable in which a task's server keeps a text."""
-    with tf.device(device_of(name)):
+    with tf.device('/job:{}/task:{}/cpu:0'.format(*name.split())):
         return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=title)
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from cifar10.base.console import say
 from cifar10.base.stuck import end_process
@@ -19,7 +20,7 @@ _GRACE_SECS = 2.0
 _MIN_FAILURES = 3
 
 
-def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], bool],
+def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], Any],
              announce: bool = True) -> dict[str, str]:
     """Waits until all peers answer.
 
@@ -67,7 +68,7 @@ class Watch:
       has_ended: function that returns whether the training has ended, so that a peer may be gone.
     """
 
-    def __init__(self, peers: dict[str, str], limit: float, has_ended: Callable[[], bool] = lambda: False):
+    def __init__(self, peers: dict[str, str], limit: float, has_ended: Callable[[], Any] = lambda: False):
         self._limit = limit
         self._has_ended = has_ended
         self._stop = threading.Event()
