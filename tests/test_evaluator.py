@@ -90,6 +90,57 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
                 each.image, (known.images[each.example] - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
 
 
+# To the logits of an image of one value, this is added.
+ADDED = np.zeros([5, 10], np.float32)
+ADDED[1], ADDED[2, 3], ADDED[3, 5], ADDED[4, 7] = np.nan, np.nan, np.inf, -np.inf
+NOT_ALWAYS_FINITE = f'''
+import numpy as np
+import tensorflow.compat.v1 as tf
+ADDED = np.array({ADDED.tolist()}, np.float32)
+def linear(images, num_classes, training):
+    weights = tf.get_variable('weights', [32 * 32 * 3, num_classes])
+    red = images[:, :, :, 0]
+    low, high = tf.reduce_min(red, [1, 2]), tf.reduce_max(red, [1, 2])
+    value = tf.where(tf.equal(low, high), low * 63.0 + 125.3, tf.zeros_like(low))
+    return tf.reshape(images, [-1, 32 * 32 * 3]) @ weights + tf.gather(ADDED, tf.cast(value / 50.0 + 0.5, tf.int32))
+'''.replace('nan', 'np.nan').replace('inf', 'np.inf')
+
+
+def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_path):
+    kinds = np.repeat(np.arange(5), [20, 2, 2, 2, 4])
+    kinds = np.random.default_rng(1).permutation(kinds)
+    count, rng = len(kinds), np.random.default_rng(2)
+    images = np.where(kinds[:, None, None, None], np.uint8(50) * kinds.astype(np.uint8)[:, None, None, None],
+                      known.images[:count])
+    labels = rng.integers(0, 2, count) * 7  # `tf.argmax` of NaN is class 0; the loss of class 7 may be infinite
+    labels[np.flatnonzero(kinds == 4)] = 0, 7, 7, 0
+    write_records(tmp_path, labels, images.transpose(0, 3, 1, 2))
+    data = records.prepare('shapes', str(tmp_path), records.TEST)
+    recipe = Recipe(completed(dict(network=own(NOT_ALWAYS_FINITE, 'linear'), augmentation='shift')).recipe, 10)
+    evaluator = Evaluator(data, recipe, ['/cpu:0', '/cpu:1'], 7, None, True)
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        session.run(evaluator.read)
+        tf.trainable_variables()[0].load(known.weights, session)
+        result = evaluator.run(session)
+    logits = ((images - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7)).reshape(count, -1) @ known.weights + ADDED[kinds]
+    is_finite = ~np.isin(kinds, [1, 2, 3])
+    predicted = np.where(is_finite, np.where(np.isnan(logits), -np.inf, logits).argmax(1), 10)
+    confusion = np.zeros([10, 11], int)
+    np.add.at(confusion, (labels, predicted), 1)
+    np.testing.assert_array_equal(result.confusion, confusion)
+    assert result.not_finite == result.figures['not_finite'] == 6 and result.count == count
+    assert result.correct == (predicted == labels).sum() and not np.isfinite(result.cross_entropy)
+    averaged = np.where(kinds[:, None] == 0, known.averaged[:count], logits)  # all views of one value are the same
+    assert result.averaged_correct == (is_finite & (averaged.argmax(1) == labels)).sum()
+    assert f'6 not finite, such as that of {data.name_of(int(np.argmin(is_finite)))}' in str(result)
+    is_impossible = (kinds == 4) & (labels == 7)  # a loss of infinity, but finite probabilities
+    expected = [*np.flatnonzero(~is_finite), *np.flatnonzero(is_impossible)]
+    assert [each.example for each in result.largest_losses][:len(expected)] == expected
+    listed = result.named_losses(data.classes)
+    assert [each['predicted'] is None for each in listed] == [True] * 6 + [False] * 10
+    assert [each['probability'] for each in listed][:8] == [None] * 6 + [0.0] * 2
+
+
 @pytest.mark.parametrize('averaging', mostly_stress([False, True], True))
 def test_probabilities_are_of_averaged_logits(averaging, known):
     names = tuple(f'class {i}' for i in range(10))

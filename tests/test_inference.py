@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -94,6 +95,15 @@ def test_tables_of_a_confusion():
     wide = confusion.lines(counts, ['street' * 5, 'dog', 'eel'])  # names that would make it too wide
     assert [line.split() for line in wide[-4:-1]] == [['0', '1', '2'], ['0', 'street' * 5, *map(str, counts[0])],
                                                       ['1', 'dog', *map(str, counts[1])]]
+    with_others = np.c_[counts, [3, 0, 5]]  # of which three and five have no finite prediction
+    assert confusion.per_class(with_others, ['cat', 'dog', 'eel']) == [
+        ('cat', 8, 13, 8 / 13, 1.0, 'not finite (3), dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'),
+        ('eel', 0, 5, 0.0, 0.0, 'not finite (5)')]
+    assert confusion.mean_recall(with_others) == (8 / 13 + 0.9 + 0.0) / 3
+    assert [line.split() for line in confusion.lines(with_others, ['cat', 'dog', 'eel'])[-3:]] == [
+        ['cat', '8', '2', '0', '3'], ['dog', '0', '9', '1', '0'], ['eel', '0', '0', '0', '5']]
+    assert tensorboard.confusion_image(with_others, ['cat', 'dog', 'eel']).shape == tensorboard.confusion_image(
+        counts, ['cat', 'dog', 'eel']).shape
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
     picture = tensorboard.confusion_image(many, [str(i) for i in range(100)])
@@ -158,6 +168,14 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
     assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert len(rows) == 2 + len(found)
+    for pixels in (ramp, np.full_like(ramp, np.nan), np.full_like(ramp, np.inf)):
+        found[0] = Prediction(np.inf, 0, 0, len(classes), pixels, 'a_0', np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            other = tensorboard.losses_image(found, classes)
+        assert (other[:, width:] == picture[:, width:]).all() and (other[180:height, :width] != captions[0]).any()
+    assert tensorboard.losses_table(found, classes).splitlines()[2] == (
+        '| row 1, column 1 | a\\_0 | cat | nan | not finite |')
 
 
 @pytest.mark.stress
@@ -182,7 +200,7 @@ def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
 
 
 @pytest.mark.stress
-def test_a_model_of_nan_is_an_error_and_json_stays_json(trained, pictures, tmp_path):
+def test_a_model_of_nan_classifies_no_file_and_json_stays_json(trained, pictures, tmp_path):
     prefix = os.path.join(trained, 'model.ckpt-12')
     values = variables(prefix)
     broken = {name: np.full_like(value, np.nan) for name, value in values.items() if name.startswith('softmax_linear/')}
@@ -192,7 +210,8 @@ def test_a_model_of_nan_is_an_error_and_json_stays_json(trained, pictures, tmp_p
     shutil.copy(os.path.join(trained, 'config.json'), folder)
     common = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--train_dir={folder}', '--tower_device=cpu', '--json']
     result = run_forked([*common, '--image', str(pictures[0] / '0.png')])
-    assert result.returncode == 1 and result.stdout == '' and 'computes NaN instead of probabilities' in result.stderr
+    assert result.returncode == 2 and '1 of 1 files could not be classified' in result.stderr
+    assert 'NaN' in json.loads(result.stdout, parse_constant=pytest.fail)['error']
     result = run_forked([*common, '--run_once'])
     assert result.returncode == 0 and json.loads(result.stdout, parse_constant=pytest.fail)['cross_entropy'] is None
 
@@ -281,7 +300,7 @@ def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp
     with pytest.warns(UserWarning, match='^warning: ') as warned:
         found = predict(folder, train_dir=trained, tower_device='cpu')
     assert [str(each.message) for each in warned] == list(found.notes)
-    assert found.notes == (left_out, 'warning: 1 of 4 files could not be classified; the attribute errors has the '
+    assert found.notes == (left_out, 'warning: 1 of 4 images could not be classified; the attribute errors has the '
                                      'reasons')
     assert found.step == 12 and found.files == tuple(paths) and found.classes == tuple(CLASSES)
     assert found.errors.keys() == {paths[2]} and found.errors[paths[2]] in refused

@@ -1,4 +1,5 @@
 """--patience: after so many evaluations without a better one a run has ended, killed and resumed or not."""
+import math
 import os
 import pathlib
 import shutil
@@ -70,6 +71,9 @@ def test_an_evaluation_is_better_by_its_accuracy_and_then_its_loss_as_records_ha
     surer, unknown = dict(one, cross_entropy=0.9), dict(one, cross_entropy=None)
     assert all(is_better(*pair, 'accuracy') for pair in ((surer, one), (more, surer), (one, unknown)))
     assert not any(is_better(*pair, 'accuracy') for pair in ((one, surer), (surer, more), (unknown, one)))
+    some, fewer, none = (dict(more, examples=9, not_finite=count, cross_entropy=math.nan) for count in (2, 1, 9))
+    assert all(is_better(*pair, 'accuracy') for pair in ((one, some), (fewer, some), (some, None), (unknown, fewer)))
+    assert not any(is_better(*pair, 'accuracy') for pair in ((some, one), (some, fewer), (some, some), (none, None)))
 
 
 @pytest.mark.parametrize('accuracies, step, patience, best', [
@@ -83,6 +87,15 @@ def test_patience_is_spent_by_the_records_of_evaluations_that_count(accuracies, 
     for at, accuracy in accuracies.items():
         log.add(metrics.EVAL, at, accuracy=accuracy)
     assert patience_spent(str(tmp_path), step, train_settings(patience=patience, eval_steps=5)) == best
+
+
+def test_evaluations_that_are_not_finite_spend_patience_after_a_best_one_only(tmp_path):
+    log, config = metrics.Metrics(str(tmp_path)), train_settings(patience=2, eval_steps=5)
+    for step, count, spent in ((5, 9, None), (10, 9, None), (15, 9, None), (20, 1, None), (25, 0, None), (30, 1, None),
+                               (35, 9, 25)):
+        log.add(metrics.EVAL, step, accuracy=0.9 - count / 10, cross_entropy=math.nan if count else 1.0, examples=9,
+                **dict(not_finite=count) if count else {})
+        assert patience_spent(str(tmp_path), step, config) == spent
 
 
 def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patience_only(whole, tmp_path, capsys):

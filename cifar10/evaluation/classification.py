@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import printable, say
 from cifar10.base.directories import check_dir, make_dir, refuse_of_others
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import UsageError
 from cifar10.base.files import new_file
 from cifar10.data.arrays import coloured
 from cifar10.data.folders import pictures
@@ -73,9 +73,9 @@ class Predictions:
     Attributes:
       step: the step of the checkpoint.
       classes: their names.
-      probabilities: float32 [n, classes]. The row of a file that cannot be read is NaN.
+      probabilities: float32 [n, classes]. The row of an image that could not be classified is NaN.
       files: the paths of the n files; empty for an array.
-      errors: {path: why the file cannot be read}.
+      errors: {path, or index in an array: why the image could not be classified}.
       notes: warnings, such as that files were left out.
     """
     step: int
@@ -83,12 +83,12 @@ class Predictions:
     classes: tuple[str, ...] = dataclasses.field(repr=False)
     probabilities: np.ndarray = dataclasses.field(repr=False)
     files: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    errors: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    errors: dict[str | int, str] = dataclasses.field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def predicted(self) -> list[str | None]:
-        """The name of the most likely class of each image; None for a file that cannot be read."""
+        """The name of the most likely class of each image; None for an image that could not be classified."""
         return [None if np.isnan(row).any() else self.classes[row.argmax()] for row in self.probabilities]
 
 
@@ -100,6 +100,7 @@ def predict(settings: EvalSettings, images: np.ndarray | None = None) -> Predict
     """
     paths = pictures(settings.image) if images is None else ()
     sources = paths if images is None else images
+    names = paths or range(len(sources))
     look, devices = trained.open_checkpoint_dir(settings)
     run = trained.load_run(settings, look())
     reader = Reader(run.preparation)
@@ -117,13 +118,13 @@ def predict(settings: EvalSettings, images: np.ndarray | None = None) -> Predict
             say('model', f'{found.prefix}, step {found.step}')
         read = enumerate(each(image, sources, progress=True))
         while batch := list(itertools.islice(read, batch_size)):
-            errors |= {paths[i]: str(result) for i, result in batch if isinstance(result, NoPicture)}
+            errors |= {names[i]: str(result) for i, result in batch if isinstance(result, NoPicture)}
             valid = {i: result for i, result in batch if not isinstance(result, NoPicture)}
             if valid:
                 computed = session.run(classifier.probabilities, {classifier.images: np.array([*valid.values()])})
-                if not np.isfinite(computed).all():
-                    raise RunError('the model computes NaN instead of probabilities; use another checkpoint')
                 rows[[*valid]] = computed
+                errors |= {names[i]: 'the model computes NaN for it' for i, row in zip(valid, computed)
+                           if np.isnan(row).any()}
     return Predictions(found.step, found.prefix, run.classes, rows, tuple(paths), errors)
 
 
@@ -136,7 +137,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     Args:
       show: function that gets each line of the result. Other lines go to the console.
 
-    Raises a UsageError if a file is not an image, after classifying all others.
+    Raises a UsageError if a file could not be classified, after classifying all others.
     """
     if settings.csv:
         _check_new(settings.csv)

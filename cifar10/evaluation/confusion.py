@@ -1,6 +1,7 @@
 """A confusion matrix, the figures of each class, and the images with the largest losses, as text. NumPy only.
 
-A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column).
+A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column). If it
+has one more column, that counts predictions that are not finite.
 """
 import math
 import os
@@ -12,6 +13,7 @@ import numpy as np
 _MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
 _WIDTH = 80  # characters of a line of the matrix with the names of the classes at its head
 AXES = 'row: the true class; column: the predicted class'
+NOT_FINITE = 'not finite'  # in the place of a predicted class
 
 
 def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
@@ -27,9 +29,9 @@ def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
         predicted = confusion[:, i].sum()
         recall = correct / total if total else math.nan
         precision = correct / predicted if predicted else 0.0
-        mistakes = np.where(np.arange(len(classes)) == i, 0, confusion[i])
+        mistakes = np.where(np.arange(confusion.shape[1]) == i, 0, confusion[i])
         most_frequent = [j for j in np.argsort(-mistakes, kind='stable')[:2] if mistakes[j]]
-        confused_with = ', '.join(f'{classes[j]} ({mistakes[j]})' for j in most_frequent)
+        confused_with = ', '.join(f'{[*classes, NOT_FINITE][j]} ({mistakes[j]})' for j in most_frequent)
         rows.append((name, int(correct), int(total), recall, precision, confused_with))
     return rows
 
@@ -58,6 +60,7 @@ def _matrix_lines(confusion, classes):
     if longest + len(classes) * (longest + 2) > _WIDTH:  # numbers instead of names
         labels = [f'{i:2} {name}' for i, name in enumerate(classes)]
         heads = [str(i) for i in range(len(classes))]
+    heads = [*heads, NOT_FINITE][:confusion.shape[1]]
     width = max(map(len, labels))
     cell = max(*map(len, heads), len(str(confusion.max()))) + 2
     result = [' ' * width + ''.join(f'{head:>{cell}}' for head in heads)]
@@ -68,9 +71,11 @@ def _matrix_lines(confusion, classes):
 
 def largest_losses(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the images with the largest losses, as `Result.named_losses` has them, as lines of text."""
-    width = max((len(each[name]) for each in found for name in ('class', 'predicted')), default=0)
+    rows = [('nan', each['class'], NOT_FINITE, each['image']) if each['predicted'] is None else
+            (f"{each['probability']:.3f}", each['class'], each['predicted'], each['image']) for each in found]
+    width = max((len(name) for _, *names, _ in rows for name in names), default=0)
     shared = os.path.commonprefix([each['image'] for each in found]).rpartition('/')[0]
     head = 'the largest losses: the probability of its class, its class, the predicted class, the image'
     return ['', head + f' in {shared}' * bool(shared), *(
-        f"{each['probability']:.3f}  {each['class']:{width}}  {each['predicted']:{width}}  "
-        f"{each['image'].removeprefix(f'{shared}/')}" for each in found)]
+        f"{probability:5}  {name:{width}}  {predicted:{width}}  {image.removeprefix(f'{shared}/')}"
+        for probability, name, predicted, image in rows)]

@@ -38,9 +38,9 @@ class Prediction(NamedTuple):
     """What was predicted for an image.
 
     Attributes:
-      loss: the cross entropy; exp(-loss) is the probability that the true class was given.
+      loss: the cross entropy; infinite if the probabilities are not finite.
       example: the number of the image in its part of the data set.
-      label, predicted: the true class, and the one that was predicted.
+      label, predicted: the true class, and the predicted one, as `classifier.predicted` returns it.
       image: float32 [height, width, 3], as the network gets it.
       name: `Records.name_of` the example.
       confidence: the probability that was given to the predicted class.
@@ -53,16 +53,22 @@ class Prediction(NamedTuple):
     name: str = ''
     confidence: float = 0.0
 
+    @property
+    def probability(self) -> float:
+        """The probability of the true class; NaN if the probabilities are not finite."""
+        return math.exp(-self.loss) if math.isfinite(self.loss) else math.nan
+
 
 class Result(NamedTuple):
     """The result of one pass over the examples.
 
     Attributes:
-      confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column).
-      cross_entropy: the mean.
+      confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column). One
+        more column counts predictions that are not finite, if there are any.
+      cross_entropy: the mean; not finite if a prediction is not.
       averaged_correct: how many predictions are correct with test-time averaging; None without it.
-      largest_losses: the `Prediction`s with the largest losses, right or wrong, the largest first: the images that fit
-        their class least, some of which may have the wrong one.
+      largest_losses: the `Prediction`s with the largest losses, right or wrong, the largest first: predictions that are
+        not finite, then the images that fit their class least, some of which may have the wrong one.
     """
     confusion: np.ndarray
     cross_entropy: float
@@ -78,6 +84,11 @@ class Result(NamedTuple):
     def correct(self) -> int:
         """How many predictions are correct."""
         return int(self.confusion.trace())
+
+    @property
+    def not_finite(self) -> int:
+        """How many predictions are not finite."""
+        return int(self.confusion[:, len(self.confusion):].sum())
 
     @property
     def accuracy(self) -> float:
@@ -101,12 +112,17 @@ class Result(NamedTuple):
                        correct=self.correct, examples=self.count)
         if self.averaged_correct is not None:
             figures['averaged_accuracy'] = self.averaged_accuracy
+        if self.not_finite:
+            figures['not_finite'] = self.not_finite
         return figures
 
     def named_losses(self, classes: Sequence[str]) -> list[dict[str, Any]]:
-        """Returns the largest losses as a record has them; 'probability' is that of the class of the image."""
-        return [{'image': found.name, 'class': classes[found.label], 'predicted': classes[found.predicted],
-                 'probability': metrics.rounded(math.exp(-found.loss))} for found in self.largest_losses]
+        """Returns the largest losses as a record has them; 'probability' is that of the class of the image.
+
+        'predicted' and 'probability' are None if the prediction is not finite.
+        """
+        return [{'image': found.name, 'class': classes[found.label], 'predicted': [*classes, None][found.predicted],
+                 'probability': metrics.rounded(found.probability)} for found in self.largest_losses]
 
     def __str__(self):
         line = f'precision @ 1 = {self.accuracy:.3f} ({self.correct} of {self.count})'
@@ -114,6 +130,8 @@ class Result(NamedTuple):
             line += f', {self.averaged_accuracy:.3f} with test-time averaging'
         if are_uneven(self.confusion.sum(1)):
             line += f'; mean recall of the classes {self.mean_recall:.3f}'
+        if self.not_finite:
+            line += f'; {self.not_finite} not finite, such as that of {self.largest_losses[0].name}'
         return line
 
 
@@ -221,11 +239,14 @@ class Evaluator:
         # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
         all_sums = [sums for share_sums, _ in shares for sums in share_sums]
         totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}
+        matrix = totals['confusion']
+        if not matrix[:, -1].any():
+            matrix = matrix[:, :-1]
         cross_entropy = float(totals['cross_entropy']) / self._count
         averaged_correct = int(totals['averaged_correct']) if 'averaged_correct' in totals else None
         largest = [found._replace(name=self._name_of(found.example)) for found in _largest(
             [found for _, of_share in shares for found in of_share])]
-        return Result(totals['confusion'], cross_entropy, averaged_correct, largest)
+        return Result(matrix, cross_entropy, averaged_correct, largest)
 
 
 def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
@@ -238,14 +259,17 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
         fed = filled(images, batch_size)
     logits = recipe.inference(views(fed) if averaging else fed)
     plain = logits[:count]  # the first view of each image is the image itself
-    predicted = tf.argmax(plain, 1, output_type=tf.int32)
+    predicted = classifier.predicted(plain)
     losses = classifier.cross_entropies(plain, labels)
     sums = dict(
-        confusion=tf.math.confusion_matrix(labels, predicted, num_classes, dtype=tf.int64),
+        confusion=tf.math.confusion_matrix(labels, predicted, num_classes + 1, dtype=tf.int64)[:-1],
         cross_entropy=tf.reduce_sum(tf.cast(losses, tf.float64)))
     if averaging:
-        sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits)[:count], labels), tf.int64))
-    largest, which = tf.math.top_k(losses, tf.minimum(_MOST_SHOWN, tf.size(labels)))
+        of_averages = classifier.predicted(average(logits)[:count])
+        sums['averaged_correct'] = tf.reduce_sum(tf.cast(tf.equal(of_averages, tf.cast(labels, tf.int64)), tf.int64))
+    # NaN has no order. Predictions that are not finite come before the others, whose loss may be infinite, too.
+    ordered = tf.where_v2(predicted < num_classes, tf.minimum(losses, losses.dtype.max), math.inf)
+    largest, which = tf.math.top_k(ordered, tf.minimum(_MOST_SHOWN, tf.size(labels)))
     columns = dict(loss=largest, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
                    image=tf.cast(tf.gather(images, which), tf.float32), confidence=tf.reduce_max(tf.nn.softmax(
                        tf.cast(tf.gather(plain, which), tf.float32)), 1))
@@ -253,14 +277,13 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
 
 
 def _predictions(first, **columns: Any):
-    """Yields the Predictions of a batch that begins with example `first`, but for losses that are not numbers.
+    """Yields the Predictions of a batch that begins with example `first`.
 
     The columns are arrays, for each field of a Prediction. Examples count from `first`.
     """
     for values in zip(*columns.values()):
         found = Prediction(**dict(zip(columns, values)))
-        if not math.isnan(found.loss):
-            yield found._replace(example=first + int(found.example))
+        yield found._replace(example=first + int(found.example))
 
 
 def _largest(predictions):

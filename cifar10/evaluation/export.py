@@ -23,7 +23,8 @@ def export(settings: EvalSettings) -> None:
 
     Its default signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run; `classify_bytes` takes
     `image_bytes`, string [n], the contents of picture files. Both return `probabilities`, float32 [n, classes],
-    `class_index`, int64 [n], `class_name`, string [n], and `classes`, string [n, classes], the names of all classes.
+    `class_index`, int64 [n], `class_name`, string [n], and `classes`, string [n, classes], the names of all classes. If
+    the probabilities of an image are NaN, its index is -1 and its name is empty.
     """
     target = os.path.abspath(settings.export_dir)
     check_dir(target, '--export_dir')
@@ -91,11 +92,13 @@ def _refuse_python(settings):
 def _signatures(classifier: Classifier, classes: Sequence[str]) -> dict[str, Any]:
     """Returns the signatures of the SavedModel; builds their outputs for the classes."""
     with tf.device('/cpu:0'):
-        index = tf.argmax(classifier.probabilities, 1, name='class_index')
+        is_finite = tf.reduce_all(tf.is_finite(classifier.probabilities), 1)
+        highest = tf.argmax(classifier.probabilities, 1)
+        index = tf.where_v2(is_finite, highest, tf.constant(-1, tf.int64), name='class_index')
         names = tf.constant([name.encode('utf-8', 'surrogateescape') for name in classes])
         outputs = {
             'probabilities': classifier.probabilities, 'class_index': index,
-            'class_name': tf.gather(names, index, name='class_name'),
+            'class_name': tf.gather(tf.concat([[''], names], 0), index + 1, name='class_name'),
             'classes': tf.tile(names[None], [tf.size(index), 1], name='classes')}
     inputs = {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: {'images': classifier.images},
               'classify_bytes': {'image_bytes': classifier.files}}

@@ -45,13 +45,15 @@ def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
 
 
 def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Returns the matrix as a picture, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
+    """Returns the square matrix as a picture, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
 
     A cell's colour is the square root of its share of its row, so that rare mistakes are visible. Up to 20 classes have
     their names and counts in the picture; more are numbered in the order of `classes`, from 0.
     """
     num_classes = len(counts)
-    shares = np.sqrt(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+    totals = np.maximum(counts.sum(1, keepdims=True), 1)
+    counts = counts[:, :num_classes]
+    shares = np.sqrt(counts / totals)
     colours = np.where(np.eye(num_classes, dtype=bool)[..., None], [31, 90, 180], [200, 30, 30])
     cells = (255 + shares[..., None] * (colours - 255.0)).round().astype(np.uint8)
     titles = 'true class', 'predicted class'
@@ -68,11 +70,11 @@ def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
 
 def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:
     """Returns a table of some predictions in Markdown, in the order of the images in their picture."""
-    names = [escaped(name) for name in classes]
+    names = [*map(escaped, classes), confusion.NOT_FINITE]
     rows = ['| in the picture | image | true class | its probability | predicted |', '|---|---|---|---|---|']
     for i, found in enumerate(predictions):
         place = f'row {i // pictures.COLUMNS + 1}, column {i % pictures.COLUMNS + 1}'
-        cells = (place, escaped(printable(found.name)), names[found.label], f'{np.exp(-found.loss):.4f}',
+        cells = (place, escaped(printable(found.name)), names[found.label], f'{found.probability:.4f}',
                  names[found.predicted])
         rows.append(f"| {' | '.join(cells)} |")
     return '\n'.join(rows)
@@ -83,7 +85,7 @@ def losses_image(predictions: Sequence[Prediction], classes: Sequence[str]) -> n
 
     Below each are its class, the one that it was taken for, if that is another, and the predicted class's probability.
     """
-    names = pictures.names(classes)
+    names = [*pictures.names(classes), confusion.NOT_FINITE]
     captions = []
     for found in predictions:
         is_right = found.predicted == found.label

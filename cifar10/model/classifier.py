@@ -22,8 +22,20 @@ def cross_entropies(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
+def predicted(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the most likely class of each example, int64 [n]; the number of classes if probabilities are not finite.
+
+    Args:
+      logits: float32 [n, classes].
+    """
+    is_finite = tf.reduce_all(tf.is_finite(tf.nn.softmax(logits)), 1)
+    return tf.where_v2(is_finite, tf.argmax(logits, 1), tf.constant(int(logits.shape[-1]), tf.int64))
+
+
 def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns which examples are classified correctly, bool [n].
+    """Returns which examples of a training batch are classified correctly, bool [n].
+
+    It looks for no NaN, as `predicted` does, because a loss of NaN ends the run.
 
     Args:
       logits: float32 [n, classes].

@@ -80,7 +80,7 @@ class Best:
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
-        best = self.figures()
+        best, figures = self.figures(), metrics.recorded(figures)
         if best and (best['step'] == step or not is_better(figures, best, self._figure)):
             self._folder.remove_checkpoint(f'{self._folder.partial_prefix}-{step}')
             return False

@@ -17,20 +17,25 @@ def counting(settings: TrainSettings) -> str:
 def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, figure: str) -> bool:
     """Returns whether an evaluation is better than the best one before it, which is None for the first evaluation.
 
-    Of two whose figures are equal, as is usual with few test images, the one with the lower cross entropy is better. It
-    compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
+    Fewer predictions that are not finite are better, and if no prediction is finite, the evaluation is never the best.
+    On ties, as are usual with few test images, the lower cross entropy is better. It compares seven digits, because
+    records have no more, and a run that is resumed has nothing but the records.
 
     Args:
       evaluation, best: the figures of evaluations, by their names. That of an earlier version may lack the one that
         counts.
       figure: the name of the one that counts.
     """
+    if evaluation.get('not_finite') and evaluation['not_finite'] == evaluation['examples']:
+        return False
     return not best or figure not in best or _rank(evaluation, figure) > _rank(best, figure)
 
 
 def _rank(evaluation, figure):
     loss = evaluation.get('cross_entropy')  # None in a record if it was not finite
-    return metrics.rounded(evaluation[figure]), -math.inf if loss is None else -metrics.rounded(loss)
+    is_finite = loss is not None and math.isfinite(loss)
+    return (-evaluation.get('not_finite', 0), metrics.rounded(evaluation[figure]),
+            -metrics.rounded(loss) if is_finite else -math.inf)
 
 
 def patience_spent(train_dir: str, step: int, settings: TrainSettings) -> int | None:

@@ -3,7 +3,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cifar10.base import files
@@ -74,8 +74,12 @@ class Metrics:
 
 def record_of(kind: str, step: int, **figures: Any) -> dict:
     """Returns the record that `Metrics.write` writes, as values that JSON can hold."""
-    figures = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
-    return json.loads(json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)))
+    return json.loads(json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **recorded(figures))))
+
+
+def recorded(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns figures as records have them: each float is `rounded`."""
+    return {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
 
 
 def rounded(figure: float) -> float | None:

@@ -42,9 +42,10 @@ def captioned(images: np.ndarray, captions: Sequence[Sequence[str]]) -> np.ndarr
 
     Args:
       images: [n, height, width, 3], with n > 0; each is scaled so that its smallest value is black and its largest
-        white.
+        white. Values that are not finite count as 0.
       captions: for each image its lines, in ASCII; as many for each.
     """
+    images = np.nan_to_num(images, posinf=0.0, neginf=0.0)
     low, high = (find(images, axis=(1, 2, 3), keepdims=True) for find in (np.min, np.max))
     pixels = (255 * (images - low) / np.maximum(high - low, 1e-6)).round().astype(np.uint8)
     scale = -(-_IMAGE_SIDE // images.shape[2])  # rounded up

@@ -67,9 +67,11 @@ class EvalResult:
       accuracy: the fraction of predictions that are correct.
       cross_entropy: the loss without weight decay, as the mean over the images.
       averaged_accuracy: the accuracy with test-time averaging; None without it.
-      confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column).
+      confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column). One more
+        column counts predictions that are not finite, if there are any.
       largest_losses: the images with the largest loss, right or wrong, the largest first: for each its 'image' (a file,
-        or an array and an index), its 'class', the class that was 'predicted', and the 'probability' of its class.
+        or an array and an index), its 'class', the class that was 'predicted', and the 'probability' of its class. Both
+        are None if the prediction is not finite; these images come first.
       notes: as `TrainResult` has them.
     """
     step: int
@@ -185,8 +187,8 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
 
     Raises:
       UsageError: a setting is unknown or wrong, there is no run, the images are of another type or shape, or a folder
-        has no picture. A file that cannot be read is no error.
-      RunError: there is no checkpoint, or none that can be read, or it computes NaN.
+        has no picture. A file that cannot be read is no error, and NaN instead of probabilities neither.
+      RunError: there is no checkpoint, or none that can be read.
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     if isinstance(images, _PATH):
@@ -204,8 +206,8 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
         from cifar10.evaluation import classification
         found = classification.predict(given, images)
         if found.errors:
-            console.say('warning', f'{len(found.errors)} of {len(found.files)} files could not be classified; the '
-                                   'attribute errors has the reasons')
+            console.say('warning', f'{len(found.errors)} of {len(found.probabilities)} images could not be classified; '
+                                   'the attribute errors has the reasons')
         return dataclasses.replace(found, notes=tuple(output.notes))
 
 

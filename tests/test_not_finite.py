@@ -1,0 +1,163 @@
+"""Predictions that are not finite: never correct or the best, counted and named, harmless to other images."""
+import csv
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from cifar10 import evaluate, predict
+from cifar10.base.errors import UsageError
+from cifar10.evaluation import classification, export
+from cifar10.run import metrics
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
+from cifar10.training import trainer
+from tests.helpers import checkpoints, run_script, tf
+from tests.test_picture_files import encoded
+
+# In evaluations NaN for an image of one colour, and for all images once the weights are large.
+NETWORK = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    flat = tf.reshape(images, [images.shape[0], -1])
+    weights = tf.get_variable('weights', [flat.shape[1], num_classes], initializer=tf.zeros_initializer())
+    if training:
+        return flat @ weights
+    red = images[:, :, :, 0]
+    spread = tf.reduce_max(red, [1, 2])[:, None] - tf.reduce_min(red, [1, 2])[:, None]
+    return flat @ weights + tf.log(spread / spread) + 0.0 * tf.sqrt(0.0021 - tf.reduce_max(tf.abs(weights)))
+'''
+CLASSES = ['cat', 'dog', 'eel']
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder of three classes, with a test image of one colour in the first, and a network."""
+    folder, random = tmp_path_factory.mktemp('images'), np.random.default_rng(0)
+    for part, count in (('train', 12), ('test', 4)):
+        for i, name in enumerate(CLASSES):
+            (folder / part / name).mkdir(parents=True)
+            for k in range(count):
+                pixels = (random.random([32, 32, 3]) * 100 + 70 * i).astype(np.uint8)
+                (folder / part / name / f'{k}.png').write_bytes(encoded(pixels, 'PNG'))
+    (folder / 'test' / 'cat' / 'black.png').write_bytes(encoded(np.zeros([32, 32, 3], np.uint8), 'PNG'))
+    (folder / 'net.py').write_text(NETWORK)
+    return folder
+
+
+def settings_of(folder, train_dir, **changes):
+    return train_settings(**{**dict(
+        dataset=str(folder), data_dir=f'{folder}-data', network=f'{folder}/net.py:network', train_dir=str(train_dir),
+        batch_size=6, tower_device='cpu', summary_steps=0, augmentation='none', moving_averages=False,
+        learning_rate=0.002, max_steps=8, eval_steps=1, save_steps=4, keep_best=True, patience=20), **changes})
+
+
+@pytest.fixture(scope='module')
+def run(folder, tmp_path_factory):
+    """The train_dir of a run whose last evaluations have no finite prediction."""
+    train_dir = tmp_path_factory.mktemp('run') / 'train'
+    with tf.Graph().as_default():
+        assert trainer.train(settings_of(folder, train_dir))[2] == 'max_steps'
+    return train_dir
+
+
+def strict(text):
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_a_run_goes_on_and_its_best_checkpoint_is_of_finite_predictions(run, folder, tmp_path, capsys):
+    records = metrics.read(str(run), metrics.EVAL)
+    counts = [record['not_finite'] for record in records]
+    assert set(counts) == {1, 13} and sorted(counts) == counts and 2 < counts.count(1) < 7
+    assert all(record['examples'] == 13 and record['cross_entropy'] is None for record in records)
+    assert {record['correct'] for record in records if record['not_finite'] == 13} == {0}
+    best = strict((run / 'best' / 'best.json').read_text())
+    highest = max(record['accuracy'] for record in records)
+    assert best['step'] == next(record['step'] for record in records if record['accuracy'] == highest)
+    assert checkpoints(run / 'best') == [f"{run}/best/model.ckpt-{best['step']}"] and best['not_finite'] == 1
+    again = shutil.copytree(run, tmp_path / 'again')
+    trainer.train(settings_of(folder, again, max_steps=10))
+    line, = (line for line in capsys.readouterr().out.splitlines() if line.endswith('step 9'))
+    assert 'precision @ 1 = 0.000 (0 of 13); 13 not finite, such as that of ' in line
+    assert strict((again / 'best' / 'best.json').read_text())['step'] == best['step']
+
+
+def test_a_run_without_a_finite_prediction_has_no_best_checkpoint_and_spends_no_patience(folder, tmp_path):
+    config = settings_of(folder, tmp_path / 'train', learning_rate=1.0, max_steps=4, patience=1)
+    assert trainer.train(config)[1:] == (4, 'max_steps')
+    assert {record['not_finite'] for record in metrics.read(config.run.train_dir, metrics.EVAL)} == {13}
+    assert checkpoints(tmp_path / 'train' / 'best') == []
+
+
+def test_an_evaluation_counts_it_as_wrong_and_names_it_first(run, tmp_path, capsys):
+    given = dict(train_dir=str(run / 'best'), eval_dir=str(tmp_path), tower_device='cpu')
+    result = evaluate(**given, per_class=True, say=print)
+    lines = capsys.readouterr().out.splitlines()
+    black, line = 'test/cat/black.png', next(line for line in lines if 'precision @ 1' in line)
+    assert '; 1 not finite, such as that of ' in line and black in line
+    assert result.examples == 13 and result.confusion.shape == (3, 4) and result.confusion[:, 3].tolist() == [1, 0, 0]
+    correct = int(np.diag(result.confusion).sum())
+    assert result.accuracy == correct / 13 and result.per_class['cat']['recall'] == result.confusion[0, 0] / 5
+    first, *others = result.largest_losses
+    assert first['image'].endswith(black) and first['predicted'] is first['probability'] is None
+    assert len(others) == 12 and all(each['predicted'] in CLASSES for each in others)
+    probabilities = [each['probability'] for each in others]
+    assert sorted(probabilities) == probabilities
+    listed = lines[lines.index(next(each for each in lines if each.startswith('the largest losses'))) + 1:]
+    assert listed[0].split()[:4] == ['nan', 'cat', 'not', 'finite'] and len(listed) == 13
+    record, = map(strict, (tmp_path / 'metrics.jsonl').read_text().splitlines())
+    assert (record['not_finite'], record['correct'], record['largest_losses'][0]) == (1, correct, first)
+
+
+def test_it_spoils_no_other_file(run, folder, tmp_path):
+    given = dict(train_dir=str(run / 'best'), tower_device='cpu')
+    paths = [str(folder / 'test' / name) for name in ('cat/0.png', 'cat/black.png', 'dog/1.png')]
+    with pytest.warns(UserWarning, match='1 of 3 images could not be classified'):
+        found = predict(paths, **given)
+    alone = predict(paths[::2], **given)
+    np.testing.assert_array_equal(found.probabilities[::2], alone.probabilities)
+    assert found.predicted == [alone.predicted[0], None, alone.predicted[1]] and list(found.errors) == [paths[1]]
+    assert np.isnan(found.probabilities[1]).all()
+    pixels = np.stack([np.asarray(tf.keras.utils.load_img(path)) for path in paths])
+    with pytest.warns(UserWarning, match='1 of 3 images could not be classified'):
+        of_array = predict(pixels, **given)
+    assert of_array.predicted == found.predicted and list(of_array.errors) == [1]
+    table, lines = tmp_path / 'table.csv', []
+    for options in (dict(json=True), dict(csv=str(table))):
+        with pytest.raises(UsageError, match='1 of 3 files could not be classified'):
+            classification.classify(eval_settings(**given, image=tuple(paths), **options), lines.append)
+    objects = list(map(strict, lines[:3]))
+    assert [each['file'] for each in objects] == paths and ['error' in each for each in objects] == [False, True, False]
+    with open(table, newline='') as stream:
+        rows = list(csv.reader(stream))[1:]
+    assert [row[:2] for row in rows] == [[path, name or ''] for path, name in zip(paths, found.predicted)]
+    assert rows[1][2:] == ['', '', '']
+
+
+def test_an_exported_model_gives_it_no_class(run, tmp_path):
+    export.export(eval_settings(checkpoint_dir=str(run / 'best'), export_dir=str(tmp_path / 'model'),
+                                tower_device='cpu'))
+    images = np.random.default_rng(0).integers(0, 99, [3, 32, 32, 3], np.uint8)
+    images[1] = 0
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.load(session, ['serve'], str(tmp_path / 'model')).signature_def['serving_default']
+        outputs = {name: value.name for name, value in signature.outputs.items()}
+        found = session.run(outputs, {signature.inputs['images'].name: images})
+    likeliest = found['probabilities'][::2].argmax(1)
+    assert np.isnan(found['probabilities'][1]).all()
+    assert found['class_index'].tolist() == [likeliest[0], -1, likeliest[1]]
+    assert [name.decode() for name in found['class_name']] == [CLASSES[likeliest[0]], '', CLASSES[likeliest[1]]]
+
+
+def test_all_json_is_valid(run, folder, tmp_path):
+    copy = shutil.copytree(run, tmp_path / 'train')
+    result = run_script('cifar10_eval.py', train_dir=copy, run_once=True, json=True)
+    assert result.returncode == 0 and [strict(line)['not_finite'] for line in result.stdout.splitlines()] == [13]
+    found = [pathlib.Path(path, name) for path, _, names in os.walk(copy) for name in names if '.json' in name]
+    assert {path.name for path in found} == {'metrics.jsonl', 'config.json', 'best.json'} and len(found) == 5
+    for path in found:
+        for text in path.read_text().splitlines() if path.suffix == '.jsonl' else [path.read_text()]:
+            strict(text)
