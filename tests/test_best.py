@@ -1,6 +1,7 @@
 """The best checkpoint of a run that evaluates itself: whole in the folder `best`, where nothing else is touched."""
 import contextlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -21,14 +22,14 @@ def of(folder, run='a'):
     return Best(str(folder), run, 'the record')
 
 
-def offer(best, step, accuracy):
+def offer(best, step, accuracy, text=None, **figures):
     """Writes a candidate of a step; returns whether it is kept, or None if there must be no candidate."""
     prefix = best.candidate()
     if prefix is None:
         return None
     for suffix in ('.data-00000-of-00001', '.index'):
-        pathlib.Path(f'{prefix}-{step}{suffix}').write_text(str(step))
-    return best.keep(step, accuracy=accuracy, correct=1)
+        pathlib.Path(f'{prefix}-{step}{suffix}').write_text(text or str(step))
+    return best.keep(step, accuracy=accuracy, correct=1, **figures)
 
 
 def files_of(step):
@@ -46,6 +47,27 @@ def test_the_best_checkpoint_is_the_only_one(tmp_path):
     assert Best(str(tmp_path), 'another', 'the record').describe() == ''
     assert (tmp_path / 'best' / 'config.json').read_text() == 'the record'
     assert (tmp_path / 'best' / files_of(50)[1]).read_text() == '50'
+
+
+@pytest.mark.parametrize('accuracy', [0.6, 0.8])
+def test_of_two_evaluations_of_a_step_the_later_one_counts(accuracy, tmp_path):
+    best = of(tmp_path)
+    assert offer(best, 40, 0.7, 'first') and not offer(best, 40, 0.7, 'the same again')
+    assert (tmp_path / 'best' / files_of(40)[1]).read_text() == 'first'
+    assert offer(of(tmp_path), 40, accuracy, 'second') and of(tmp_path).figures()['accuracy'] == accuracy
+    assert {(tmp_path / 'best' / name).read_text() for name in files_of(40)} == {'second'}
+    assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(40)]
+    assert not offer(best, 50, 0.5) and offer(best, 30, 0.4)  # resumed before step 40, whose record is dropped
+    assert offer(best, 50, 0.5) and best.figures()['step'] == 50
+
+
+def test_the_figures_are_valid_json(tmp_path):
+    assert offer(of(tmp_path), 20, 1 / 3, cross_entropy=math.nan, examples=9, not_finite=1)
+    text = (tmp_path / 'best' / 'best.json').read_text()
+    assert json.loads(text, parse_constant=pytest.fail)['cross_entropy'] is None
+    (tmp_path / 'best' / 'best.json').write_text(text.replace('null', 'NaN'))  # as it once was
+    assert not offer(of(tmp_path), 30, 0.9, cross_entropy=0.1, examples=9, not_finite=9)
+    assert offer(of(tmp_path), 40, 0.2, cross_entropy=0.1, examples=9)
 
 
 def test_the_best_checkpoint_of_version_1_is_replaced_by_a_better_one(tmp_path):
@@ -98,8 +120,9 @@ def test_a_best_checkpoint_of_the_first_release_is_replaced_as_one_of_this(tmp_p
     assert offer(of(tmp_path), 30, 0.6) and of(tmp_path).figures()['step'] == 30
 
 
-@pytest.mark.parametrize('moment', range(1, 9))
-def test_a_kill_at_any_moment_leaves_one_best_checkpoint_after_the_next(tmp_path, moment, monkeypatch):
+@pytest.mark.parametrize('step', [25, 30])
+@pytest.mark.parametrize('moment', range(1, 11))
+def test_a_kill_at_any_moment_leaves_one_best_checkpoint_after_the_next(tmp_path, moment, step, monkeypatch):
     def killed(function):
         def call(*arguments):
             calls.append(function)
@@ -112,8 +135,11 @@ def test_a_kill_at_any_moment_leaves_one_best_checkpoint_after_the_next(tmp_path
     with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         for name in ('replace', 'rename', 'remove'):
             patch.setattr(os, name, killed(getattr(os, name)))
-        offer(of(tmp_path), 25, 0.2)  # an earlier step, of a run that went another way
-    assert of(tmp_path).figures()['step'] in (25, 30) and offer(of(tmp_path), 40, 0.3)
+        offer(of(tmp_path), step, 0.2, 'later')  # the same or an earlier step, of a run that went another way
+    if figures := of(tmp_path).figures():
+        texts = {(tmp_path / 'best' / name).read_text() for name in files_of(figures['step'])}
+        assert (figures['accuracy'], texts) in ((0.1, {'30'}), (0.2, {'later'}))
+    assert (figures or step == 30) and offer(of(tmp_path), 40, 0.3)
     assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(40)]
 
 
@@ -180,7 +206,10 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
     train(settings(**dict(flags, max_steps=7, learning_rate=1e-6)))  # another way than before, from step 5 on
     found = metrics.read(folder, metrics.EVAL)
     assert [record['step'] for record in found] == [3, 6, 7]
-    assert best_of(folder)[0]['correct'] == max(figures['correct'], *(record['correct'] for record in found))
+    counting = found if figures['step'] == 3 else found[1:]  # the best one of step 6 is not of this way
+    assert best_of(folder)[0]['correct'] == max(record['correct'] for record in counting)
+    assert any(record['step'] == best_of(folder)[1] and record['correct'] == best_of(folder)[0]['correct']
+               for record in found)
     with open(os.path.join(folder, 'best', 'best.json'), 'w') as stream:
         json.dump(dict(figures, accuracy=0.0), stream)
     train(settings(**dict(flags, max_steps=9)))

@@ -75,16 +75,20 @@ class Best:
     def keep(self, step: int, **figures: Any) -> bool:
         """Keeps the candidate, with its figures, if it is the best so far; returns whether it is.
 
-        Of two checkpoints of one step, the first is kept, because files of the same names cannot be replaced at once.
+        A best checkpoint of this step or a later one does not count: the run was resumed before it and took these steps
+        again.
 
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
-        best, figures = self.figures(), metrics.recorded(figures)
-        if best and (best['step'] == step or not is_better(figures, best, self._figure)):
+        best, new = self.figures(), {'step': step, **metrics.recorded(figures), _EVALUATION: {'run': self._run}}
+        is_repeated = best and new.items() <= best.items()
+        if is_repeated or not is_better(new, best if best and best['step'] < step else None, self._figure):
             self._folder.remove_checkpoint(f'{self._folder.partial_prefix}-{step}')
             return False
-        new = {'step': step, **figures, _EVALUATION: {'run': self._run}}
+        if best and best['step'] == step:  # its files have the names of the new ones
+            self._folder.remove_checkpoint(f'{self._folder.checkpoint_prefix}-{step}')
+            best = None
         files.replace(os.path.join(self.path, SETTINGS), self._record)
         steps = [best['step'], step] if best else [step]
         self._write(best or new, steps)  # first, so that a checkpoint in the folder is known to be this program's
