@@ -18,7 +18,7 @@ from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Of, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.training import GROUPS, ClusterSettings, train_settings
+from cifar10.settings.training import GROUPS, ClusterSettings, hyperparameters, train_settings
 from cifar10.training.resumed import settings_of
 from tests.helpers import (
     ROOT,
@@ -71,6 +71,16 @@ def test_a_run_whose_length_is_in_epochs_is_not_ended_by_steps_but_by_an_interru
     with pytest.raises(UsageError, match=message):
         settings_of(dict(train_dir=folder, max_steps=60))
     assert settings_of(dict(train_dir=folder, max_steps=60, schedule='staircase'))[0].run.max_steps == 60
+
+
+def test_only_settings_that_results_depend_on_are_reported_as_changes(one_step, settings, capsys):
+    now = settings(max_steps=2, stuck_secs=601, log_frequency=3, summary_steps=7, save_minutes=1.0, max_to_keep=2)
+    train(now)
+    assert 'changed' not in capsys.readouterr().out
+    assert not hyperparameters(now).keys() & {'stuck_secs', 'log_frequency', 'summary_steps'}
+    train(settings(max_steps=3, patience=9, eval_steps=3, learning_rate=0.02))
+    line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
+    assert set(re.findall(r'(\w+)=', line)) == {'patience', 'eval_steps', 'learning_rate'}
 
 
 @pytest.mark.parametrize('run', RUNS)

@@ -164,11 +164,11 @@ def _unlike(stored, settings):
     return names, ''
 
 
-def chosen(settings: TrainSettings, *changes: Change) -> dict:
-    """Returns the settings of the run whose `Change` is one of `changes`, by their names; its length is left out."""
+def chosen(settings: TrainSettings, change: Change) -> dict:
+    """Returns the settings of the run with this `Change`, by their names; its length is left out."""
     values = settings.flat()
     return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN
-            and field.metadata['change'] in changes and field.name not in ('max_steps', 'epochs')}
+            and field.metadata['change'] is change and field.name not in ('max_steps', 'epochs')}
 
 
 def _phrase(values: Mapping, names):

@@ -25,7 +25,7 @@ class Change(enum.Enum):
     """Whether a setting may change when a run is resumed."""
     NEVER = enum.auto()  # another value makes it another run
     REPORTED = enum.auto()  # it may, and a line reports the change
-    FREE = enum.auto()
+    FREE = enum.auto()  # it may; no result depends on it
 
 
 class Of(enum.Enum):
@@ -36,7 +36,7 @@ class Of(enum.Enum):
 
 
 def setting(default: Any, help: str, *, minimum: int | None = None, choices: Collection[str] | None = None,
-            change: Change = Change.FREE, of: Of = Of.RUN, only_with: tuple[str, str] | None = None,
+            change: Change = Change.REPORTED, of: Of = Of.RUN, only_with: tuple[str, str] | None = None,
             is_path: bool = False, checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
     """Returns a dataclass field for one setting.
 

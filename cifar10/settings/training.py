@@ -104,7 +104,7 @@ class RunSettings:
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
         600, 'seconds without progress after which training, --check or --explain reports what it was doing and ends; '
-        '0: never', minimum=0)
+        '0: never', minimum=0, change=Change.FREE)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(
         False, 'measure where the time of a step goes, for 20 seconds or more, and exit', of=Of.START)
@@ -141,14 +141,12 @@ class RecipeSettings:
         None, 'optimizer, which applies the gradients to the variables; FILE.py:FUNCTION is one of your own',
         choices=OPTIMIZERS, change=Change.NEVER)
     learning_rate: float = setting(
-        None, "learning rate at the start (default: the run's, else the preset's or the optimizer's)",
-        change=Change.REPORTED)
+        None, "learning rate at the start (default: the run's, else the preset's or the optimizer's)")
     weight_decay: float = setting(
-        0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
+        0.01, "adamw's weight decay, of variables with two or more dimensions",
         only_with=('optimizer', 'adamw'))
     clip_norm: float = setting(
-        None, "largest global norm of the gradients, which are scaled down to it; 0: no clipping",
-        change=Change.REPORTED)
+        None, "largest global norm of the gradients, which are scaled down to it; 0: no clipping")
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     warmup_epochs: float = setting(
         None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
@@ -162,11 +160,11 @@ class RecipeSettings:
     loss: str = setting(
         None, 'loss of an example; FILE.py:FUNCTION is one of your own', choices=LOSSES, change=Change.NEVER)
     label_smoothing: float = setting(
-        None, 'label smoothing: probability that is spread evenly over all classes', change=Change.REPORTED,
+        None, 'label smoothing: probability that is spread evenly over all classes',
         only_with=('loss', 'cross_entropy'), checks=[_below_1])
     class_weights: str = setting(
         UNWEIGHTED, 'weight of each class in the loss, such as cat=2,dog=1; balanced: all classes weigh alike',
-        change=Change.REPORTED, checks=[lambda name, value: parse_class_weights(value)])
+        checks=[lambda name, value: parse_class_weights(value)])
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
     freeze: str = setting(
@@ -189,22 +187,20 @@ class TowerSettings:
     gpus_per_tower: int = setting(
         1, 'GPUs of one tower, each of which computes a part of the network', minimum=1, of=Of.MACHINE)
     num_towers: int = setting(
-        None, "number of towers (default: the run's, else one per device)", minimum=1, change=Change.REPORTED)
+        None, "number of towers (default: the run's, else one per device)", minimum=1)
     batch_size: int = setting(
-        None, "examples of one tower in one step (default: the run's, else the preset's)", minimum=1,
-        change=Change.REPORTED)
+        None, "examples of one tower in one step (default: the run's, else the preset's)", minimum=1)
     tower_device: str = setting(
         'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES,
         of=Of.MACHINE)
     variable_update: str = setting(
-        'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES,
-        change=Change.REPORTED)
+        'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES)
     local_steps: int = setting(
-        8, 'largest number of steps between two averages of the copies', minimum=1, change=Change.REPORTED,
+        8, 'largest number of steps between two averages of the copies', minimum=1,
         only_with=('variable_update', 'local'))
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
-        "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
+        "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO))
     use_fp16: bool = setting(
         False, "the tutorial's name for --precision=fp16; given as false, for --precision=fp32", of=Of.START)
     deterministic: bool = setting(False, 'deterministic operations on GPUs, at some cost in speed')
@@ -231,16 +227,18 @@ class ReportSettings:
     """How often a run prints, summarises, evaluates, saves and traces."""
     TITLE = 'Reports'
     log_device_placement: bool = setting(False, 'print the device of every operation', of=Of.START)
-    log_frequency: int = setting(10, 'steps between two log lines', minimum=1)
-    summary_steps: int = setting(100, 'steps between two sets of histograms for TensorBoard; 0: none', minimum=0)
+    log_frequency: int = setting(10, 'steps between two log lines', minimum=1, change=Change.FREE)
+    summary_steps: int = setting(
+        100, 'steps between two sets of histograms for TensorBoard; 0: none', minimum=0, change=Change.FREE)
     eval_steps: int = setting(
         0, 'steps between two evaluations on the test images; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     save_minutes: float = setting(
         10, 'minutes after which a checkpoint is written where --save_steps are longer; the next one replaces it; '
-        '0: never', minimum=0)
-    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
-    keep_best: bool = setting(False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best')
+        '0: never', minimum=0, change=Change.FREE)
+    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0, change=Change.FREE)
+    keep_best: bool = setting(
+        False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best', change=Change.FREE)
     profile_steps: str = setting(
         None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], of=Of.START)
 
@@ -257,7 +255,7 @@ class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
     Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate, the
-    precision 'auto') may still be undecided; `training.decide` decides them.
+    precision 'auto') may still be undecided; `planning.decide` decides them.
     """
     run: RunSettings
     data: DataSettings
@@ -309,8 +307,9 @@ def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
     values = settings.flat()
     main = ('preset', 'network', 'num_towers', 'batch_size', 'learning_rate')
     found = {**{name: values[name] for name in main}, **_differing(settings, Of.RUN)}
-    reports = {field.name for field in fields(ReportSettings)}
-    return {name: value for name, value in found.items() if value is not None and name not in reports}
+    excluded = {field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.FREE}
+    excluded |= {field.name for field in fields(ReportSettings)}
+    return {name: value for name, value in found.items() if value is not None and name not in excluded}
 
 
 def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:

@@ -47,7 +47,7 @@ def remark(start: Start) -> list[str]:
     if start.plan.finished:
         return []
     settings, record = start.plan.settings, start.record
-    changes = record.difference_to(takeover.chosen(settings, Change.REPORTED, Change.FREE)) if record else {}
+    changes = record.difference_to(takeover.chosen(settings, Change.REPORTED)) if record else {}
     names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
     return [*_emulation_warning(settings.towers, start.devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
