@@ -6,16 +6,18 @@ import shutil
 import signal
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+import cifar10
 from cifar10.base import files
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import classification, evaluation, export
-from cifar10.run import metrics
+from cifar10.run import metrics, saved
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -228,6 +230,25 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, t
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
     finally:
         process.kill()
+
+
+def test_while_it_waits_for_a_checkpoint_it_holds_none(trained, tmp_path, monkeypatch):
+    read, arrays, held = saved.read, {}, []
+
+    def note(prefix):
+        found = read(prefix)
+        # TensorFlow may use the memory of those that it restores, the averages, for its variables.
+        arrays.update({name: weakref.ref(value) for name, value in found.values.items()
+                       if isinstance(value, np.ndarray) and 'Average' not in name})
+        return found
+
+    def say(line):
+        if line.startswith('waiting '):
+            held.extend(name for name, array in arrays.items() if array() is not None)
+            raise KeyboardInterrupt
+    monkeypatch.setattr(saved, 'read', note)
+    result = cifar10.evaluate(train_dir=trained, eval_dir=tmp_path / 'eval', num_examples=50, run_once=False, say=say)
+    assert result.step == 12 and arrays and not held
 
 
 def test_errors_name_the_flag_that_was_given(trained, tmp_path):

@@ -97,7 +97,9 @@ def _in_turn(look, first, run, settings):
         yield found
         if settings.run_once:
             return
-        say('waiting', f'for a checkpoint after step {found.step}; looks every {settings.eval_interval_secs} s')
+        step = found.step
+        found.values.clear()  # they take the memory of a whole checkpoint
+        say('waiting', f'for a checkpoint after step {step}; looks every {settings.eval_interval_secs} s')
         found = _newer(look, found.prefix, run, settings)
 
 
