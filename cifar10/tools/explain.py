@@ -1,7 +1,8 @@
 """`--explain`: takes the steps of a training, and steps that leave something out, and prints how long they take.
 
-It writes nothing. All kinds of steps take turns, so that a change of the machine's speed affects all of them. The
-towers of each device are measured alone, too: in a step, all devices wait for a slow one.
+It writes nothing into the train_dir. Data that are missing in data_dir are downloaded or prepared, as for a training.
+All kinds of steps take turns, so that a change of the machine's speed affects all of them. The towers of each device
+are measured alone, too: in a step, all devices wait for a slow one.
 """
 import contextlib
 import math
@@ -46,7 +47,7 @@ _WARM_UP = 1 / 40
 
 def explain(settings: TrainSettings, termination: Termination | None = None, devices: Any = None,
             before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
-    """Measures the configured training and prints where the time of its steps goes. Writes no file.
+    """Measures the configured training and prints where the time of its steps goes. Writes nothing into the train_dir.
 
     Args:
       settings: of the run. The training starts from its newest checkpoint, if it has one.
