@@ -1,8 +1,9 @@
 """Which files the user's own code has been executed from: their digests, and the lines of theirs in a traceback."""
 import contextlib
 import os
+import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from cifar10.base import files
@@ -17,6 +18,29 @@ class Import(NamedTuple):
 
 executed = {}  # path of a file that was executed, also of one that failed -> its SHA-256 then
 imported = {}  # file of a module -> Import
+loaded = {}  # path of a file that was executed -> what `own.code` keeps of it
+
+
+@contextlib.contextmanager
+def executed_anew() -> Iterator[None]:
+    """Context of a run, which executes the user's files itself, as a process of its own would.
+
+    A run within which it begins, as an evaluation in a callback does, later continues with its own files.
+    """
+    def modules():
+        return {each.name: sys.modules.pop(each.name) for each in imported.values() if each.name in sys.modules}
+    tables = executed, imported, loaded
+    before, modules_before = [dict(table) for table in tables], modules()
+    for table in tables:
+        table.clear()
+    try:
+        yield
+    finally:
+        modules()
+        sys.modules.update(modules_before)
+        for table, entries in zip(tables, before):
+            table.clear()
+            table.update(entries)
 
 
 def hash_of(path: str) -> str | None:

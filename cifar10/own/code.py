@@ -23,7 +23,7 @@ from absl import flags
 from cifar10.base import signals
 from cifar10.base.errors import UsageError, did_you_mean, listed
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.own_files import Import, changed, executed, hash_of, imported, place, place_now, sha256
+from cifar10.base.own_files import Import, changed, executed, hash_of, imported, loaded, place, place_now, sha256
 from cifar10.own import tf1
 
 _PACKAGE = __package__.partition('.')[0]
@@ -161,7 +161,6 @@ def unchanged() -> Iterator[None]:
 
 
 _RUN = tf.Session.run
-_files = {}  # path -> _File
 
 
 def function(flag: str, name: str, arguments: str, each_time: bool = False) -> Callable:
@@ -180,19 +179,19 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
 
     @functools.wraps(_found(flag, name, arguments))
     def call(*values):
-        file = _files[path]
+        file = loaded[path]
         if file.draws and file.seed != _seed():
             execute_again(path)
         elif each_time and file.is_used:
             execute_again(path)
-            _files[path].traced = file.traced
-        _files[path].is_used = True
+            loaded[path].traced = file.traced
+        loaded[path].is_used = True
         tf1.mend()
-        with _files[path].running(), _without_sessions(tf.get_default_graph()), tf1.importing(
+        with loaded[path].running(), _without_sessions(tf.get_default_graph()), tf1.importing(
                 os.path.dirname(os.path.abspath(path))):  # a function may import, too
             before = _generators()
-            result = getattr(_files[path].module, attribute)(*values)
-            _files[path].draws_in_calls = _generators() != before
+            result = getattr(loaded[path].module, attribute)(*values)
+            loaded[path].draws_in_calls = _generators() != before
             return result
     return call
 
@@ -211,11 +210,11 @@ def _attribute(flag, name):
     if not os.path.isfile(path):
         raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
     with usage_errors(flag, name):
-        if path not in _files or changed(path, sha256(path)):
+        if path not in loaded or changed(path, sha256(path)):
             execute_again(path)
-    found = getattr(_files[path].module, attribute, None)
+    found = getattr(loaded[path].module, attribute, None)
     if not callable(found):
-        names = [each for each, value in vars(_files[path].module).items()
+        names = [each for each, value in vars(loaded[path].module).items()
                  if inspect.isfunction(value) and not each.startswith('_')]
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}{did_you_mean(attribute, names)}; it has '
                          f"{listed(names) or 'none'}")
@@ -254,18 +253,18 @@ def _wrong_arguments(found, given):
 def traced(name: str) -> dict:
     """Returns what was kept of 'FILE.py:FUNCTION'; nothing once the file is executed again."""
     path, _, attribute = name.rpartition(':')
-    return _files[path].traced.setdefault(attribute, {})
+    return loaded[path].traced.setdefault(attribute, {})
 
 
 def draws(name: str) -> bool:
     """Returns whether 'FILE.py:FUNCTION' has drawn random numbers of Python or NumPy, in its last call or before."""
-    file = _files[name.rpartition(':')[0]]
+    file = loaded[name.rpartition(':')[0]]
     return file.draws or file.draws_in_calls
 
 
 def code_of(name: str) -> contextlib.AbstractContextManager:
     """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
-    return _files[name.rpartition(':')[0]].running()
+    return loaded[name.rpartition(':')[0]].running()
 
 
 def execute_again(path: str) -> None:
@@ -275,7 +274,7 @@ def execute_again(path: str) -> None:
         sys.modules.pop(module.name, None)  # another folder may have a module of the same name
         if module.by == path:
             del imported[file]
-    _files[path] = _File(path)
+    loaded[path] = _File(path)
 
 
 @contextlib.contextmanager

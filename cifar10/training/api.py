@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cifar10.base import console, startup
+from cifar10.base import console, own_files, startup
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import DATA_DIR
 from cifar10.base.errors import RunError, UsageError, describe_os_error
@@ -240,7 +240,7 @@ def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
         umask = os.umask(0o002)
         os.umask(umask | 0o002)  # as of a program
         try:
-            with startup.tensorflow_started(verbose):
+            with startup.tensorflow_started(verbose), own_files.executed_anew():
                 yield output
         except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
             raise
