@@ -1,16 +1,20 @@
 """A user's own optimizer, clipping, AdamW and Muon: the steps of NumPy in every mode, rules that are checked."""
 import itertools
+import random
+import sys
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from absl import flags
 
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import has_old_shapes
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.model.optimizers import AdamW, Clipped, Muon
 from cifar10.model.precision import LossScaled
 from cifar10.own import optimizer as own_optimizer
-from tests.helpers import LINEAR, ROOT, initialise, mostly_stress, stepping, values_by_name
+from tests.helpers import LINEAR, ROOT, initialise, mostly_stress, stepping, train, values_by_name
 from tests.test_muon import numpys_steps as muons_steps
 
 LION = f"{ROOT / 'examples' / 'lion.py'}:lion"
@@ -166,6 +170,20 @@ def test_a_broken_rule_is_reported(mine, lines, before, part):
         own_optimizer.check(name, averages_within=False)
     message = str(refused.value)
     assert part in message and message.startswith(f'--optimizer={name}: ') and '\n' not in message
+
+
+@pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'mirrored'))
+def test_the_process_is_as_it_was_whatever_the_towers_do_at_the_same_time(mine, settings, mode):
+    def state():
+        return (random.getstate(), repr(np.random.get_state()), tf.RegisterGradient, has_old_shapes(),
+                dict(vars(flags.FLAGS)), list(sys.argv), list(sys.path))
+    name = mine(f'def {APPLY}: random.random(); return super().{APPLY[:21]}(grad, handle)',
+                'sys.path.append("x"); sys.argv.append("x"); np.random.rand(); tf.disable_v2_tensorshape()')
+    with open(name.rpartition(':')[0], 'a') as stream:
+        stream.write('import random, sys; import numpy as np\n')
+    before = state()
+    train(settings(optimizer=name, learning_rate=0.1, variable_update=mode, num_towers=2, num_gpus=2))
+    assert state() == before
 
 
 def test_gradients_that_are_changed_together_need_their_mean(mine):

@@ -69,9 +69,23 @@ class Line(str):
         line.word = 'error:'
         return line
 
-    def on(self, stream: TextIO) -> str:
+    def on(self, stream: TextIO | None) -> str:
         """Returns the line as a stream gets it: on a terminal, wrapped and with a colour."""
-        return _coloured(_wrapped(self.plain), self.word) if stream.isatty() else self
+        return _coloured(_wrapped(self.plain), self.word) if _is_terminal(stream) else self
+
+
+def _is_terminal(stream):
+    """Returns whether a standard stream is a terminal.
+
+    A caller may have replaced it by None, as services do, or by an object that has only `write`.
+    """
+    return getattr(stream, 'isatty', bool)()
+
+
+def flush(stream: TextIO | None) -> None:
+    """Flushes a standard stream, unless it was closed, or replaced by something that cannot be flushed."""
+    with contextlib.suppress(AttributeError, ValueError):
+        stream.flush()
 
 
 def print_line(line: Line) -> None:
@@ -82,7 +96,7 @@ def print_line(line: Line) -> None:
             tqdm.write(line.on(sys.stdout), file=sys.stdout)
         else:
             print(line.on(sys.stdout))
-        sys.stdout.flush()
+        flush(sys.stdout)
     except OSError as error:
         error.filename = STDOUT
         raise
@@ -149,7 +163,7 @@ class Output:
     @property
     def is_log(self) -> bool:
         """Whether lines are to be kept: a program writes them to a file or a pipe. People get fewer log lines."""
-        return self._callback is print_line and not sys.stdout.isatty()
+        return self._callback is print_line and not _is_terminal(sys.stdout)
 
     def say(self, line: Line) -> None:
         """Prints a line, above a progress bar if there is one, or passes it to the caller's function."""
@@ -219,12 +233,12 @@ def say_all(lines: Iterable[str]) -> None:
 
 def is_terminal() -> bool:
     """Returns whether lines go to standard output, and that is a terminal."""
-    return Output.current.is_stdout and sys.stdout.isatty()
+    return Output.current.is_stdout and _is_terminal(sys.stdout)
 
 
 def shows_bars() -> bool:
     """Returns whether a progress bar is shown: on a terminal, unless a pipe such as `| tee` takes the lines as well."""
-    return Output.current.is_stdout and sys.stderr.isatty() and not stat.S_ISFIFO(os.fstat(1).st_mode)
+    return Output.current.is_stdout and _is_terminal(sys.stderr) and not stat.S_ISFIFO(os.fstat(1).st_mode)
 
 
 def progress_bar(*arguments: Any, **options: Any) -> Any:
@@ -253,8 +267,21 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
 
 
 def discard(stream: TextIO) -> None:
-    """Redirects a stream to /dev/null, once its reader has gone."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    """Redirects a stream to /dev/null, once its reader has gone, unless a caller has replaced it."""
+    with contextlib.suppress(AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_closed() -> list[int]:
+    """Opens the descriptors of standard streams that are closed; returns their numbers.
+
+    Otherwise the next files that are opened would get their numbers, and libraries would print into them.
+    """
+    closed = []
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # it gets the lowest free number
+        closed.append(number)
+    os.close(number)
+    return closed
 
 
 @contextlib.contextmanager

@@ -40,6 +40,30 @@ def is_deterministic() -> bool:
     return _is_deterministic or os.environ.get('TF_DETERMINISTIC_OPS', '').lower() in ('1', 'true')
 
 
+def has_old_shapes() -> bool:
+    """Returns whether a dimension of a shape is an object with a `value`, as in TensorFlow 1."""
+    return not isinstance(tf.TensorShape([1])[0], int)
+
+
+@contextlib.contextmanager
+def usual_switches() -> Iterator[None]:
+    """Context with TensorFlow's switches as in a new process, also after calls such as `tf.disable_v2_behavior`.
+
+    Eager execution is not among them: a graph that is the default one turns it off.
+    """
+    switches = [(tf.enable_resource_variables, tf.disable_resource_variables, tf.resource_variables_enabled()),
+                (tf.enable_control_flow_v2, tf.disable_control_flow_v2, tf.control_flow_v2_enabled()),
+                (tf.enable_v2_tensorshape, tf.disable_v2_tensorshape, not has_old_shapes())]
+    try:
+        for enable, *_ in switches:
+            enable()
+        yield
+    finally:
+        for _, disable, was_on in switches:
+            if not was_on:
+                disable()
+
+
 @contextlib.contextmanager
 def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
     """Context in which a new graph with a seed is the default one.

@@ -6,8 +6,10 @@ import atexit
 import contextlib
 import gc
 import importlib.util
+import logging
 import os
 import platform
+import random
 import re
 import sys
 import threading
@@ -15,7 +17,7 @@ import warnings
 from collections.abc import Iterator
 
 import cifar10
-from cifar10.base.console import say
+from cifar10.base.console import flush, open_closed, say
 from cifar10.base.errors import UsageError
 from cifar10.base.stuck import calling_at_end
 
@@ -44,6 +46,7 @@ _START_UP_CHATTER = re.compile(
 
 _IS_X86 = platform.machine() == 'x86_64'  # on other CPUs, oneDNN was not measured
 
+_is_own = False  # whether the process is a program of this package
 _process = None  # the number of the process in which TensorFlow was started
 _has_onednn = None  # whether TensorFlow uses oneDNN in this process, once it is started
 
@@ -55,13 +58,25 @@ def require_tensorflow() -> None:
                          'program: source .venv/bin/activate')
 
 
+def own_process() -> None:
+    """Prepares the process for TensorFlow where it is a program of this package, so that no caller's code is in it."""
+    global _is_own
+    if not _is_own:
+        _is_own = True
+        atexit.register(gc.freeze)  # otherwise Python takes a second to collect garbage for the last time
+    _use_legacy_keras()
+
+
 def start_tensorflow(verbose: bool = False) -> None:
     """Imports TensorFlow quietly and switches it to graph mode, for a program.
 
     Args:
       verbose: whether to keep TensorFlow's own log lines, which `--log_device_placement` needs.
     """
-    tf, _ = _started(verbose)
+    own_process()
+    tf = _started(verbose)
+    _silence(tf, verbose)
+    tf.enable_resource_variables()
     tf.disable_eager_execution()
 
 
@@ -69,32 +84,83 @@ def start_tensorflow(verbose: bool = False) -> None:
 def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     """Imports TensorFlow quietly and enters a new default graph, for callers that may use TensorFlow themselves.
 
-    On exit, the caller's eager mode and log level are restored.
+    Leaves the process as it was: TensorFlow's switches and its Keras, the environment, the working directory, the
+    random generators of Python and NumPy, the levels of loggers and the filters of warnings.
     """
-    tf, level = _started(verbose)
+    open_closed()
+    with _restored():
+        tf = _started(verbose)
+        from cifar10.base.graphs import usual_switches
+        levels = [(logger, logger.level) for logger in map(logging.getLogger, (None, 'absl', 'tensorflow'))]
+        try:
+            with warnings.catch_warnings(), _keras_restored(tf), usual_switches(), tf.Graph().as_default():
+                _use_legacy_keras()
+                _silence(tf, verbose)
+                yield
+        except AssertionError as nesting:  # code of the user's left a scope open when it failed
+            if isinstance(nesting.__context__, UsageError):
+                raise nesting.__context__ from None
+            raise
+        finally:
+            for logger, level in levels:
+                logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _restored():
+    """Context after which the process has its environment, working directory and random generators of before."""
+    import numpy as np
+    environment, folder = dict(os.environ), os.open('.', os.O_PATH)
+    state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with tf.Graph().as_default():
-            yield
-    except AssertionError as nesting:  # code of the user's left a scope open when it failed
-        if isinstance(nesting.__context__, UsageError):
-            raise nesting.__context__ from None
-        raise
+        yield
     finally:
-        tf.get_logger().setLevel(level)
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        os.fchdir(folder)
+        os.close(folder)
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+
+
+@contextlib.contextmanager
+def _keras_restored(tf):
+    """Context after which TensorFlow chooses again which Keras it has, unless it had chosen one before."""
+    import tensorflow as tf2
+    loaders = [(module, name, value, dict(vars(value))) for module in (tf2, tf, tf.nn)
+               for name, value in vars(module).items()
+               if type(value).__name__ == 'KerasLazyLoader']
+    try:
+        yield
+    finally:
+        for module, name, loader, state in loaders:
+            vars(loader).clear()
+            vars(loader).update(state)
+            vars(module)[name] = loader
+
+
+def _use_legacy_keras():
+    if importlib.util.find_spec('tf_keras'):  # where TensorFlow then finds tf.layers
+        os.environ.setdefault(LEGACY_KERAS, '1')
+
+
+def _silence(tf, verbose):
+    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+    # One for each layer.
+    warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
+    # TensorFlow warns so when more than 32 towers take turns at one iterator.
+    warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
 
 
 def _started(verbose):
-    """Starts TensorFlow, quietly unless `verbose`; returns the module, and the level of its log lines before that."""
+    """Imports TensorFlow, quietly unless `verbose`; returns the module."""
     global _process, _has_onednn
     if _process not in (None, os.getpid()):
         raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
                          "so it would hang; start it with multiprocessing.get_context('spawn')")
     require_tensorflow()
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
-    if importlib.util.find_spec('tf_keras'):  # where TensorFlow then finds tf.layers
-        os.environ.setdefault(LEGACY_KERAS, '1')
-        # One for each layer.
-        warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
     is_new = 'tensorflow' not in sys.modules
     if is_new and _IS_X86:
         os.environ.setdefault(_ONEDNN, '1')
@@ -103,9 +169,7 @@ def _started(verbose):
         import tensorflow.compat.v1 as tf
 
         from cifar10.base.graphs import cpu_session
-        tf.enable_resource_variables()
-        # TensorFlow warns so when more than 32 towers take turns at one iterator.
-        warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
+
         # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
         tf.config.list_physical_devices()
         with cpu_session() as session:
@@ -114,9 +178,7 @@ def _started(verbose):
         say('warning', 'steps on CPUs are slower without oneDNN, which is off because TensorFlow was imported first; '
                        f'set {_ONEDNN}=1 before the import, or call train or evaluate before it')
     _process = os.getpid()
-    level = tf.get_logger().level
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
-    return tf, level
+    return tf
 
 
 def _uses_onednn(session):
@@ -130,20 +192,19 @@ def _uses_onednn(session):
 
 @contextlib.contextmanager
 def _garbage_collection_off():
-    """Context whose objects are excluded from garbage collection, because they live as long as the process.
+    """Context without garbage collection, which takes half a second while the million objects of TensorFlow are made.
 
-    Collecting takes half a second while the million objects of TensorFlow's modules are imported, and another
-    second when the process ends and Python collects for the last time.
+    In a process of its own, they are excluded from later collections too, because they live as long as the process.
     """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
+        if _is_own:
+            gc.freeze()
         if was_on:
             gc.enable()
-    atexit.register(gc.freeze)
 
 
 @contextlib.contextmanager
@@ -155,7 +216,7 @@ def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
     Args:
       chatter: a pattern of bytes, searched for in each line.
     """
-    sys.stderr.flush()
+    flush(sys.stderr)
     terminal = os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 2)
@@ -164,7 +225,7 @@ def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
     relay.start()
 
     def restore():
-        sys.stderr.flush()
+        flush(sys.stderr)
         os.dup2(terminal, 2)  # closes the last writing end of the pipe, which ends the relay
         relay.join()
         os.close(terminal)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from cifar10.base import activity, files
-from cifar10.base.console import Line, say_all, shows_bars
+from cifar10.base.console import Line, flush, say_all, shows_bars
 from cifar10.base.errors import TemporaryError
 
 STACKS = 'stuck.txt'  # what the threads of a process that made no progress were doing
@@ -162,9 +162,9 @@ def end_process(message: str) -> NoReturn:
     def write():
         below = '\n' if shows_bars() else ''  # the bar that stays
         for stream, text in ((sys.stdout, ''), (sys.stderr, f'{below}{line.on(sys.stderr)}\n')):
-            with contextlib.suppress(OSError):  # nobody reads it any more
+            with contextlib.suppress(OSError, AttributeError):  # nobody reads it any more, or it is None
                 stream.write(text)
-                stream.flush()
+                flush(stream)
     try:
         for last in (write, *_at_end):
             within(_WRITE_SECS, last)  # a reader that does not read must not keep the process

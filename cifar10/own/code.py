@@ -22,7 +22,7 @@ from absl import flags
 
 from cifar10.base import signals
 from cifar10.base.errors import UsageError, did_you_mean, listed
-from cifar10.base.graphs import seeded_graph
+from cifar10.base.graphs import has_old_shapes, seeded_graph
 from cifar10.base.own_files import Import, changed, executed, hash_of, imported, loaded, place, place_now, sha256
 from cifar10.own import tf1
 
@@ -81,7 +81,9 @@ class _File:
         The generators of Python and NumPy are seeded, so that initial values which the code draws repeat.
         """
         loaded = set(sys.modules)
-        with unchanged(), _flags_are(self._flags), _gradients_replaced():
+        with unchanged():
+            vars(flags.FLAGS).update(vars(self._flags))  # which are all that a table of flags knows
+            tf.RegisterGradient = _register_gradient
             seed = _seed()
             random.seed(f'{seed} {part}')
             np.random.seed([seed, *part.encode()])
@@ -111,9 +113,6 @@ class _File:
             imported.setdefault(file, Import(name, hash_of(file), self._path))
 
 
-_flags_of_the_process = []  # while user's code runs, a copy for each time that it runs
-
-
 def _flags_of_a_file():
     """Returns a table of flags for a file, in which they count as parsed.
 
@@ -128,36 +127,42 @@ def _flags_of_a_file():
     return table
 
 
-@contextlib.contextmanager
-def _flags_are(table):
-    """Context in which absl, which has one table of flags for the process, has another one.
-
-    Replicas of a strategy may be within at the same time, and need not end in the order of their beginning.
-    """
-    attributes = vars(flags.FLAGS)  # all that a table knows
-    _flags_of_the_process.append(_flags_of_the_process[0] if _flags_of_the_process else dict(attributes))
-    attributes.update(vars(table))
-    try:
-        yield
-    finally:
-        before = _flags_of_the_process.pop()
-        if not _flags_of_the_process:
-            attributes.update(before)
+_open = []  # for each context `unchanged` that has begun, how to restore the process
 
 
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
-    """Context after which the process is as before, whatever user's code has run in it, in several threads too."""
-    arguments, path, had_old_shapes = sys.argv, sys.path, has_old_shapes()
-    state, numpy_state = random.getstate(), np.random.get_state()
+    """Context after which the process is as before, whatever user's code has run in it.
+
+    Replicas of a strategy may be within at the same time, and need not end in the order of their beginning. The process
+    is then as it was before the first of them once the last has ended.
+    """
+    restore = [_restoring()]
+    _open.append(restore)
     try:
         with signals.restored():
             yield
     finally:
-        sys.argv, sys.path = arguments, path
+        place = next(i for i, each in enumerate(_open) if each is restore)
+        del _open[place]
+        if place == len(_open):
+            restore[0]()
+        else:
+            _open[place][0] = restore[0]
+
+
+def _restoring():
+    """Returns a function that restores what user's code may change in the process."""
+    arguments, path, had_old_shapes, register = sys.argv, sys.path, has_old_shapes(), tf.RegisterGradient
+    state, numpy_state, table = random.getstate(), np.random.get_state(), dict(vars(flags.FLAGS))
+
+    def restore():
+        sys.argv, sys.path, tf.RegisterGradient = arguments, path, register
         _set_old_shapes(had_old_shapes)
         random.setstate(state)
         np.random.set_state(numpy_state)
+        vars(flags.FLAGS).update(table)
+    return restore
 
 
 _RUN = tf.Session.run
@@ -304,23 +309,17 @@ def _without_switches():
 
 
 _gradients = {}  # what files have registered by `tf.RegisterGradient`, by its name
+_REGISTER_GRADIENT = tf.RegisterGradient
 
 
-@contextlib.contextmanager
-def _gradients_replaced():
-    """Context in which a gradient function that is registered again, by a file that is executed again, replaces it."""
-    def substitute(name):
-        def register(function):
-            if name not in _gradients:
-                real(name)(lambda *arguments: _gradients[name](*arguments))
-            _gradients[name] = function
-            return function
-        return register
-    real, tf.RegisterGradient = tf.RegisterGradient, substitute
-    try:
-        yield
-    finally:
-        tf.RegisterGradient = real
+def _register_gradient(name):
+    """Stands in for `tf.RegisterGradient`: a file that is executed again replaces the function of its gradient."""
+    def register(function):
+        if name not in _gradients:
+            _REGISTER_GRADIENT(name)(lambda *arguments: _gradients[name](*arguments))
+        _gradients[name] = function
+        return function
+    return register
 
 
 def _seed():
@@ -331,11 +330,6 @@ def _seed():
 def _generators():
     """Returns the state of the generators, for comparison."""
     return random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]
-
-
-def has_old_shapes() -> bool:
-    """Returns whether a dimension of a shape is an object with a `value`, as in TensorFlow 1."""
-    return not isinstance(tf.TensorShape([1])[0], int)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,11 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import has_old_shapes, usual_switches
 from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.own.call import phrase, with_fed
-from cifar10.own.code import BrokenRule, has_old_shapes, shapes
+from cifar10.own.code import BrokenRule, shapes
 from cifar10.own.leaving import marking
 from cifar10.own.model import AfterGradients, add_loss, forget, model_of
 from cifar10.parallel.devices import Devices
@@ -54,7 +55,7 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
         inputs = {f'batch_{number}': tf.convert_to_tensor(each) for number, each in enumerate(
             tf.nest.flatten(batches[k]))}
         return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
-    with _usage_errors(), _resources(), shapes(old=False), tf.device('/cpu:0'):
+    with _usage_errors(), usual_switches(), tf.device('/cpu:0'):
         global_step = _global_step()
         built = mode.build(tower, lambda: AfterGradients(_usage_errors), global_step)
         forget()
@@ -98,21 +99,6 @@ def _called(step, batch, old_shapes, *tensors):
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise BrokenRule('it returns something else; return (loss, train_op)')
     return (model_of(*found), fed) if fed else model_of(*found)
-
-
-@contextlib.contextmanager
-def _resources() -> Iterator[None]:
-    """Context with resource variables and functional control flow, also after `tf.disable_v2_behavior`."""
-    switches = [(tf.enable_resource_variables, tf.disable_resource_variables, tf.resource_variables_enabled()),
-                (tf.enable_control_flow_v2, tf.disable_control_flow_v2, tf.control_flow_v2_enabled())]
-    try:
-        for enable, *_ in switches:
-            enable()
-        yield
-    finally:
-        for _, disable, was_on in switches:
-            if not was_on:
-                disable()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import cifar10
-from cifar10.base.console import STDOUT, Line, Output, discard
+from cifar10.base import startup
+from cifar10.base.console import STDOUT, Line, Output, discard, open_closed
 from cifar10.base.errors import RunError, UsageError, describe_os_error, listed
 from cifar10.base.signals import termination_signals
 
@@ -33,6 +34,7 @@ def run(main: Callable[[], int | None]) -> int:
       operating system; UNREAD; 128 + the number of a signal that came before there was anything to save.
     """
     _reopen_closed()
+    startup.own_process()
     os.umask(os.umask(0o002) | 0o002)  # files that everybody can write to are not trusted by a run that is resumed
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
@@ -114,14 +116,8 @@ def stdout_for_json(is_asked: bool) -> Iterator[TextIO]:
 
 
 def _reopen_closed():
-    """Opens the standard streams that were closed when the process started (`>&-`).
-
-    Otherwise the next files that are opened would get their numbers, and libraries would print into them.
-    """
-    closed = []
-    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # it gets the lowest free number
-        closed.append(number)
-    os.close(number)
+    """Opens the standard streams that were closed when the process started (`>&-`)."""
+    closed = open_closed()
     if 2 in closed:
         os.dup2(1, 2)
     for number, stream in ((1, 'stdout'), (2, 'stderr')):
