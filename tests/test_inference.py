@@ -347,6 +347,36 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))
 
 
+def test_files_may_be_given_as_bytes_and_paths_in_any_collection(trained, pictures):
+    folder, pixels = pictures
+    paths = [str(folder / f'{i}.png') for i in range(2)]
+    contents = [pathlib.Path(path).read_bytes() for path in paths]
+    settings = dict(train_dir=trained, tower_device='cpu')
+    expected = predict(paths, **settings)
+    for given in (np.array(paths), map(pathlib.Path, paths)):
+        found = predict(given, **settings)
+        np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+        assert found.files == tuple(paths)
+    for given in (contents, map(memoryview, contents)):
+        found = predict(given, **settings)
+        np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+        assert (found.files, found.errors) == ((), {})
+    np.testing.assert_array_equal(predict(contents[1], **settings).probabilities, expected.probabilities[1:])
+    with pytest.warns(UserWarning, match='3 of 4 images could not be classified'):
+        found = predict([contents[0], b'', contents[0][:-40], paths[0].encode()], **settings)
+    assert found.predicted == [expected.predicted[0], None, None, None] and found.errors.keys() == {1, 2, 3}
+    with pytest.warns(UserWarning, match='1 of 2 images could not be classified'):
+        found = predict([paths[0], 'a\0b.png'], **settings)
+    assert found.predicted == [expected.predicted[0], None] and found.errors.keys() == {'a\0b.png'}
+
+
+@pytest.mark.parametrize('given', [None, 3, [3], ['a.png', b'a'], [['a.png']], [None], np.array(['a.png', 3], object),
+                                   [np.zeros([4, 4, 3], np.uint8), np.zeros([5, 5, 3], np.uint8)], object()])
+def test_what_are_no_images_is_refused(given):
+    with pytest.raises(UsageError, match='^predict got images of '):
+        predict(given)
+
+
 REPLACED_WHEN_BUILT = '''
 import os
 import tensorflow as tf

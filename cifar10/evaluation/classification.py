@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,8 +74,8 @@ class Predictions:
       step: the step of the checkpoint.
       classes: their names.
       probabilities: float32 [n, classes]. The row of an image that could not be classified is NaN.
-      files: the paths of the n files; empty for an array.
-      errors: {path, or index in an array: why the image could not be classified}.
+      files: the paths of the n files; empty for an array or the contents of files.
+      errors: {path, or index where there is no path: why the image could not be classified}.
       notes: warnings, such as that files were left out.
     """
     step: int
@@ -92,11 +92,11 @@ class Predictions:
         return [None if np.isnan(row).any() else self.classes[row.argmax()] for row in self.probabilities]
 
 
-def predict(settings: EvalSettings, images: np.ndarray | None = None) -> Predictions:
+def predict(settings: EvalSettings, images: np.ndarray | Sequence[bytes] | None = None) -> Predictions:
     """Classifies images batch by batch, with a progress bar on a terminal.
 
     Args:
-      images: as `arrays.check_images` takes them; None: the pictures in `settings.image`.
+      images: as `arrays.check_images` takes them, or the contents of files; None: the pictures in `settings.image`.
     """
     paths = pictures(settings.image) if images is None else ()
     sources = paths if images is None else images
@@ -109,7 +109,7 @@ def predict(settings: EvalSettings, images: np.ndarray | None = None) -> Predict
 
     def image(source):
         try:
-            return reader.image(source if isinstance(source, str) else coloured(source))
+            return reader.image(coloured(source) if isinstance(source, np.ndarray) else source)
         except OSError as error:  # other files may be read
             raise NoPicture(error.strerror) from error
     with trained.restored(run, look, devices, lambda: Classifier(run, devices.tower_devices[0], batch_size)) as (

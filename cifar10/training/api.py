@@ -8,7 +8,7 @@ import collections
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cifar10.base import console, own_files, startup
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _OF_EVAL_SCRIPT = 'image', 'csv', 'json', 'export_dir'  # flags of cifar10_eval.py that are no keywords
 _PATH = str, bytes, os.PathLike
+_CONTENTS = bytes, bytearray, memoryview  # of a picture file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +181,8 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
     """Classifies images with the model of a run, as cifar10_eval.py --image does. Each call loads the model.
 
     Args:
-      images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or a path or a list of paths, of
-        files and of folders, which stand for all pictures below them.
+      images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or one or several paths, of
+        files and of folders, which stand for all pictures below them; or bytes, the contents of one or several files.
       say: as for `train`, with the lines of cifar10_eval.py.
       settings: the flags of cifar10_eval.py that select the model, by their names, such as `train_dir`.
 
@@ -191,15 +192,23 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
       RunError: there is no checkpoint, or none that can be read.
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
-    if isinstance(images, _PATH):
+    if isinstance(images, (*_PATH, *_CONTENTS)):
         images = [images]
-    if isinstance(images, (list, tuple)) and all(isinstance(each, _PATH) for each in images):
+    if isinstance(images, Iterable) and getattr(images, 'ndim', 1) == 1:  # not images, but perhaps an array of paths
+        images = list(images)
+    is_list = isinstance(images, list)
+    if is_list and all(isinstance(each, (str, os.PathLike)) for each in images):
         settings, images = dict(settings, image=tuple(map(os.fsdecode, images))), None
+    elif is_list and all(isinstance(each, _CONTENTS) for each in images):
+        images = [*map(bytes, images)]
     else:
         import numpy as np
 
         from cifar10.data import arrays
-        images = np.asarray(images)
+        try:
+            images = np.asarray(images)
+        except ValueError as error:
+            raise UsageError('predict got images of several sizes; give those of each size in a call') from error
         arrays.check_images(images, 'predict got images')
     given = eval_settings(**settings)
     with _prepared(say, None) as output:

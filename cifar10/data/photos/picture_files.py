@@ -2,6 +2,7 @@
 import collections
 import contextlib
 import errno
+import io
 import os
 import re
 import threading
@@ -52,23 +53,16 @@ def shown(path: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[Image.Image]:
-    """Context with a picture file, of which only the header is read yet.
+def opened(file: str | bytes) -> Iterator[Image.Image]:
+    """Context with a picture file, given its path or contents, of which only the header is read yet.
 
     Raises:
       NoPicture: there is no such file, it cannot be decoded, or there is too little memory for it; also where the
         context raises an error for these reasons.
       OSError: it cannot be read, which may be different later.
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise NoPicture('a folder' if os.path.isdir(path) else 'not a file')
-    try:
-        stream = open(path, 'rb')
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):  # these mean a link that cannot be followed
-            raise
-        raise NoPicture(error.strerror) from error
-    with named(path), stream, _opened(stream) as image:
+    stream = io.BytesIO(file) if isinstance(file, bytes) else _stream(file)
+    with named(file), stream, _opened(stream) as image:
         try:
             yield image
         except NoPicture:
@@ -79,6 +73,20 @@ def opened(path: str) -> Iterator[Image.Image]:
             if getattr(error, 'errno', None):  # the system's
                 raise
             raise NoPicture(f'a corrupt {image.format} file') from error
+
+
+def _stream(path):
+    """Returns an open file; raises a NoPicture or an OSError as `opened` does."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise NoPicture('a folder' if os.path.isdir(path) else 'not a file')
+    try:
+        return open(path, 'rb')
+    except ValueError as error:  # a path with a NUL character
+        raise NoPicture(str(error)) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):  # these mean a link that cannot be followed
+            raise
+        raise NoPicture(error.strerror) from error
 
 
 def _opened(stream):
@@ -129,9 +137,9 @@ class Reader:
             self._image = preparation.image(self._picture)
         self._session = lasting_cpu_session(graph)
 
-    def __call__(self, path: str) -> np.ndarray:
-        """Returns the prepared picture in a file; raises a NoPicture as `opened` does."""
-        with opened(path) as image:
+    def __call__(self, file: str | bytes) -> np.ndarray:
+        """Returns the prepared picture in a file; takes and raises what `opened` does."""
+        with opened(file) as image:
             width, height = image.size
             divisor = self._divisor(width, height)
             # For a JPEG; other formats are decoded whole.
@@ -154,12 +162,12 @@ class Reader:
         inputs = pixels, shape or pixels.shape[:2], from_end, divisor
         return self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
 
-    def image(self, source: str | np.ndarray) -> np.ndarray:
+    def image(self, source: str | bytes | np.ndarray) -> np.ndarray:
         """Returns the image that is classified, uint8 [size, size, 3], of a file or of pixels uint8 [height, width, 3].
 
         Raises what a call does.
         """
-        picture = self(source) if isinstance(source, str) else self.prepared(source)
+        picture = self.prepared(source) if isinstance(source, np.ndarray) else self(source)
         return self._session.run(self._image, {self._picture: picture})
 
     def _divisor(self, width, height):
