@@ -203,7 +203,10 @@ def test_a_program_that_waits_for_a_thread_names_it_and_ends_with_a_signal(chang
     flags = dict(small, network=own(STARTS_A_THREAD), **changes)
     process = subprocess.Popen(script_command('multi_gpu_train.py', **flags), stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
-    assert read_until(process, 'waiting ').count('reader of a queue') == 1
-    process.send_signal(number)
-    assert process.wait(timeout=patient(20)) == status and 'Traceback' not in process.stdout.read()
-    process.stdout.close()
+    try:
+        assert read_until(process, 'waiting ').count('reader of a queue') == 1
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=patient(20))
+        assert process.returncode == status and 'Traceback' not in output
+    finally:
+        process.kill()
