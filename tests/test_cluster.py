@@ -187,7 +187,7 @@ def test_a_finished_chief_does_not_wait_longer_than_asked_for_a_stopped_worker(s
         tasks['worker 1'].send_signal(signal.SIGSTOP)
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
     assert tasks['worker 0'].returncode == 0
-    assert f'warning    no answer from worker 1 at {address}' in output
+    assert f'no answer from worker 1 at {address}' in output
 
 
 @pytest.mark.stress
@@ -222,7 +222,7 @@ def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path
     content = bytearray((other / 'data_batch_3.bin').read_bytes())
     content[1000] ^= 1
     (other / 'data_batch_3.bin').write_bytes(content)
-    flags = dict(small, max_steps=100000, cluster_timeout_secs=4) if comes_back else small
+    flags = dict(small, max_steps=100000, cluster_timeout_secs=20) if comes_back else small
     with Tasks(2, 0, started=['worker 0', *['worker 1'] * comes_back], **flags) as tasks:
         if comes_back:
             read_until(tasks['worker 0'], 'step 10,')
