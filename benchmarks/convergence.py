@@ -51,7 +51,7 @@ def slowed(mode_class):
         return np.float32(0)
 
     class Slowed(mode_class):
-        def build(self, tower_fn, make_optimizer, global_step, **options):
+        def build(self, tower_fn, make_optimizer, global_step):
             def tower(k, scope):
                 if k < self.devices.num_towers - 1:
                     return tower_fn(k, scope)
@@ -59,7 +59,7 @@ def slowed(mode_class):
                     paused = tf.numpy_function(pause, [], tf.float32, stateful=True)
                 with tf.control_dependencies([paused]):
                     return tower_fn(k, scope)
-            return super().build(tower, make_optimizer, global_step, **options)
+            return super().build(tower, make_optimizer, global_step)
     return Slowed
 
 

@@ -132,27 +132,6 @@ def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
     assert planned(start) == expected
 
 
-def bytes_of(text):
-    number, unit = text.split()
-    return float(number) * dict(kB=1e3, MB=1e6, GB=1e9)[unit]
-
-
-def test_the_memory_that_towers_need_is_compared_with_what_is_free(settings, capsys):
-    check(settings(num_gpus=2, num_towers=4))
-    output = capsys.readouterr().out
-    unit = r'([\d.]+ [kMG]B)'
-    (variables, activations), = re.findall(f'memory +{unit} of variables, {unit} of activations', output)
-    (needed, free), = re.findall(f'memory     about {unit} for the towers on the CPU, {unit} free', output)
-    assert bytes_of(needed) == pytest.approx(2 * bytes_of(activations) + 4 * bytes_of(variables), rel=0.01)
-    assert bytes_of(free) > 0
-    with pytest.raises(UsageError, match=ONE_PROBLEM):
-        check(settings(batch_size=1 << 29))
-    lines = lines_of(capsys.readouterr().out)
-    assert [text for label, text in lines if label == 'problem'] == [
-        '--batch_size=536870912 may need more memory than is free on the CPU; use a smaller one']
-    assert 'tried' not in dict(lines)
-
-
 def test_every_problem_is_printed(data_dir, tmp_path):
     (tmp_path / 'file').write_text('')
     with socket.create_server(('127.0.0.1', 0)) as taken:

@@ -102,4 +102,3 @@ def test_a_check_says_the_sizes(settings, capsys):
     check(config)
     output = capsys.readouterr().out
     assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36\n' in output
-    assert 'memory     30.7 MB for the training images, in each process' in output

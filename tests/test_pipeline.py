@@ -1,5 +1,4 @@
 """Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from cifar10.model import classic
 from cifar10.model.parts import divided, next_part
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
-from cifar10.tools.check import check
 from tests.helpers import ROOT, ancestors, mostly_stress, train, update_mode
 
 pytestmark = pytest.mark.classic
@@ -162,27 +160,3 @@ def test_the_variables_of_a_network_of_ones_own_are_where_their_parts_are(cut):
     with tf.Graph().as_default(), divided(['/device:CPU:0', '/device:CPU:1'], 2):
         inference(tf.zeros([4, 24, 24, 3]), training=True)
         assert [each.device for each in tf.trainable_variables()] == ['/device:CPU:0', '/device:CPU:1']
-
-
-# ------------------------------------------------------------------------------------------------------------ --check
-
-def size_lines(settings, capsys):
-    """Returns what `--check` prints of the variables and activations in a tower, and in each of its parts."""
-    capsys.readouterr()
-    check(settings)
-    return re.findall(r'^(?:memory|part \d) +(.* of variables, .*)$', capsys.readouterr().out, re.M)
-
-
-@pytest.mark.stress
-def test_check_gives_the_sizes_of_the_parts(settings, cut, capsys):
-    # Reshaping makes no new tensor in memory.
-    network = cut('x = next_part(tf.nn.relu(tf.reshape(x, [-1, 4, 4])))\n    x = tf.reshape(x, [-1, 16])')
-    _, first, second = size_lines(settings(network=network, batch_size=5000, num_gpus=2, gpus_per_tower=2), capsys)
-    # A product and a ReLU, [5000, 16] each; a product [5000, 10].
-    assert first == '110.6 kB of variables, 640.0 kB of activations'
-    assert second == '0.6 kB of variables, 200.0 kB of activations'
-
-
-def test_check_gives_the_size_of_a_network_in_one_part(settings, cut, capsys):
-    whole, = size_lines(settings(network=cut('pass'), batch_size=2000), capsys)
-    assert whole == '111.2 kB of variables, 208.0 kB of activations in a tower'

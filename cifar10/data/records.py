@@ -130,11 +130,6 @@ class Records:
         return self.label_bytes + 3 * self.stored_size ** 2
 
     @property
-    def memory_bytes(self) -> int:
-        """The size of the records in memory, each with one byte of label."""
-        return self.count * (1 + 3 * self.stored_size ** 2)
-
-    @property
     def kept(self) -> list[str]:
         """The files that a run needs when it is started again."""
         return [entry.path for entry in os.scandir(self.folder)]

@@ -10,11 +10,6 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import with_inputs
-
-# Operations whose result is their input in the same memory.
-_ALIASES = ('Identity', 'IdentityN', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
-
 # In each thread the Division of the network that is being built.
 _division = contextvars.ContextVar('division', default=None)
 
@@ -61,7 +56,6 @@ class Division:
         self._gate = gate
         self._cuts = []  # for each cut the numbers of the devices before and after it
         self.graph = tf.get_default_graph()
-        self._counts = [self._count()]  # at the beginning and at each cut
 
     def device_of(self, operation: tf.Operation) -> str:
         """Returns the device of a new operation: its part's, unless it names one already."""
@@ -71,7 +65,6 @@ class Division:
         """Begins the next part; returns what `next_part` returns."""
         source = self._place()
         self.parts += 1
-        self._counts.append(self._count())
         target = self._place()
         self._cuts.append((source, target))
         if self._gate is None:
@@ -83,26 +76,9 @@ class Division:
         source, target = self._cuts[number]
         return dy if self._gate is None else _after(self._gate(dy, target, source), dy)
 
-    def sizes(self, images: tf.Tensor, logits: tf.Tensor) -> list[tuple[int, int]]:
-        """Returns (bytes of variables, bytes of activations) of each part, once the network has been built.
-
-        Activations are what it computes from the images on the way to the logits. Tensors of unknown shape are not
-        counted.
-        """
-        operations, variables = self.graph.get_operations(), tf.global_variables()
-        ends = [*self._counts[1:], self._count()]
-        computed = _between(images, logits)
-        return [(sum(_bytes(variable) for variable in variables[first_variable:last_variable]),
-                 sum(_bytes(tensor) for operation in operations[first:last] if operation in computed
-                     for tensor in operation.outputs))
-                for (first, first_variable), (last, last_variable) in zip(self._counts, ends)]
-
     def _place(self):
         """Returns the number of the device of the part that is being built: each has parts that follow each other."""
         return (self.parts - 1) * len(self._devices) // self._of_parts if len(self._devices) > 1 else 0
-
-    def _count(self):
-        return len(self.graph.get_operations()), len(tf.global_variables())
 
 
 @contextlib.contextmanager
@@ -153,20 +129,3 @@ def _gated(x, forward, backward):
 def _after(operation, value):
     with tf.control_dependencies([operation]):
         return tf.identity(value)
-
-
-def _between(images, logits):
-    """Returns the operations that compute something from the images on the way to the logits, but for aliases."""
-    needed = with_inputs([logits.op])
-    reached, pending = set(), list(images.consumers())
-    while pending:
-        operation = pending.pop()
-        if operation in needed and operation not in reached:
-            reached.add(operation)
-            pending += [consumer for tensor in operation.outputs for consumer in tensor.consumers()]
-    return {operation for operation in reached if operation.type not in _ALIASES}
-
-
-def _bytes(value):
-    """Returns the size of a tensor or variable; 0 where the graph does not tell its shape."""
-    return (value.shape.num_elements() or 0) * value.dtype.base_dtype.size

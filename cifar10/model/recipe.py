@@ -157,14 +157,9 @@ class Recipe:
             raise UsageError(f"--gpus_per_tower={devices}, but --network={self._settings.network} has {count}; "
                              f'use at most --gpus_per_tower={self._parts}{own}')
 
-    def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[tuple[int, int]]:
-        """Returns `Division.sizes` of the network in a tower, with the largest images of a run; see `check`."""
-        with self._built(batch_size, dtype) as (division, images, logits):
-            return division.sizes(images, logits)
-
     @contextlib.contextmanager
     def _built(self, batch_size, dtype):
-        """Context in a graph of its own in which the network is built for training; gives (Division, images, logits).
+        """Context in a graph of its own in which the network is built for training; gives its Division.
 
         Without a batch size it is built for evaluation, with two images.
         """
@@ -173,7 +168,8 @@ class Recipe:
         side = max(sizes) if training else sizes[-1]
         with seeded_graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
             images = tf.placeholder(dtype, [batch_size or 2, side, side, 3])
-            yield division, images, self.inference(images, training)
+            self.inference(images, training)
+            yield division
 
     def divided(self, devices: Sequence[str], gate: Callable | None = None) -> contextlib.AbstractContextManager:
         """Returns the context in which `inference` divides the network over a tower's devices; see `parts.divided`."""
@@ -182,7 +178,7 @@ class Recipe:
     @functools.cached_property
     def _parts(self):
         """The number of parts of the network, which is built to count them."""
-        with self._built(None, tf.float32) as (division, _, _):
+        with self._built(None, tf.float32) as division:
             return division.parts
 
     def inference(self, images: tf.Tensor, training: bool = False, **learnt: Any) -> tf.Tensor:

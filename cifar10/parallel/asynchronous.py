@@ -26,11 +26,11 @@ class Asynchronous(ParameterServer):
     synchronous = False
     one_tower_per_device = True
 
-    def build(self, tower_fn, make_optimizer, global_step, **options):
+    def build(self, tower_fn, make_optimizer, global_step):
         with tf.device('/cpu:0'), tf.name_scope('report'):
             self._steps_at_read = [global_step.read_value() for _ in self.devices.tower_devices]
             self._updating = tf.CriticalSection(name='updating')
-        return super().build(tower_fn, make_optimizer, global_step, **options)
+        return super().build(tower_fn, make_optimizer, global_step)
 
     @contextlib.contextmanager
     def tower_variables(self, k):

@@ -67,8 +67,8 @@ class Local(CopiedVariables):
         self._trained = []  # those that have gradients
         self._momentum = Copies(len(devices.groups))  # its state, for each group of devices
 
-    def build(self, tower_fn, make_optimizer, global_step, **options):
-        step = super().build(tower_fn, make_optimizer, global_step, **options)
+    def build(self, tower_fn, make_optimizer, global_step):
+        step = super().build(tower_fn, make_optimizer, global_step)
         with tf.name_scope('average'):
             return step._replace(average=self._average(global_step))
 

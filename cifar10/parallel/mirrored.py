@@ -32,7 +32,7 @@ class Mirrored(UpdateMode):
                                      'has started TensorFlow with fewer; start a new process') from error
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
-    def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
+    def build(self, tower_fn, make_optimizer, global_step):
         optimizer = make_optimizer()
         names = []
 
@@ -42,7 +42,8 @@ class Mirrored(UpdateMode):
                 with tf.variable_creator_scope(_create_averaged):
                     scalars = tower_fn(k, scope)
                     pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
-                                                              gate_gradients, colocate_gradients_with_ops=True))
+                                                              tf.train.Optimizer.GATE_NONE,
+                                                              colocate_gradients_with_ops=True))
                 values = [variable.read_value() for _, variable in pairs]
                 statistics = tf.get_collection(MOVING_STATISTICS, scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]

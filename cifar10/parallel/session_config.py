@@ -1,9 +1,4 @@
-"""TensorFlow sessions for the devices of the towers: how they are configured, whether they lack a device, and how much
-memory they may take.
-"""
-import dataclasses
-import re
-
+"""TensorFlow sessions for the devices of the towers: how they are configured, and whether they lack a device."""
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -57,26 +52,6 @@ def _limit_gpu_memory(options, devices):
         options.visible_device_list = ','.join(str(index) for index, _ in used)
         for index, _ in used:
             options.experimental.virtual_devices.add(memory_limit_mb=limits[index])
-
-
-def memory_of(device: str) -> str:
-    """Returns the name of a device's memory: '/gpu:0' for that of a GPU, and 'the CPU' for that of all CPU devices."""
-    spec = tf2.DeviceSpec.from_string(device)
-    return f'/gpu:{spec.device_index}' if spec.device_type == 'GPU' else 'the CPU'
-
-
-def free_memory(devices: Devices) -> dict[str, int]:
-    """Returns how many bytes this process may still take, by `memory_of` the devices of this machine.
-
-    Of a GPU it is what TensorFlow limits itself to, which is less than what other processes have left by a reserve.
-    """
-    if devices.on_gpus:
-        # It has the options of the training's session, which are those of the first one in a process.
-        with tf.Session(graph=tf.Graph(), config=session_config(dataclasses.replace(devices, target=''))) as session:
-            return {memory_of(device.name): device.memory_limit_bytes for device in session.list_devices()}
-    with open('/proc/meminfo') as stream:
-        available = re.search(r'MemAvailable: *(\d+) kB', stream.read())
-    return {memory_of('/cpu:0'): int(available[1]) * 1024}
 
 
 def refuse_absent(session: tf.Session, devices: Devices) -> None:

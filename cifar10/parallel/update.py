@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import build_towers, dense, mean_gradient, shared_variables
-from cifar10.parallel.turns import Pipeline, Turns
+from cifar10.parallel.turns import Turns
 
 
 class Step(NamedTuple):
@@ -107,7 +107,7 @@ class UpdateMode:
         return self.devices.num_towers if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
-              global_step: tf.Variable, gate_gradients: int = tf.train.Optimizer.GATE_OP) -> Step:
+              global_step: tf.Variable) -> Step:
         """Builds the towers and their updates.
 
         A tower may add (variable, value, keep) triples to the collection MOVING_STATISTICS, such as those of batch
@@ -118,14 +118,12 @@ class UpdateMode:
           tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
-          gate_gradients: as `compute_gradients` takes it. With GATE_OP, the gradients of all inputs of an operation
-            are computed, needed or not, before any is used.
         """
         optimizers = self.optimizers(make_optimizer)
-        self._turns = turns = (Turns if len(self.devices.groups[0]) == 1 else Pipeline)(self.devices)
+        self._turns = turns = Turns(self.devices)
 
         def tower(k, scope):
-            return self._tower(k, scope, tower_fn, optimizers[k], gate_gradients)
+            return self._tower(k, scope, tower_fn, optimizers[k])
         built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
         with tf.name_scope('update'):
             with tf.device('/cpu:0'):
@@ -137,12 +135,13 @@ class UpdateMode:
             train_ops = [tf.group(applied)] if self.synchronous else applied
             return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, turns)
 
-    def _tower(self, k, scope, tower_fn, optimizer, gate_gradients):
+    def _tower(self, k, scope, tower_fn, optimizer):
         """Builds tower k in its turn; returns (the Tower, its scalars as one vector)."""
         with tf.control_dependencies([self._turns.begin(k)]):
             scalars = dict(tower_fn(k, scope))
             gradients = dense(optimizer.compute_gradients(
-                scalars['total_loss'], self.trained_variables(k), gate_gradients, colocate_gradients_with_ops=True))
+                scalars['total_loss'], self.trained_variables(k), tf.train.Optimizer.GATE_NONE,
+                colocate_gradients_with_ops=True))
         triples = tf.get_collection(MOVING_STATISTICS, scope)
         counters = [triple for triple in triples if not triple[1].dtype.is_floating]
         averaged = [triple for triple in triples if triple[1].dtype.is_floating]

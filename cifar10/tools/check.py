@@ -3,7 +3,6 @@
 It runs the stages of `start`, as training does, and some of its own. If a stage fails, the stages that depend on it are
 skipped.
 """
-import collections
 import dataclasses
 import os
 import shutil
@@ -20,7 +19,6 @@ from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing, in_bytes
 from cifar10.base.registry import DATASETS
 from cifar10.base.startup import numerics, versions
-from cifar10.parallel.session_config import free_memory, memory_of
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Of
@@ -44,7 +42,6 @@ def check(settings: TrainSettings) -> None:
     if checked.cluster is None or checked.cluster.is_chief:
         passed.append(checked.take(_directory))
         if all(passed) and checked.take(_plan) and not checked.plan.finished:
-            checked.take(_memory)
             checked.take(_first_step)
     checked.end()
 
@@ -136,44 +133,6 @@ def _plan(checked):
         checked.devices = checked.devices.spread(len(checked.cluster.workers), len(checked.cluster.ps))
     for stage in trainer.WITH_DATA:
         yield from stage(checked)
-
-
-def _memory(checked):
-    """Reports the memory of images and network, and compares what the towers need with what is free on each device.
-
-    The need is an estimate: TensorFlow frees early what no gradient needs, and takes working memory. So a step on GPUs
-    may be tried even if they seem too small.
-
-    Raises:
-      UsageError: towers on CPU devices need more. A machine without memory kills processes, so no step may be tried.
-    """
-    yield Line('memory', f'{in_bytes(checked.data.memory_bytes)} for the training images, in each process with towers')
-    batch_size, devices = checked.plan.settings.towers.batch_size, checked.plan.devices
-    sizes = checked.plan.recipe.part_sizes(batch_size, checked.plan.precision.dtype)
-    variables, activations = map(sum, zip(*sizes))
-    yield Line('memory', f'{in_bytes(variables)} of variables, {in_bytes(activations)} of activations in a tower')
-    for i, (variables, activations) in enumerate(sizes if len(devices.groups[0]) > 1 else ()):
-        yield Line(f'part {i}', f'{in_bytes(variables)} of variables, {in_bytes(activations)} of activations')
-    free = free_memory(devices)
-    for memory, needed in _bytes_needed(devices, sizes).items():
-        yield Line('memory', f'about {in_bytes(needed)} for the towers on {memory}, {in_bytes(free[memory])} free')
-        if needed > free[memory]:
-            problem = f'--batch_size={batch_size} may need more memory than is free on {memory}; use a smaller one'
-            if not devices.on_gpus:
-                raise UsageError(problem)
-            yield Line('warning', problem)
-
-
-def _bytes_needed(devices, sizes):
-    """Returns the bytes of activations, variables and gradients, by the memory (`memory_of`) that they are in."""
-    needed = collections.Counter()
-    towers = -(-devices.num_towers // len(devices.groups))
-    for group, host in zip(devices.groups, devices.group_hosts):
-        for i, (variables, activations) in enumerate(sizes if host == devices.group_hosts[0] else ()):
-            k = i * len(group) // len(sizes)
-            # In a pipeline, device k has the activations of one tower for itself and each device after it.
-            needed[memory_of(group[k])] += min(towers, len(group) - k) * activations + 2 * variables
-    return needed
 
 
 def _first_step(checked):

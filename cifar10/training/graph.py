@@ -119,10 +119,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
             parts = {} if recipe.is_whole else summaries.losses(scope)  # of the total, which a whole model adds up
             return dict(total_loss=total_loss, **scalars, **parts)
 
-    # GATE_NONE leaves out the gradients of frozen weights, which GATE_OP would compute for nothing.
-    gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
-    step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
-                      gate_gradients=gate_gradients)
+    step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step)
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
         return step, batches, [each[:_MOST_INPUTS] for each in fed[0]]
 

@@ -32,7 +32,6 @@ from cifar10.data.records import Records
 from cifar10.data.resize import planes_of
 
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
-_ROW_BYTES = 100  # of a row of the list in memory, about
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
 _DIGITS = 32  # of a digest in the name of a photo
 
@@ -145,10 +144,6 @@ class Photos(Records):
     @property
     def record_bytes(self):
         return usual_bytes(self.size)
-
-    @property
-    def memory_bytes(self):
-        return 2 * self.count * _ROW_BYTES
 
     def verified(self):
         path, began = self.files[0], time.time_ns()
