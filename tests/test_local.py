@@ -236,7 +236,7 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
 def test_the_moving_averages_decay_is_a_power_that_is_bounded():
     steps, global_step = tf.placeholder(tf.int64, []), tf.train.create_global_step()
     variable = tf.get_variable('a', initializer=tf.constant(3.0))
-    moved = averages.move(averages.moving_averages(global_step, steps), [variable])
+    moved = averages.MovingAverages([variable], global_step, steps).move()
     average, = [each for each in tf.global_variables() if 'Moving' in each.op.name]
     with tf.Session() as session:
         initialise(session)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import AVERAGE
 from cifar10.base.registry import OPTIMIZERS
 from cifar10.data import records
 from cifar10.model import averages, classifier
@@ -91,14 +92,14 @@ def test_steps_of_an_optimizer_equal_numpys(name):
 @pytest.mark.parametrize('step, decay', [(0, 0.1), (5, 0.4), (80_000, 80_001 / 80_010), (200_000, 0.9999)])
 def test_the_decay_of_moving_averages_rises_to_its_limit(step, decay):
     variable, global_step = tf.get_variable('w', initializer=1.0), tf.train.create_global_step()
-    moving = averages.moving_averages(global_step)
-    apply = moving.apply([variable])
+    moved = averages.MovingAverages([variable], global_step).move()
+    average, = [each for each in tf.global_variables() if each.op.name.endswith(AVERAGE)]
     with tf.Session() as session:
         initialise(session)
         global_step.load(step, session)
         variable.load(101.0, session)  # 100 more than its average, so that float32 tells the decays apart
-        session.run(apply)
-        np.testing.assert_allclose(session.run(moving.average(variable)), 101 - 100 * decay, atol=1e-4)
+        session.run(moved)
+        np.testing.assert_allclose(session.run(average), 101 - 100 * decay, atol=1e-4)
 
 
 LINEAR = '''

@@ -1,43 +1,54 @@
 """The moving averages of the variables, which evaluation uses."""
-import collections
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import AVERAGE
+
 DECAY = 0.9999
 
 
-def moving_averages(global_step: tf.Variable | None = None,
-                    steps: tf.Tensor | None = None) -> tf.train.ExponentialMovingAverage:
-    """Returns the moving averages of the classic recipe.
+class MovingAverages:
+    """The moving averages of the classic recipe, each on the device of its variable.
+
+    The decay is lower at the beginning, min(0.9999, (1 + step) / (10 + step)), so that the averages follow faster.
 
     Args:
-      global_step: lowers the decay at the beginning, to min(0.9999, (1 + step) / (10 + step)), so that the
-        averages follow faster. None where averages are only restored.
+      variables: the variables, float; an average starts with the value of its variable.
+      global_step: the number of steps, int64.
       steps: int64 scalar, how many steps a move of the averages makes up for: it has that power of the decay at
         `global_step`. None: they move in every step.
     """
-    if steps is None:
-        return tf.train.ExponentialMovingAverage(DECAY, global_step)
-    with tf.device(global_step.device):
-        step = tf.cast(global_step.read_value(), tf.float32)
-        decay = tf.pow(tf.minimum(DECAY, (1 + step) / (10 + step)), tf.cast(steps, tf.float32))
-    return tf.train.ExponentialMovingAverage(decay)
+
+    def __init__(self, variables: Sequence[tf.Variable], global_step: tf.Variable, steps: tf.Tensor | None = None):
+        different = {variable.op.name: variable for variable in variables}.values()
+        self._averages = [(variable, _average(variable)) for variable in different]
+        self._global_step = global_step
+        self._steps = steps
+
+    def move(self) -> tf.Operation:
+        """Returns an operation that moves the averages towards the values of the variables."""
+        rates, moved = {}, []  # for each device, so that only the step travels
+        for variable, average in self._averages:
+            with tf.device(variable.device):
+                if variable.device not in rates:
+                    rates[variable.device] = 1 - self._decay()
+                moved.append(tf.raw_ops.ResourceApplyGradientDescent(
+                    var=average.handle, alpha=tf.cast(rates[variable.device], average.dtype.base_dtype),
+                    delta=average.read_value() - variable.read_value()))
+        return tf.group(moved)
+
+    def _decay(self):
+        step = tf.cast(self._global_step.read_value(), tf.float32)
+        decay = tf.minimum(DECAY, (1 + step) / (10 + step))
+        return decay if self._steps is None else tf.pow(decay, tf.cast(self._steps, tf.float32))
 
 
-def move(moving: tf.train.ExponentialMovingAverage, variables: Sequence[tf.Variable]) -> tf.Operation:
-    """Returns the operation that moves the averages of variables towards their values.
-
-    An average and its arithmetic are on its variable's device: elsewhere, both would travel in every step.
-    """
-    by_device = collections.defaultdict(list)
-    for variable in variables:
-        by_device[variable.device].append(variable)
-    moved = []
-    for device, those in by_device.items():
-        with tf.device(device):
-            moved.append(moving.apply(those))
-    return tf.group(moved)
+def _average(variable):
+    with tf.device(variable.device), tf.name_scope('initialise/'):
+        initial = tf.cond(tf.is_variable_initialized(variable), variable.read_value, lambda: variable.initial_value)
+        return tf.get_variable(variable.op.name + AVERAGE, initializer=initial, trainable=False,
+                               validate_shape=variable.shape.is_fully_defined())
 
 
 def saved_names(averaged: bool) -> dict[str, tf.Variable]:
@@ -46,6 +57,9 @@ def saved_names(averaged: bool) -> dict[str, tf.Variable]:
     Args:
       averaged: whether variables that have a moving average get the name of the average.
     """
+    names = {variable.op.name: variable for variable in tf.global_variables()}
     if averaged:
-        return moving_averages().variables_to_restore(tf.trainable_variables())
-    return {variable.op.name: variable for variable in tf.global_variables()}
+        for variable in tf.trainable_variables():
+            names.pop(variable.op.name, None)
+            names[variable.op.name + AVERAGE] = variable
+    return names

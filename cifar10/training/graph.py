@@ -131,19 +131,19 @@ def _counted(plan, step, global_step, examples_seen):
       (for each thread the operation that takes its step; the mode's `local.Average` with moving averages, or None).
     """
     average = step.average
-    moving = averages.moving_averages(global_step, average.steps if average else None)
     averaged = [variable for _, variable in step.gradients] if plan.recipe.moving_averages else []
+    moving = averages.MovingAverages(averaged, global_step, average.steps if average else None)
 
     def after_step(train_op):
         # Once the update is done, so that neither races it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [averages.move(moving, averaged)] if averaged and not average else []
+            moved = [] if average else [moving.move()]
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
             return tf.group(*moved, counted)
 
     def after_average(operation):
         with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
-            return averages.move(moving, averaged)
+            return moving.move()
 
     train_ops = [after_step(train_op) for train_op in step.train_ops]
     if average:
