@@ -35,7 +35,7 @@ class Run:
         self.plan = plan
         self.session = None
         self.step = plan.step
-        self._fetched = set()  # what steps of this session have fetched
+        self._calls = {}  # kind of step of this session, (thread, further tensors) -> function that takes one
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = graph.learnt(plan) if is_new else {}
@@ -66,7 +66,7 @@ class Run:
           UsageError: the process lacks a device of the towers.
         """
         self._graph.finalize()
-        self._fetched.clear()
+        self._calls = {}  # a new one: a thread that hangs on a lost device may still have the functions of its session
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
                 self.session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
@@ -120,11 +120,18 @@ class Run:
         """
         metadata = tf.RunMetadata() if traced else None
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if traced else None
-        fetched = repr((thread, also))  # with each of them, TensorFlow prepares a graph of its own
-        with doing(f'in step {step:,}', 1 if fetched in self._fetched else OF_FIRST_STEP):
+        calls, kind = self._calls, (thread, repr(also) if also else '')  # TensorFlow prepares a graph for each kind
+        is_first = kind not in calls
+        with doing(f'in step {step:,}', OF_FIRST_STEP if is_first else 1):
             self.go_on()
-            results = self.session.run(dict(self.graph.fetches[thread], **also or {}), feed, options, metadata)
-        self._fetched.add(fetched)
+            fetches = dict(self.graph.fetches[thread], **also or {})
+            if feed:
+                results = self.session.run(fetches, feed, options, metadata)
+            else:
+                if is_first:
+                    calls[kind] = self.session.make_callable(fetches, accept_options=True)
+                # As `run` does, so that an error names its operation.
+                results = self.session._do_call(calls[kind], options, metadata)
         figures = dict(zip(self.graph.figures, results['figures']))
         return dict(results, figures=figures, thread=thread, **(dict(metadata=metadata) if traced else {}))
 
