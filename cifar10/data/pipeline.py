@@ -3,6 +3,7 @@
 A batch is a pure function of (seed, position), where a position is an index into the endless stream of
 shuffled epochs. So the number of consumed positions is all the state that has to be saved.
 """
+import os
 from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -13,14 +14,25 @@ from cifar10.data.images import Images, as_graph, loaded
 from cifar10.data.records import Records
 
 _AHEAD = 2  # batches of a stream that wait on the CPU
-# Batches for a GPU that are made at the same time, and used in their order: a core makes 45,000 images of CIFAR-10 in a
-# second, and an H200 trains the classic network with 175,000. CPU devices need their cores themselves.
-_AT_A_TIME = 4
+_CORES = len(os.sched_getaffinity(0))  # of the chief, if other tasks have other cores
 
 
-def batches_ahead(on_gpus: bool) -> int:
-    """Returns how many batches of a stream may wait, besides one that is being made."""
-    return _AHEAD + (_AT_A_TIME + 1) * on_gpus  # those that are copied to a GPU have buffers there and on the way
+def _at_a_time(streams):
+    """Returns how many batches for a GPU are made at the same time, and used in their order."""
+    # A core makes 45,000 images of CIFAR-10 in a second, and an H200 trains the classic network with 175,000. CPU
+    # devices need their cores themselves.
+    return max(_CORES // streams, 1)
+
+
+def batches_ahead(on_gpus: bool, streams: int) -> int:
+    """Returns how many batches of a stream may wait, besides one that is being made.
+
+    Args:
+      on_gpus: whether they are for GPUs.
+      streams: how many streams a machine has.
+    """
+    # Those that are copied to a GPU have buffers there and on the way.
+    return _AHEAD + (_at_a_time(streams) + 1) * on_gpus
 
 
 def train_batch(images: Images, augmentation: Augmentation, first_position: tf.Tensor,
@@ -132,7 +144,7 @@ class Source:
         images = self._loaded[host]
         batches = positions.map(as_graph(lambda first, step: train_batch(
             images, self._augmentation, first, step, self._batch_size, self._seed)),
-            _AT_A_TIME if device else None).prefetch(_AHEAD)
+            _at_a_time(self._num_streams // len(self._loaded)) if device else None).prefetch(_AHEAD)
         if device is None:
             return _iterator(batches, [images.read])
         with tf.device(device):

@@ -57,7 +57,7 @@ class Shift(Augmentation):
         # The halves are the same in every epoch; the epoch's number says which of them is mirrored.
         half = permuted(positions.examples, positions.count, self._seed) % 2
         mirror = tf.equal((half + positions.epochs) % 2, 1)
-        reach = tf.cast(tf.where(size < _SMALL, 1, 2), tf.float32)
+        reach = tf.cast(tf.where(tf.less(size, _SMALL), 1, 2), tf.float32)
         shifts = tf.cast(tf.floor(numbers[:, :2] * (2 * reach + 1) - reach), tf.int32)
         rows = _reflected(tf.range(size) + shifts[:, :1], size)
         columns = _reflected(tf.range(size) + shifts[:, 1:], size)
@@ -70,9 +70,9 @@ class Shift(Augmentation):
         return tf.ensure_shape(_resized(super().plain(planes), size), [None, size, size, 3])
 
     def _size(self, step_position):
-        """Returns the size of all images of a step, an int32 scalar, from the step's first position."""
+        """Returns the size of all images of a step, a number or an int32 scalar, from the step's first position."""
         if len(self._sizes) == 1:
-            return tf.constant(self._sizes[0][1])
+            return self._sizes[0][1]
         begins = tf.constant([int(fraction * self._total_examples) for fraction, _ in self._sizes], tf.int64)
         return tf.gather(self.image_sizes(), tf.reduce_sum(tf.cast(step_position >= begins, tf.int32)) - 1)
 
@@ -84,7 +84,9 @@ def _reflected(index, size):
 
 
 def _resized(images, size):
-    """Returns images float32 [n, height, width, 3] as [n, size, size, 3]; resized by area."""
+    """Returns images float32 [n, height, width, 3] as [n, size, size, 3]; of another size, resized by area."""
+    if isinstance(size, int) and images.shape[1:3] == [size, size]:
+        return images
     return tf.raw_ops.ResizeArea(images=images, size=tf.stack([size, size]), align_corners=False)
 
 

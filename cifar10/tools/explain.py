@@ -148,7 +148,9 @@ class _Training:
         Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
         """
         if kind in _TAKE_BATCHES:
-            for _ in range(pipeline.batches_ahead(self._plan.devices.on_gpus)):
+            devices = self._plan.devices
+            streams = len(devices.groups) // len(set(devices.group_hosts))
+            for _ in range(pipeline.batches_ahead(devices.on_gpus, streams)):
                 self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
         self.take(kind)
 
