@@ -226,5 +226,6 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named(settings, monkeypatch
         total_loss, scalars = towers.tower_loss(scope, add_loss)
         return total_loss * (np.inf if scope == 'tower_1/' else 1.0), scalars
     monkeypatch.setattr(graph, 'tower_loss', tower_loss)
-    with pytest.raises(RunError, match='the loss of tower 1 is inf'):
+    # Before the step of tower 1 has ended, tower 0 may take one with the variables that it has made.
+    with pytest.raises(RunError, match='the loss of tower (1 is inf|0 is nan)'):
         train(settings(variable_update='async', num_gpus=2, batch_size=4, max_steps=1000))
