@@ -70,13 +70,6 @@ def test_the_figures_are_valid_json(tmp_path):
     assert offer(of(tmp_path), 40, 0.2, cross_entropy=0.1, examples=9)
 
 
-def test_the_best_checkpoint_of_version_1_is_replaced_by_a_better_one(tmp_path):
-    assert offer(of(tmp_path), 20, 0.7)
-    text = (tmp_path / 'best' / 'best.json').read_text()
-    (tmp_path / 'best' / 'best.json').write_text(text.replace('accuracy', 'precision'))
-    assert not offer(of(tmp_path), 30, 0.6) and offer(of(tmp_path), 40, 0.8)
-
-
 def test_what_is_not_the_runs_in_the_folder_of_the_best_is_left_alone_and_what_a_kill_left_is_removed(tmp_path):
     folder = tmp_path / 'best'
     assert offer(of(tmp_path), 20, 0.6)

@@ -1,8 +1,6 @@
 """Checkpoints: written, recorded, rotated, incomplete and corrupt."""
 import hashlib
-import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -205,22 +203,6 @@ def test_a_run_that_has_ended_keeps_what_it_kept(settings):
     train(settings(max_steps=4, save_steps=1, max_to_keep=0))
     train(settings(max_steps=4, save_steps=1, max_to_keep=2))
     assert [step_of(prefix) for prefix in checkpoints(settings().run.train_dir)] == [1, 2, 3, 4]
-
-
-@pytest.mark.stress
-def test_what_the_first_release_kept_for_good_is_left_by_rotation_and_goes_with_its_run(settings):
-    train(settings(max_steps=3, save_steps=1, max_to_keep=0))
-    folder = pathlib.Path(settings().run.train_dir)
-    record = json.loads((folder / 'config.json').read_text())
-    record['settings']['keep_every'] = 2  # as it recorded it
-    (folder / 'config.json').write_text(json.dumps(record))
-    (folder / 'model.ckpt-2.kept').touch()
-    train(settings(max_steps=5, save_steps=1, max_to_keep=1))
-    assert [step_of(prefix) for prefix in checkpoints(folder)] == [2, 5]
-    evaluate(eval_settings(checkpoint=str(folder / 'model.ckpt-2'), eval_dir=str(folder / 'eval'), num_examples=10,
-                           tower_device='cpu'))
-    train(settings(max_steps=1, restart=True))
-    assert not [name for name in os.listdir(folder) if 'ckpt-2' in name]
 
 
 def test_a_finished_run_keeps_its_checkpoint_beside_a_later_one_that_cannot_be_read(settings, capsys):

@@ -163,38 +163,6 @@ def test_a_record_may_be_saved_as_editors_do(encoding, tmp_path):
     assert look(str(tmp_path)).record.settings == train_settings(seed=3)
 
 
-def test_a_run_of_the_first_release_has_what_that_did_and_saves_by_the_clock(tmp_path):
-    later = ('loss', 'patience', 'save_minutes')
-    write_config(tmp_path, {name: value for name, value in train_settings(seed=3).flat().items() if name not in later})
-    assert look(str(tmp_path)).record.settings == train_settings(seed=3)
-    settings = settings_of(dict(train_dir=str(tmp_path)))[0]
-    assert [settings.flat()[name] for name in later] == ['cross_entropy', 0, 10]
-
-
-@pytest.mark.parametrize('given, recorded', [
-    (dict(preset='fast'), dict(widths='64,128,128', learning_rate=0.2, auxiliary_learning_rate=0.75)),
-    (dict(preset='photos'), dict(network='fast', widths='32,64,128,256', auxiliary_learning_rate=None)),
-    (dict(network='photos'), dict(network='fast', widths='32,64,128,256', auxiliary_learning_rate=None)),
-    (dict(optimizer='muon'), dict(widths=None, learning_rate=0.02, auxiliary_learning_rate=0.02))], ids=str)
-def test_a_run_of_an_earlier_version_whose_widths_and_rates_are_constants_now_goes_on(given, recorded, tmp_path):
-    settings = train_settings(**given)
-    write_config(tmp_path, {**settings.flat(), **recorded})
-    found = settings_of(dict(train_dir=str(tmp_path)))[0]
-    assert found.recipe == settings.replace(learning_rate=recorded.get('learning_rate')).recipe
-
-
-@pytest.mark.parametrize('recorded, said', [
-    (dict(widths='64,256,256'), 'widths=64,256,256, a network that this version no longer'),
-    (dict(widths=['64,128,128']), r"widths=\['64,128,128'\], a network that this version"),
-    (dict(widths='64,128,128', auxiliary_learning_rate=1.5),
-     'auxiliary_learning_rate=1.5, which in this version is always 3.75 times learning_rate=0.2'),
-    (dict(preset='classic', widths=None, auxiliary_learning_rate=0.75), 'auxiliary_learning_rate=0.75, .* 1 times')])
-def test_one_with_other_widths_or_rates_is_refused(recorded, said, tmp_path):
-    write_config(tmp_path, {**train_settings(preset='fast', learning_rate=0.2).flat(), **recorded})
-    with pytest.raises(UsageError, match=f'^{tmp_path}/config.json has {said}.*; use the version that wrote it, or'):
-        look(str(tmp_path))
-
-
 def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     file = tmp_path / 'net.py'
     file.write_text('')

@@ -56,11 +56,6 @@ def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
 
 
-def test_records_of_version_1_have_the_names_of_today(tmp_path):
-    (tmp_path / NAME).write_text('{"kind": "eval", "step": 5, "precision": 0.5, "averaged_precision": 0.6}\n')
-    assert last(str(tmp_path), EVAL) == dict(kind='eval', step=5, accuracy=0.5, averaged_accuracy=0.6)
-
-
 def test_lines_of_others_stay(tmp_path):
     lines = [b'my notes\n', b'{"step": 500, "loss": 2}\n', b'[1]\n', b'\xff\xfe\n']
     (tmp_path / NAME).write_bytes(b''.join(lines) + b'{"kind": "train", "st')

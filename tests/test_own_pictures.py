@@ -1,7 +1,6 @@
 """Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -215,33 +214,6 @@ def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, 
     assert tested == {tag.removeprefix('train_eval/') for tag in trained} and not tested & trained
     table = values[1]['train_eval/largest_losses'].tensor.string_val[0].decode().replace('\\', '')
     assert [row.split(' | ')[1] for row in table.splitlines()[2:]] == [each['image'] for each in found]
-
-
-def test_a_run_of_1_0_0_keeps_to_what_was_made_among_the_classes_and_others_take_the_files(folder, tmp_path, capsys):
-    path = folder(*numbered('ant', 'bee'))
-    flags = dict(data_dir=data_of(path), network='linear', batch_size=4, tower_device='cpu', summary_steps=0)
-    run = dict(flags, train_dir=str(tmp_path / 'run'))
-    train(dataset=path, max_steps=1, **run)
-    made, = pathlib.Path(data_of(path), 'mine-32px').iterdir()
-    earlier = path + 'cifar-bin-0.1'
-    shutil.copytree(made, earlier, ignore=shutil.ignore_patterns('*.sources'))
-    shutil.rmtree(data_of(path))
-    config = tmp_path / 'run' / 'config.json'
-    record = json.loads(config.read_text())
-    del record['images_folder']  # which 1.0.0 did not record
-    config.write_text(json.dumps(record))
-    (tmp_path / 'run' / 'metrics.jsonl').unlink()  # which has it, too
-    shutil.move(path + 'ant/0.png', path + 'bee/moved.png')
-    said = f'version 1.0.0 has converted them; the run keeps to its images, in {earlier}, and another run takes the'
-    for steps in (2, 3):  # the second time by what the first has recorded
-        assert said in train(max_steps=steps, **run).notes[0]
-    result = evaluate(train_dir=run['train_dir'], tower_device='cpu')
-    assert said in result.notes[0] and result.largest_losses[0]['image'].startswith(f'{earlier}/test_batch.bin, record')
-    assert not os.path.exists(data_of(path))
-    result = train(dataset=path, max_steps=1, say=print, **dict(flags, train_dir=str(tmp_path / 'other')))
-    assert said not in capsys.readouterr().out and read_tree(data_of(path))
-    result = evaluate(train_dir=str(tmp_path / 'other'), eval_data='train_eval', tower_device='cpu')
-    assert 'bee/moved.png' in {os.path.relpath(each['image'], path) for each in result.largest_losses}
 
 
 @pytest.mark.parametrize('size', [32, 72])

@@ -11,20 +11,16 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS
 from cifar10.data import records
-from cifar10.evaluation import export
 from cifar10.model.precision import BF16
-from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from cifar10.training.start import BEFORE_DATA, Start
 from cifar10.training.trainer import WITH_DATA
 from tests.helpers import (
-    assert_same_bits,
     change_record,
     checkpoints,
     evaluated,
-    go_back,
     last_variables,
     rewrite,
     run_script,
@@ -85,25 +81,6 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     train_variables = last_variables(fast['train_dir'])
     assert not any(name.endswith('ExponentialMovingAverage') for name in train_variables)
     assert train_variables['whiten/weights'].any()
-
-
-@pytest.mark.stress  # what it takes, by default: test_continued.py
-@pytest.mark.parametrize('flags, recorded', [
-    (dict(preset='photos', image_size=32, warmup_epochs=0.0, eval_steps=0, keep_best=False),
-     dict(network='fast', widths='32,64,128,256', auxiliary_learning_rate=None)),
-    (dict(preset='fast', sizes='16'), dict(widths='64,128,128', auxiliary_learning_rate=0.75))])
-def test_a_run_recorded_by_an_earlier_version_is_resumed_evaluated_and_exported(flags, recorded, settings, tmp_path):
-    flags = dict(flags, batch_size=8, epochs=0.0032, max_steps=None, precision='fp32', save_steps=2, summary_steps=0)
-    expected = train(settings(**flags))
-    go_back(settings().run.train_dir, 'earlier')
-    (tmp_path / 'earlier' / 'metrics.jsonl').unlink()  # which has the settings, too
-    change_record(tmp_path / 'earlier', **recorded)
-    assert_same_bits(train(settings(**flags, train_dir=str(tmp_path / 'earlier'))), expected)
-    change_record(tmp_path / 'earlier', **recorded)
-    assert evaluated(tmp_path / 'earlier', tmp_path / 'eval', num_examples=100)['step'] == 4
-    export.export(eval_settings(train_dir=str(tmp_path / 'earlier'), export_dir=str(tmp_path / 'model'),
-                                tower_device='cpu'))
-    assert (tmp_path / 'model' / 'saved_model.pb').exists()
 
 
 @pytest.mark.stress

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error, listed
 from cifar10.base.files import locked, new_folder
-from cifar10.data import SIZE, records
+from cifar10.data import records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos
 from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, is_picture, shown
@@ -23,7 +23,6 @@ from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 from cifar10.data.records import ALL, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
 
-_EARLIER = 'cifar-bin'  # names of folders that earlier versions made beside the class directories begin with it
 _MOST_CLASSES = 256  # of records, whose label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
@@ -50,8 +49,8 @@ def dataset(path: str) -> '_ImageFolder':
 def pictures(given: Sequence[str]) -> list[str]:
     """Returns the paths of the pictures that a user gives to classify: files, and in folders all below them.
 
-    What a folder has is sorted. Hidden files, those that this program has converted, and those that are no pictures are
-    left out. A file that is given is not looked at.
+    What a folder has is sorted. Hidden files and files that are no pictures are left out. A file that is given is not
+    looked at.
 
     Raises:
       UsageError: a folder has no picture, or cannot be read.
@@ -81,7 +80,7 @@ def _files_below(folder, seen):
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
             yield path
-        elif not name.startswith(_EARLIER):
+        else:
             yield from _files_below(path, seen)
 
 
@@ -106,9 +105,7 @@ class _ImageFolder(Dataset):
         common = dict(size=image_size, path=self.path, test_fraction=test_fraction, found=tuple(found))
         if image_size > LARGEST:
             return _PhotoFolder(folder, **common)
-        parts = [_EARLIER, test_fraction and f'{test_fraction:g}', image_size != SIZE and f'{image_size}px']
-        earlier = os.path.join(self.path, '-'.join(filter(None, parts)))
-        return _ImageFolder(folder, earlier=earlier if os.path.isdir(earlier) else '', **common)
+        return _ImageFolder(folder, **common)
 
     def expected(self):
         classes, files, others = self.found
@@ -243,8 +240,7 @@ def _names(folder):
 
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder."""
-    return [name for name in _names(folder)
-            if not name.startswith(_EARLIER) and os.path.isdir(os.path.join(folder, name))]
+    return [name for name in _names(folder) if os.path.isdir(os.path.join(folder, name))]
 
 
 def _classes(path, folders):

@@ -56,8 +56,6 @@ class Dataset:
       size: height and width of the images in the files.
       archive: what `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None if it
         downloads nothing.
-      earlier: the folder of a user's own images where version 1.0.0 made the files, to which its runs keep; '' if it is
-        not there.
     """
     folder: str
     classes: tuple[str, ...] = ()
@@ -67,7 +65,6 @@ class Dataset:
     label: int = 0
     size: int = SIZE
     archive: Any = None
-    earlier: str = ''
 
     def configured(self, test_fraction: float | None, image_size: int) -> 'Dataset':
         """Returns the data set whose files have this fraction for testing and this size; itself if they are given."""
@@ -231,8 +228,8 @@ def find(settings: Any, of_run: str | None = None) -> 'Found':
 
     Args:
       settings: the run's `DataSettings`.
-      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change. '' for a
-        run that did not record it, as those of version 1.0.0; None for a new run.
+      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change. None for
+        a new run.
     """
     return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
 
@@ -257,9 +254,7 @@ def _find(name, data_dir, test_fraction, image_size, of_run=None):
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
     why, began_with = 'files were added, removed or changed since the run began', ''
-    if dataset.earlier and of_run in ('', os.path.basename(dataset.earlier)):
-        why, began_with = 'version 1.0.0 has converted them', dataset.earlier
-    elif of_run:
+    if of_run:
         if found(folder).has_files_of(of_run):
             why = f"{os.path.basename(folder).partition('_')[2]} would decode the files now"
         began_with = os.path.join(os.path.dirname(folder), of_run)

@@ -216,7 +216,7 @@ def _find_own(record, settings, data):
         if record.run_id and not is_named and not os.path.isdir(data.data_dir):
             say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
                             'moved, give its new --data_dir')
-        return records.find(data, record.images_folder or '')
+        return records.find(data, record.images_folder)
     if DATASETS.is_own(settings.dataset) and DATASETS.is_own(data.dataset):
         with contextlib.suppress(UsageError):  # they cannot be divided as the run's were
             own = dataclasses.replace(data, dataset=settings.dataset)
@@ -267,7 +267,7 @@ def _other_images(record, settings, data):
     images = found.prepared(records.TEST)
     images = dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
     with contextlib.suppress(UsageError):  # the run's own images may be on another machine
-        own = records.find(data, record.images_folder or '')
+        own = records.find(data, record.images_folder)
         if os.path.isdir(own.folder):
             records.warn_of_equal(own._replace(line=None).prepared(records.TRAIN), images)
     return images

@@ -116,7 +116,7 @@ class Best:
     def _stored(self):
         """Returns what best.json holds, or None if there is none, or it is not this program's."""
         try:
-            figures = metrics.translated(read_json(os.path.join(self.path, FIGURES)))
+            figures = read_json(os.path.join(self.path, FIGURES))
             return figures if {'step', 'accuracy'} <= figures.keys() and figures[_EVALUATION].keys() else None
         except (AttributeError, KeyError, UsageError):  # it is None, or somebody else's
             return None

@@ -1,6 +1,5 @@
 """Checkpoints of a run: written, restored and rotated. `saved` finds and reads existing ones."""
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from cifar10.base.errors import RunError, listed, reason
 from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
 from cifar10.run import metrics, takeover
 from cifar10.run.failures import describe_latest, diverged
-from cifar10.run.folder import KEPT, Folder, glance, step_of
+from cifar10.run.folder import Folder, glance, step_of
 from cifar10.run.saved import Saved, digest, digest_of, incompatibility, is_ours, newest
 from cifar10.run.train_dir import TrainDir, remove
 
@@ -44,7 +43,7 @@ def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
 
 
 def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
-    """Lists the newest of some checkpoints and removes the others, except other programs' and those marked as KEPT.
+    """Lists the newest of some checkpoints and removes the others, except other programs'.
 
     If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
@@ -54,7 +53,7 @@ def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> No
     """
     directory.list_checkpoints(prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])
     for prefix in prefixes[:-max_to_keep] if max_to_keep else ():
-        if not os.path.exists(prefix + KEPT) and is_ours(prefix):
+        if is_ours(prefix):
             directory.remove_checkpoint(prefix)
 
 

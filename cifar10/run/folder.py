@@ -23,8 +23,7 @@ FIGURES = 'best.json'  # the figures of the checkpoint in that folder
 LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
 EVENTS_SUFFIX = '.cifar10'
-KEPT = '.kept'  # the suffix of the empty file with which earlier versions marked a checkpoint that rotation leaves
-_WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
+_WITHOUT_INDEX = r'data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
 _PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's files
 _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
 # With the files of TensorFlow's V1 format: one without a suffix, or several with numbers.

@@ -87,15 +87,6 @@ def rounded(figure: float) -> float | None:
     return float(f'{figure:.7g}') if math.isfinite(figure) else None
 
 
-def translated(figures: Any) -> Any:
-    """Returns the figures of an evaluation, or what else was read, with the names that version 1.0.0 had replaced."""
-    if isinstance(figures, dict):
-        for name, now in (('precision', 'accuracy'), ('averaged_precision', 'averaged_accuracy')):
-            if name in figures:
-                figures[now] = figures.pop(name)
-    return figures
-
-
 def read(directory: str, *kinds: str) -> list[dict]:
     """Returns the records of some kinds in a directory, in the order of their steps; [] if there is no file."""
     path = os.path.join(directory, NAME)
@@ -117,7 +108,7 @@ def last(directory: str, kind: str) -> dict | None:
 def _record(line):
     """Returns the record in a line; None if the line is cut off, or not from this program."""
     try:
-        record = translated(json.loads(line))
+        record = json.loads(line)
         valid = line.endswith(b'\n') and record['kind'] in KINDS and record['step'] >= 0
     except (ValueError, KeyError, TypeError):
         return None

@@ -15,17 +15,11 @@ from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import OWN, Registry
 from cifar10.settings.definition import Of, checked, fields
-from cifar10.settings.presets import UNWEIGHTED, muon_ratio
-from cifar10.settings.training import GROUPS, ReportSettings, TrainSettings, completed, flags_of
+from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
-# Settings that earlier versions do not have: as these trained, and of what changes no result, today's default.
-_BEFORE = dict(loss='cross_entropy', class_weights=UNWEIGHTED, patience=0, save_minutes=ReportSettings.save_minutes)
-# The networks that the widths stand for which earlier versions had as a setting.
-_OF_WIDTHS = {'64,128,128': 'fast', '32,64,128,256': 'photos'}
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
 _DIGITS = 4  # of an operation
-_OTHERWISE = 'use the version that wrote it, or use another directory'
-_MEND = f'correct it, {_OTHERWISE}'
+_MEND = 'correct it, use the version that wrote it, or use another directory'
 
 
 class RunRecord(NamedTuple):
@@ -81,10 +75,7 @@ class RunRecord(NamedTuple):
         settings = facts.pop('settings', {})
         if not isinstance(settings, dict):
             raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
-        settings = {**_BEFORE, **settings}
-        # Which earlier versions do not have.
-        added = ('run_id', 'images_folder', 'augmentation_sha256', 'loss_sha256', 'network_operations', 'numerics')
-        missing = [name for name in cls._fields if name not in values and name not in added] + [
+        missing = [name for name in cls._fields if name not in values and name != 'run_id'] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
             raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
@@ -95,7 +86,7 @@ class RunRecord(NamedTuple):
         except UsageError as error:
             raise UsageError(f'{path} has a setting that this version does not accept: {error}; {_MEND}') from error
         facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
-        return cls(completed(_translated(settings, path)), **facts)
+        return cls(completed(settings), **facts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
@@ -173,20 +164,6 @@ class RunRecord(NamedTuple):
                 lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
                                              f"{', '.join(other)}"))
         return lines
-
-
-def _translated(settings, path):
-    """Returns recorded settings without two of earlier versions; raises a UsageError if these had other values."""
-    widths, auxiliary = settings.get('widths'), settings.get('auxiliary_learning_rate')
-    if widths is not None:
-        if str(widths) not in _OF_WIDTHS:
-            raise UsageError(f'{path} has widths={widths}, a network that this version no longer has; {_OTHERWISE}')
-        settings = {**settings, 'network': _OF_WIDTHS[widths]}
-    ratio = muon_ratio(settings['preset'])
-    if auxiliary not in (None, (settings['learning_rate'] or 0) * ratio):
-        raise UsageError(f'{path} has auxiliary_learning_rate={auxiliary}, which in this version is always {ratio:g} '
-                         f"times learning_rate={settings['learning_rate']}; {_OTHERWISE}")
-    return settings
 
 
 def digits(operations: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str] | None:

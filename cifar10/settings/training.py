@@ -343,7 +343,6 @@ def completed(stored: Mapping[str, Any]) -> TrainSettings:
     Nothing is checked.
     """
     values = {**CLASSIC, **stored}
-    values['clip_norm'] = values['clip_norm'] or 0.0  # earlier versions recorded None
     return _grouped({**values, **dict.fromkeys(meaningless(values))})
 
 

@@ -202,7 +202,7 @@ def find_images(start: Start) -> list[str]:
     folder = start.folder = start.folder or look(start.given.run.train_dir)  # in a check, no stage has looked yet
     is_same = folder.record and folder.record.settings.data.dataset == start.given.data.dataset
     goes_on = is_same and not takeover.replaces(folder, start.given)
-    start.found = records.find(start.given.data, folder.record.images_folder or '' if goes_on else None)
+    start.found = records.find(start.given.data, folder.record.images_folder if goes_on else None)
     return []
 
 
