@@ -97,8 +97,7 @@ class RunSettings:
     patience: int = setting(
         0, 'number of evaluations in a row without a better one, after which the run ends; 0: it does not', minimum=0)
     warm_start: str = setting(
-        None, 'checkpoint, directory with checkpoints, FILE.npz or FILE.weights.h5 from which a new run takes the '
-        'variables that fit',
+        None, 'checkpoint, directory with checkpoints, or FILE.npz from which a new run takes the variables that fit',
         is_path=True, of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)

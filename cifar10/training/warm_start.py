@@ -34,7 +34,7 @@ def take_model(start: Start) -> list[str]:
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
     if given:
         weights.refuse_other_formats(given)
-        is_weights = given.endswith(weights.SUFFIXES)
+        is_weights = given.endswith(weights.SUFFIX)
         found, lines = weights.named_as(variables, given) if is_weights else (find(given), [])
         if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, takeover.deletions(start.folder)):
             raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this command '
