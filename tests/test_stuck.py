@@ -38,13 +38,11 @@ import os, signal, subprocess, sys, threading, time
 from cifar10.base import activity
 from cifar10.base.activity import doing, moved
 from cifar10.base.console import say
-from cifar10.base.stuck import StuckWatch
+from cifar10.base.stuck import StuckWatch, asking
 with StuckWatch({limit}), doing('at work'):
 {body}
 print('ended by itself', flush=True)
 """
-ATTACH = ('import ctypes, sys, time; seized = ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), None, None)\n'
-          'print(seized, flush=True); time.sleep(3)')
 
 
 def watched(body, limit=1):
@@ -96,16 +94,6 @@ NOT_STUCK = {
     'stopped':
         'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
         'time.sleep(0.8); time.sleep(0.1)',
-    # pdb waits for a person.
-    'debugged':
-        'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
-    # So does the debugger of VS Code and PyCharm, which traces in a way of its own.
-    'debugged in an editor':
-        'import types; sys.modules["pydevd"] = types.SimpleNamespace(get_global_debugger=object); time.sleep(3)',
-    # gdb waits for a person.
-    'traced':
-        f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
-        'print("not " * (tracer.stdout.readline() != b"0\\n") + "traced"); moved(); tracer.wait()',
 }
 
 
@@ -114,9 +102,7 @@ def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end():
     processes = {name: watched(body) for name, body in NOT_STUCK.items()}
     for name, process in processes.items():
         status, output, errors = ended(process)
-        assert status == 0 and 'stuck' not in output + errors, (name, output, errors)
-        if 'not traced' in output:
-            pytest.skip('this system does not let processes be traced; the others passed')
+        assert status == 0, (name, output, errors)
 
 
 def test_who_waits_for_a_lock_names_it_and_its_holder(tmp_path):
@@ -128,45 +114,29 @@ def test_who_waits_for_a_lock_names_it_and_its_holder(tmp_path):
     assert ended(process)[0] == 0 and os.listdir(tmp_path) == []
 
 
-def test_what_does_not_move_is_announced_named_and_ended(tmp_path):
-    status, output, errors = ended(watched(f"""
+def test_what_does_not_move_is_named_and_ended():
+    status, output, errors = ended(watched("""
 def hang(): time.sleep(1000)
-with doing('in a part', folder={str(tmp_path)!r}): time.sleep(4)
-with doing('in a call', silent=lambda: 1 / 0), doing('in another call', silent=lambda: ''):
-    with doing('in another part', folder={str(tmp_path)!r}, silent=lambda: 'worker 1 does not answer'): hang()
+with doing('step 1'): time.sleep(3)
+with asking(lambda: 1 / 0), asking(lambda: ''), asking(lambda: 'worker 1 does not answer'):
+    with doing('evaluation'): hang()
 """, limit=5))
-    assert status == 75
-    assert re.fullmatch(r'waiting    3 s in a part; without progress, the process ends after 5 s\n'
-                        r'moving     again after [34] s\n'
-                        r'waiting    3 s in another part; without progress, the process ends after 5 s\n'
-                        r'stuck      5 s in another part; worker 1 does not answer\n', output)
-    assert re.fullmatch(rf'-c: error: no progress for 5 s \(stacks of all threads: {tmp_path}/stuck.txt\); '
-                        'start again to continue from the newest checkpoint\n', errors)
-    stacks = (tmp_path / 'stuck.txt').read_text()
-    assert stacks.startswith('stuck      5 s in another part; worker 1') and 'in hang\n' in stacks
-    assert os.listdir(tmp_path) == ['stuck.txt']
+    assert status == 75 and 'ended by itself' not in output
+    stacks, line = errors.rstrip('\n').rsplit('\n', 1)
+    assert line == ('-c: error: no progress for 5 s (evaluation); worker 1 does not answer; start again to continue '
+                    'from the newest checkpoint')
+    assert 'in hang\n' in stacks and stacks.count('most recent call first') > 1
 
 
 def test_whoever_moves_while_others_are_asked_does_not_end():
-    status, output, _ = ended(watched("""
+    status, _, _ = ended(watched("""
 moving = threading.Event()
 def ask():
     moving.set(); time.sleep(1)
-with doing('in a part', silent=ask):
+with doing('save'), asking(ask):
     moving.wait()
 """))
-    assert status == 0 and 'stuck' not in output
-
-
-@pytest.mark.stress
-def test_a_notebook_whose_debugger_nobody_has_started_ends():
-    # Its kernel imports the module at once.
-    status, output, _ = ended(watched("""
-import types
-sys.modules['pydevd'] = types.SimpleNamespace(get_global_debugger=lambda: None)
-time.sleep(1000)
-"""))
-    assert status == 75 and 'stuck      1 s at work' in output
+    assert status == 0
 
 
 @pytest.mark.stress
@@ -182,23 +152,7 @@ def test_on_a_terminal_the_last_line_is_below_the_bar():
     assert process.wait(timeout=SECONDS) == 75
     shown = re.sub('\x1b.*?m', '', os.read(reading, 65536).decode())
     os.close(reading)
-    assert '0it [' in shown and re.search('^-c: error: no progress for 1 s', shown, re.M), shown
-
-
-def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypatch):
-    monkeypatch.setenv('TMPDIR', str(tmp_path))
-    status, _, errors = ended(watched('time.sleep(1000)'))
-    place = re.fullmatch(r'.* 1 s \(stacks of all threads: (.*)\); start again .*\n', errors)[1]
-    assert status == 75 and os.path.dirname(place) == str(tmp_path)
-    with open(place) as stream:
-        assert 'File "<string>", line 8 in <module>' in stream.read()
-
-
-@pytest.mark.stress
-def test_where_the_stacks_cannot_be_written_they_are_shown():
-    status, _, errors = ended(watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)'))
-    assert status == 75 and 'no progress for 1 s; start again' in errors
-    assert 'File "<string>", line 8 in <module>' in errors and 'Exception in thread' not in errors
+    assert '0it [' in shown and re.search('^-c: error: no progress for 1 s .at work.; start', shown, re.M), shown
 
 
 @pytest.mark.stress
@@ -224,15 +178,15 @@ def test_a_first_step_has_time_in_each_graph(settings, monkeypatch):
     # TensorFlow prepares a graph for a step with a summary, one for a step without, and one for an evaluation.
     given = []
 
-    def doing(what, patience=1, *more, **options):
+    def doing(what, patience=1):
         given.append((what, patience))
-        return activity.doing(what, patience, *more, **options)
+        return activity.doing(what, patience)
     for module in (run_module, reports):
         monkeypatch.setattr(module, 'doing', doing)
     trainer.train(settings(max_steps=5, summary_steps=2, eval_steps=3))
-    steps = [patience for what, patience in given if what.startswith('in step')]
+    steps = [patience for what, patience in given if what.startswith('step ')]
     assert steps == [5, 1, 5, 1, 1]  # the third has the first summary
-    assert [patience for what, patience in given if what == 'while it evaluates'] == [5, 1]
+    assert [patience for what, patience in given if what == 'evaluation'] == [5, 1]
 
 
 HANGING = """
@@ -271,13 +225,11 @@ def run(environment=None, **flags):
 @pytest.mark.stress
 def test_an_import_that_hangs_is_said(tmp_path):
     (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
-    environment = {**os.environ, 'PYTHONPATH': str(tmp_path), 'TMPDIR': str(tmp_path)}
+    environment = {**os.environ, 'PYTHONPATH': str(tmp_path)}
     stuck = subprocess.run(script_command('multi_gpu_train.py', train_dir=tmp_path / 'run', stuck_secs=1), text=True,
                            capture_output=True, timeout=SECONDS, env=environment)
-    assert stuck.returncode == 75 and re.search('stuck +5 s at the start\n', stuck.stdout), stuck
-    stacks, = tmp_path.glob('stuck-*.txt')
-    assert f'File "{tmp_path}/tensorflow.py", line 2' in stacks.read_text()
-    assert f'error: no progress for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
+    assert stuck.returncode == 75 and f'File "{tmp_path}/tensorflow.py", line 2' in stuck.stderr, stuck
+    assert 'error: no progress for 5 s (start); start again' in stuck.stderr
 
 
 @pytest.mark.stress  # that it ends: above; that a run that was killed resumes to the same bits: test_processes.py
@@ -287,10 +239,8 @@ def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, own, data_
                  max_steps=40, save_steps=10, log_frequency=10, tower_device='cpu')
     stuck = run(dict(HANG_AT='5' if mode == 'async' else '51'), train_dir=tmp_path / 'stuck', stuck_secs=4, **flags)
     assert stuck.returncode == 75, stuck.stderr
-    line = stuck.stdout.splitlines()[-1]
-    where = r'(between two steps|in a step of tower 1|in step \d+)' if mode == 'async' else r'in step \d+'
-    assert re.fullmatch(rf'stuck      4 s {where}', line)
-    assert 'in late' in (tmp_path / 'stuck' / 'stuck.txt').read_text()
+    assert re.search(r'error: no progress for 4 s \(step \d+\); start again', stuck.stderr)
+    assert 'in late' in stuck.stderr
     resumed = run(train_dir=tmp_path / 'stuck', **flags)
     assert resumed.returncode == 0, resumed
     if mode != 'async':  # which hangs before its first checkpoint, and whose bits differ
@@ -315,7 +265,7 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
         other = 'worker 1' if who == 'worker 0' else 'worker 0'
         output, _ = tasks[other].communicate(timeout=SECONDS)
     assert tasks[other].returncode == 75
-    assert re.search(rf'stuck      6 s .*; {who} at \S+ does not answer\n', output), output
+    assert re.search(rf'no progress for 6 s .*; {who} at \S+ does not answer; start again', output), output
 
 
 @pytest.mark.stress
@@ -338,9 +288,9 @@ def test_a_file_system_that_hangs_ends_the_process(trouble, small, tmp_path):
         time.sleep(0.05)
     (tmp_path / 'now').touch()
     output = process.communicate(timeout=SECONDS)[0]
-    what = r'(while it writes the checkpoint of step \d+|between two steps)'
-    assert process.returncode == 75 and re.search(f'^stuck      10 s {what}\n', output, re.M), output
-    assert 'File "' in output  # the stacks, which the folder does not take
+    what = 'save' if trouble == 'a checkpoint' else 'between two steps'
+    assert process.returncode == 75 and f'error: no progress for 10 s ({what}); start again' in output, output
+    assert 'File "' in output
 
 
 @pytest.mark.stress
@@ -351,7 +301,7 @@ def test_what_is_only_slow_does_not_end(own, data_dir, tmp_path):
     flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, max_steps=4,
                  network=network, eval_steps=2, tower_device='cpu')
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=3, **flags)
-    assert result.returncode == 0 and 'stuck' not in result.stdout, result
+    assert result.returncode == 0, result
 
 
 @pytest.mark.stress
@@ -360,7 +310,7 @@ def test_a_check_of_what_hangs_ends(own, data_dir, tmp_path):
                  network=own(HANGING))
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=1, **flags)
     assert result.returncode == 75, result
-    assert 'stuck      5 s in step 1\n' in result.stdout
+    assert 'error: no progress for 5 s (step 1); start again' in result.stderr
 
 
 def test_what_another_thread_has_left_open_ends_nothing_here():
@@ -375,4 +325,4 @@ def test_what_another_thread_has_left_open_ends_nothing_here():
     with activity.doing('here'):
         left.clear()
         gc.collect()
-        assert ['here'] in [[each.what for each in thread.doing] for thread in activity.threads()]
+        assert 'here' in [each.what for each in activity.current()]

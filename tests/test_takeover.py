@@ -167,7 +167,7 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
 
 def test_what_a_restart_deletes_and_in_which_order(tmp_path):
     folder = tmp_path / 'train'
-    write(folder, [*saved(5), EVENTS, 'lock', 'notes.txt', '.config.json.0123abcd', 'stuck.txt', 'trace-1-2.json',
+    write(folder, [*saved(5), EVENTS, 'lock', 'notes.txt', '.config.json.0123abcd', 'trace-1-2.json',
                    'events.out.tfevents.1.mine'], RUN, checkpoint_records(5))
     write(folder / 'best', [*saved(4), FIGURES, 'mine'], RUN)
     write(folder / 'eval', [EVENTS, 'lock'], records=[(metrics.EVAL, 5, RUN)])
@@ -178,7 +178,7 @@ def test_what_a_restart_deletes_and_in_which_order(tmp_path):
         'best/config.json', 'best', f'eval/{EVENTS}', 'eval/lock', 'eval/metrics.jsonl', 'eval',
         f'train/{EVENTS}', 'train',
         'checkpoint', '.config.json.0123abcd', EVENTS, 'model.ckpt-5.index', 'model.ckpt-5.data-00000-of-00001',
-        'stuck.txt', 'trace-1-2.json', 'metrics.jsonl', 'config.json']
+        'trace-1-2.json', 'metrics.jsonl', 'config.json']
 
 
 @pytest.mark.parametrize('best, evaluations, kept', [

@@ -121,7 +121,8 @@ def test_a_run_starts_with_the_weights_of_a_keras_model(keras_files, settings, c
     path = keras_files / 'keras_3.npz'
     found = train(settings(network=f'{keras_files}/net.py:network', warm_start=str(path), learning_rate=0.0,
                            max_steps=1, freeze='moving_'))
-    assert f'warm start 8 of 8 variables from {path}\nwarm start in order: conv1/kernel from ' in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert f'warm start 8 of 8 variables from {path}\nwarm start in order: conv1/kernel from ' in output
     with np.load(keras_files / 'values.npz') as file:
         of_keras = list(file.values())
     for name, value in zip(('conv1/kernel', 'conv1/beta', 'conv1/moving_mean', 'conv1/moving_variance', 'conv2/kernel',

@@ -6,8 +6,6 @@ Only this module knows whether a stream is a terminal, and how wide it is.
 import contextlib
 import datetime
 import errno
-import functools
-import math
 import os
 import shutil
 import stat
@@ -20,12 +18,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from cifar10.base.activity import doing, moved
+from cifar10.base.activity import moved, unlimited
 from cifar10.base.errors import UsageError
 
 STDOUT = 'standard output'  # stands for a file's name in an OSError
 # A context for whatever is written for people: a person may stop the output of a terminal.
-_WRITING = functools.partial(doing, 'while nobody reads its output', math.inf)
 _INDENT = 11  # columns of the first word of a line, below which the text goes on
 _FREE = 3  # columns after a progress bar, where the terminal shows ^C
 _BOLD, _RED, _YELLOW = 1, 31, 33
@@ -169,7 +166,7 @@ class Output:
         """Prints a line, above a progress bar if there is one, or passes it to the caller's function."""
         if line.is_note:
             self.notes.append(line)
-        with _WRITING():
+        with unlimited():
             if self.is_stdout:
                 print_line(line)
             elif self._callback or line.is_note:
@@ -179,7 +176,7 @@ class Output:
         """Passes a record on. Call it without holding a lock: the receiver may raise anything, and may take long."""
         if self._on_record:
             begin = time.perf_counter()
-            with doing('while its caller takes a record', math.inf):
+            with unlimited():
                 _call(self._on_record, record)
             self.record_seconds += time.perf_counter() - begin
 
@@ -250,11 +247,11 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
 
         def update(self, n=1):
             moved()
-            with _WRITING():
+            with unlimited():
                 return super().update(n)
 
         def close(self):
-            with _WRITING():
+            with unlimited():
                 super().close()
 
         @property
@@ -262,7 +259,7 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
             """The values that tqdm shows, for a terminal that has some columns less: tqdm itself leaves one free."""
             values = super().format_dict
             return values | dict(ncols=values['ncols'] and max(values['ncols'] + 1 - _FREE, 1))
-    with _WRITING():
+    with unlimited():
         return Bar(*arguments, file=sys.stderr, disable=not shows_bars(), miniters=1, **options)
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from cifar10.base.activity import doing
+from cifar10.base.activity import unlimited
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 
@@ -256,7 +256,7 @@ def refuse_held(path: str) -> None:
 def _lock(stream, kind, seconds, waiting=None, path=None):
     """Takes the lock of a file, exclusive or shared; returns None, or why this file system has no locks."""
     limit = time.monotonic() + seconds
-    with doing('while another process holds a lock', math.inf):  # which the system takes from one that has ended
+    with unlimited():  # for another process's lock, which the system takes from one that has ended
         while True:
             try:
                 fcntl.flock(stream, kind | fcntl.LOCK_NB)

@@ -4,14 +4,14 @@ The chief (worker 0) builds the graph for the devices of all workers. The other 
 server and wait until the chief tells them that the training has ended.
 """
 import contextlib
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import OF_FIRST_STEP, doing, moved
+from cifar10.base import stuck
+from cifar10.base.activity import doing, moved, unlimited
 from cifar10.base.console import say
 from cifar10.base.errors import RunError, TemporaryError
 from cifar10.base.signals import Termination
@@ -70,7 +70,7 @@ def _lead(member, cluster, local_devices, train):
     try:
         member.wait_for_peers()
         devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.server.target)
-        with doing('outside the steps', OF_FIRST_STEP, silent=member.silent):
+        with stuck.asking(member.silent):
             ended = train(devices, member.before_session)
         status = 0
         return ended
@@ -113,7 +113,7 @@ class _Member:
         def answers(name, address):
             # If the training has ended, the chief may be gone before this process has reached it.
             return self._end_status() or (reachable(address) and self._greetings.accepts(name, address, is_strict))
-        with doing('while it waits for other processes', math.inf):  # which `limit` ends
+        with unlimited():  # which `limit` ends
             missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
@@ -141,7 +141,7 @@ class _Member:
 
     def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if the training failed."""
-        with doing('while the chief trains', silent=self.silent):
+        with doing('the steps of the chief'), stuck.asking(self.silent):
             while not (status := self._end_status()):
                 if self._greetings.answers('worker 0'):
                     moved()
@@ -166,7 +166,7 @@ class _Member:
                     self.server.write(name, self._end, str(status), _END_SECS)
                 return True
             return False
-        with doing('while it ends the other processes', math.inf):
+        with unlimited():
             missing = watch.wait_for(self._cluster.others(), 0 if status else self._timeout, tell)
         if missing and not status:
             say('warning', f'no answer from {watch.listed(missing)}, which may report this finished chief as lost')

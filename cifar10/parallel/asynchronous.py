@@ -4,7 +4,6 @@ Each tower runs in a thread of its own (`Stepper`) and waits for no other. Its g
 stale: computed from variables that other towers have changed since.
 """
 import contextlib
-import math
 import queue
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import doing
+from cifar10.base.activity import unlimited
 from cifar10.base.graphs import LOST
 from cifar10.parallel.parameter_server import ParameterServer
 from cifar10.parallel.update import Update
@@ -125,7 +124,7 @@ class Stepper:
         if not self._threads:
             kind, take = self._begun.get()
             return kind, take()
-        with doing('between two steps', math.inf):  # the threads say what they are doing
+        with unlimited():  # the threads say what they are doing
             kind, results, error = self._ended.get()
         if error:
             raise error

@@ -37,8 +37,7 @@ def main() -> int:
 def _report(given):
     """Reports what a run would do or, with `explain`, where the time of its steps goes."""
     settings, lines = settings_of(given)
-    what = 'in the check' if settings.run.check else 'while it explains'
-    with StuckWatch(settings.run.stuck_secs), doing(what, OF_FIRST_STEP):
+    with StuckWatch(settings.run.stuck_secs), doing('start', OF_FIRST_STEP):
         startup.start_tensorflow(verbose=settings.reports.log_device_placement)
         console.say_all(lines)
         if settings.run.check:

@@ -172,7 +172,7 @@ class Checkpoints:
     def _writing(self, step):
         """Context for errors in writing, which become RunErrors unless a device was lost."""
         try:
-            with doing(f'while it writes the checkpoint of step {step:,}'):
+            with doing('save'):
                 yield
         except LOST:
             raise  # from which training starts over

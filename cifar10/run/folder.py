@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from cifar10.base import files
 from cifar10.base.directories import BEST, CURVES, EVALUATIONS
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.stuck import STACKS
 from cifar10.run import metrics
 from cifar10.run.record import RunRecord
 
@@ -30,7 +29,7 @@ _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
 _OF_CHECKPOINT = rf'{re.escape(CHECKPOINT)}(-\d+)?({_PART}|-\d{{5}}-of-\d{{5}})?'
 _TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
 _REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
-_PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(FIGURES)}|{re.escape(STACKS)}')
+_PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(FIGURES)}')
 _UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|{_PRIVATE}'
 _EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
 
@@ -187,7 +186,7 @@ def read_json(path: str) -> Any:
 
 def is_of_run(name: str) -> bool:
     """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
-    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{re.escape(STACKS)}|{_EVENTS}|{_UNFINISHED}', name))
+    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{_EVENTS}|{_UNFINISHED}', name))
 
 
 def exists(prefix: str) -> bool:

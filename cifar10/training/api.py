@@ -130,7 +130,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     _refuse(settings, ('check', 'explain'), 'train')
     given, lines = settings_of(_with_file(settings))
     with termination or contextlib.nullcontext(), StuckWatch(given.run.stuck_secs), \
-            doing('at the start', OF_FIRST_STEP), \
+            doing('start', OF_FIRST_STEP), \
             _prepared(say, on_record, given.reports.log_device_placement) as output:
         console.say_all(lines)
         from cifar10.training import trainer

@@ -153,7 +153,7 @@ class Reports:
             values = run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
-            with doing('while it evaluates', self._slack):
+            with doing('evaluation', self._slack):
                 result = self._validation.evaluate(values)
             self._slack = 1
             tensorboard.write(self._evaluations, step, result, run.plan.data.classes)

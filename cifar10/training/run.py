@@ -122,7 +122,7 @@ class Run:
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if traced else None
         calls, kind = self._calls, (thread, repr(also) if also else '')  # TensorFlow prepares a graph for each kind
         is_first = kind not in calls
-        with doing(f'in step {step:,}', OF_FIRST_STEP if is_first else 1):
+        with doing(f'step {step:,}', OF_FIRST_STEP if is_first else 1):
             self.go_on()
             fetches = dict(self.graph.fetches[thread], **also or {})
             if feed:

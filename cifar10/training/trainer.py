@@ -4,7 +4,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 
-from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import Line, reader_may_leave, say, say_all
 from cifar10.base.installed import command
 from cifar10.base.registry import DATASETS
@@ -54,8 +53,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     began = time.perf_counter()
     start = prepared(settings, devices)
     directory = TrainDir(settings.run.train_dir)
-    outside = doing('outside the steps', OF_FIRST_STEP, folder=directory.path)
-    with directory.locked(), failures.plain_errors(directory.path), outside:
+    with directory.locked(), failures.plain_errors(directory.path):
         go_through(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
