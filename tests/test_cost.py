@@ -8,7 +8,7 @@ from cifar10.base import console
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import cost, metrics
 from cifar10.run.progress import Progress
-from cifar10.training import trainer
+from cifar10.training import reports, trainer
 from tests.helpers import slow_input
 
 
@@ -88,3 +88,21 @@ def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow,
             progress.after_step(step, dict(figures=dict(loss=1.0)))
     said = re.findall('^slow       steps (\\d+) to .* --explain ', capsys.readouterr().out, re.M)
     assert [round(int(first) / 200) for first in said] == slow
+
+
+def test_explain_is_not_recommended_where_it_is_refused(tmp_path, capsys):
+    now = [0.0]
+    progress = Progress(0, 10 ** 6, 10, 1, metrics.Metrics(str(tmp_path)), lambda step: {}, lambda: now[0], False)
+    for step in range(1, 2001):
+        now[0] += 1.0 if step < 1000 else 10.0
+        progress.after_step(step, dict(figures=dict(loss=1.0)))
+    assert '--explain' not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('mode, recommended', [
+    ('parameter_server', True), ('replicated', True), ('local', True), ('async', False)])
+def test_a_run_recommends_explain_in_the_modes_that_it_measures(mode, recommended, settings, monkeypatch):
+    given = []
+    monkeypatch.setattr(reports, 'Progress', lambda *arguments: given.append(arguments[-1]) or Progress(*arguments))
+    trainer.train(settings(variable_update=mode, num_gpus=1, batch_size=1, max_steps=1, network='linear'))
+    assert given == [recommended]

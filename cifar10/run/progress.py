@@ -29,6 +29,7 @@ class Progress(Reporter):
       metrics: the file that the records go to.
       facts: function (step) that returns what else a record has, by names, such as the number of towers.
       clock: `Cost.seconds_of_steps`.
+      explained: whether `--explain` can measure this run, so that it is recommended if steps become slow.
 
     Attributes:
       images_per_sec: of the newest record; None before the first.
@@ -36,7 +37,7 @@ class Progress(Reporter):
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
-                 facts: Callable[[int], Mapping[str, Any]], clock: Callable[[], float]):
+                 facts: Callable[[int], Mapping[str, Any]], clock: Callable[[], float], explained: bool = True):
         self.images_per_sec = None
         self.output_closed = False
         self._first_step, self._last_step = step + 1, last_step
@@ -47,7 +48,7 @@ class Progress(Reporter):
         self._clock = clock
         self._next_line = 0.0
         self._windows = collections.deque(maxlen=_MOST_WINDOWS)  # the seconds of a step in each
-        self._is_slow = False
+        self._recommends = explained
         self._unsaid = None  # the time and the text of the newest line, if it came too soon after another
         # The newest step with a record, or with a line, and its time.
         self._recorded = self._said = self._compared = step, clock()
@@ -96,10 +97,10 @@ class Progress(Reporter):
         if now - self._compared[1] < _SECS:
             return
         _, seconds = self._speed(self._compared, step, now)
-        if len(self._windows) >= _WINDOWS and not self._is_slow:
+        if len(self._windows) >= _WINDOWS and self._recommends:
             usual = statistics.median(self._windows)
             if seconds >= 2 * usual:
-                self._is_slow = True
+                self._recommends = False
                 self.say('slow', f'steps {self._compared[0] + 1} to {step} took {seconds:.3g} s each, {usual:.3g} s is '
                                  'usual in this run; the same command with --explain shows where the time goes')
         self._windows.append(seconds)

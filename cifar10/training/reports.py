@@ -104,7 +104,7 @@ class Reports:
                         towers=plan.devices.num_towers, global_batch=plan.examples_per_step)
         with self._cost.of(STARTING), Progress(
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log, facts,
-                self._cost.seconds_of_steps) as progress:
+                self._cost.seconds_of_steps, plan.mode.synchronous and not plan.mode.uses_strategy) as progress:
             self._progress = progress
             yield progress, self._reporters()
             progress.say('cost', self._cost.summary())
