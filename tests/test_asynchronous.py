@@ -99,7 +99,7 @@ def test_no_tower_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
     global_step, begun = tf.train.create_global_step(), []
     pair = [tf.get_variable(name, [], tf.int64, tf.zeros_initializer()) for name in ('weights', 'examples_seen')]
     updates = [slow_update(k, [*pair, global_step], begun) for k in range(3)]
-    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, max_to_keep=0, log=Metrics(str(tmp_path)))
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, (), max_to_keep=0, log=Metrics(str(tmp_path)))
     with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
         session.run(tf.global_variables_initializer())
 

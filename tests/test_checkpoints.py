@@ -1,7 +1,6 @@
 """Checkpoints: written, recorded, rotated, incomplete and corrupt."""
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -51,7 +50,7 @@ def saving(tmp_path):
     names = ('global_step', 'examples_seen', 'weights')
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
     variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
-    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, 0, metrics.Metrics(str(tmp_path)))
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, (), 0, metrics.Metrics(str(tmp_path)))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 
@@ -109,19 +108,20 @@ def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path
     for name in (DATA, 'checkpoint'):
         (folder / name).touch()
     before = state_of(folder)
-    message = f'holds {DATA}, but no model.ckpt-7.index, so no checkpoint can be read; copy what is missing'
 
     def look(**flags):
         evaluate(eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), **flags))
-    for call in (lambda: trainer.train(settings(train_dir=str(folder))),
-                 lambda: trainer.train(settings(train_dir=str(folder), restart=True)),
-                 lambda: trainer.train(settings(warm_start=str(folder))),
-                 lambda: look(run_once=True), look):
-        with pytest.raises(UsageError, match=re.escape(message)):
+    refused = 'holds checkpoint, but no config.json, .*; use another --train_dir'
+    missing = 'holds checkpoint, but no whole checkpoint; copy what is missing'
+    for call, message in ((lambda: trainer.train(settings(train_dir=str(folder))), refused),
+                          (lambda: trainer.train(settings(train_dir=str(folder), restart=True)), refused),
+                          (lambda: trainer.train(settings(warm_start=str(folder))), 'that can be read'),
+                          (lambda: look(run_once=True), missing), (look, missing)):
+        with pytest.raises(UsageError, match=message):
             call()
     with pytest.raises(UsageError):
         check(settings(train_dir=str(folder)))
-    assert message in capsys.readouterr().out and state_of(folder) == before
+    assert state_of(folder) == before
     with pytest.raises(UsageError, match='no such checkpoint, because .*model.ckpt-7.index is missing; give'):
         trainer.train(settings(warm_start=str(folder / 'model.ckpt-7')))
 
@@ -164,20 +164,12 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     assert 'cannot be read' not in capsys.readouterr().out
 
 
-def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(one_step, settings):
+def test_a_checkpoint_without_a_variable_is_refused_and_nothing_is_written(one_step, settings):
     directory = settings().run.train_dir
-    prefix = checkpoints(directory)[-1]
-    for name in ('config.json', metrics.NAME):
-        os.remove(os.path.join(directory, name))
-    rewrite(prefix, without=['linear/weights'])
+    rewrite(checkpoints(directory)[-1], without=['linear/weights'])
     before = sorted(os.listdir(directory))
     with pytest.raises(UsageError, match='has no linear/weights: it belongs to another network or optimizer'):
         trainer.train(settings(max_steps=2))
-    with open(os.path.join(directory, 'model.ckpt-9.index'), 'w') as stream:
-        stream.write('of somebody')
-    with pytest.raises(UsageError, match=r'model.ckpt-9 cannot be read \(.+\), and .*; move its files away'):
-        trainer.train(settings(max_steps=2))
-    os.remove(os.path.join(directory, 'model.ckpt-9.index'))
     assert sorted(os.listdir(directory)) == before
 
 
@@ -223,7 +215,7 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
     os.makedirs(directory.path)
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
-        checkpoints_of_run = checkpoint.Checkpoints(directory, None, 1, None)
+        checkpoints_of_run = checkpoint.Checkpoints(directory, None, (), 1, None)
     checkpoints_of_run.last = None if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
     if start == 'nothing':
         assert checkpoints_of_run.resume() is None

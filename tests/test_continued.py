@@ -230,7 +230,7 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     os.makedirs(directory.path)
     open(f'{directory.checkpoint_prefix}-2.index', 'w').close()
     directory.begin(RunRecord(config, last_step=config.run.max_steps or 2))
-    refused = takeover.refusal(look(directory.path), config.replace(**now), lambda prefix: True)
+    refused = takeover.refusal(look(directory.path), config.replace(**now))
     for part in parts:
         assert part in refused
     assert absent not in refused

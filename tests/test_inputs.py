@@ -153,7 +153,7 @@ def consumed(config, steps, directory):
         update = update_mode(config.towers.variable_update, cpus)
         run = Run(plan_of(config, records.prepare('shapes', config.data.data_dir), cpus, update))
         with run.adding():
-            checkpoints = checkpoint.Checkpoints(TrainDir(directory), None, 5, Metrics(directory))
+            checkpoints = checkpoint.Checkpoints(TrainDir(directory), None, (), 5, Metrics(directory))
         taken = []
         with run.opened(checkpoints.resume()):
             for _ in range(steps):

@@ -45,97 +45,82 @@ def checkpoint_records(*steps):
     return [(metrics.CHECKPOINT, step) for step in steps]
 
 
-# name: (what is in the folder, flags of the start, steps of others' checkpoints, refusal or '', whether the run is
-# replaced). The folder's: names, then the run's id, records and settings.
+# name: (what is in the folder, flags of the start, refusal or '', whether the run is replaced). The folder's: names,
+# then the run's id, records and settings.
 STARTS = {
-    'no folder': (None, {}, (), '', False),
-    'an empty one': (dict(names=[]), {}, (), '', False),
-    'only a lock': (dict(names=['lock']), {}, (), '', False),
-    "a user's files": (dict(names=['notes.txt', 'model.h5']), {}, (), '', False),
-    'a run that goes on': (dict(names=saved(5), run=RUN), {}, (), '', False),
-    'the same with another length': (dict(names=saved(5), run=RUN), dict(max_steps=50), (), '', False),
-    'the same with another rate': (dict(names=saved(5), run=RUN), dict(learning_rate=0.5), (), '', False),
-    'a finished one': (dict(names=saved(9), run=RUN), {}, (), '', False),
-    'another seed': (dict(names=saved(5), run=RUN), dict(seed=4), (),
+    'no folder': (None, {}, '', False),
+    'an empty one': (dict(names=[]), {}, '', False),
+    'only a lock': (dict(names=['lock']), {}, '', False),
+    "a user's files": (dict(names=['notes.txt', 'model.h5']), {}, '', False),
+    'a run that goes on': (dict(names=saved(5), run=RUN), {}, '', False),
+    'the same with another length': (dict(names=saved(5), run=RUN), dict(max_steps=50), '', False),
+    'the same with another rate': (dict(names=saved(5), run=RUN), dict(learning_rate=0.5), '', False),
+    'a finished one': (dict(names=saved(9), run=RUN), {}, '', False),
+    'another seed': (dict(names=saved(5), run=RUN), dict(seed=4),
                      'has an unfinished run of --seed=0. For --seed=4 use another --train_dir, or --restart', False),
     'another seed, finished': (
-        dict(names=saved(9), run=RUN), dict(seed=4), (), 'has a finished run of --seed=0', False),
+        dict(names=saved(9), run=RUN), dict(seed=4), 'has a finished run of --seed=0', False),
     'another seed, ended by patience': (
-        dict(names=saved(5), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4), (),
+        dict(names=saved(5), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4),
         'has a finished run of --seed=0', False),
     'another seed, continued after its patience': (
-        dict(names=saved(6), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4), (),
+        dict(names=saved(6), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4),
         'has an unfinished run of --seed=0', False),
-    "another seed beside others' checkpoints": (
-        dict(names=saved(5, 3), run=RUN), dict(seed=4), (3,), '--seed=4 use another --train_dir; to continue', False),
-    'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), (), 'there --warm_start=', False),
-    'another data set': (dict(names=saved(5), run=RUN), dict(dataset='shapes'), (), 'run of --dataset=cifar10', False),
-    'images of another size': (dict(names=saved(5), run=RUN), dict(image_size=48), (), 'of --image_size=32', False),
+    'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), 'there --warm_start=', False),
+    'another data set': (dict(names=saved(5), run=RUN), dict(dataset='shapes'), 'run of --dataset=cifar10', False),
+    'images of another size': (dict(names=saved(5), run=RUN), dict(image_size=48), 'of --image_size=32', False),
     'another length in epochs': (
         dict(names=saved(5), run=RUN, epochs=2.0, schedule='cosine', max_steps=None),
-        dict(epochs=3.0, schedule='cosine', max_steps=None), (), 'at whose end the learning rate reaches 0', False),
-    **{f'of the fast preset, {name}': (dict(names=saved(5), run=RUN, **FAST), {**FAST, **now}, (), said, False)
+        dict(epochs=3.0, schedule='cosine', max_steps=None), 'at whose end the learning rate reaches 0', False),
+    **{f'of the fast preset, {name}': (dict(names=saved(5), run=RUN, **FAST), {**FAST, **now}, said, False)
        for name, now, said in (
            ('another schedule', dict(schedule='staircase'), ' run of --schedule=linear. For --schedule=staircase use'),
            ('another optimizer', dict(optimizer='nesterov'), ' run of --optimizer=muon. For --optimizer=nesterov use'),
            ('another preset', dict(preset='classic'), ' run of --preset=fast. For --preset=classic use'))},
     **{f'of a longer run {name}': (dict(names=saved(5), run=RUN, **GROWING, **sizes),
-                                   {**GROWING, **sizes, 'epochs': 0.2}, (), said, False)
+                                   {**GROWING, **sizes, 'epochs': 0.2}, said, False)
        for name, sizes, said in (
            ('whose images grow', {},
             'of --epochs=0.064, over which its image sizes are planned. For --epochs=0.2 use another'),
            ('of one size', dict(sizes='20'), ''))},
-    'a run before its first checkpoint': (dict(names=[EVENTS], run=RUN), {}, (), '', True),
+    'a run before its first checkpoint': (dict(names=[EVENTS], run=RUN), {}, '', True),
     'the same, which was killed in a save': (
-        dict(names=['.model.ckpt-5' + DATA, 'model.ckpt-5' + DATA], run=RUN, records=checkpoint_records(5)), {}, (), '',
+        dict(names=['.model.ckpt-5' + DATA, 'model.ckpt-5' + DATA], run=RUN, records=checkpoint_records(5)), {}, '',
         True),
-    'another one before its first save': (dict(names=[], run=RUN), dict(seed=4), (), '', True),
+    'another one before its first save': (dict(names=[], run=RUN), dict(seed=4), '', True),
     'a run whose checkpoints were removed': (
-        dict(names=[], run=RUN, records=checkpoint_records(3, 5)), {}, (), 'checkpoints have been removed', False),
+        dict(names=[], run=RUN, records=checkpoint_records(3, 5)), {}, 'checkpoints have been removed', False),
     'the same, to be deleted': (
-        dict(names=[], run=RUN, records=checkpoint_records(3, 5)), dict(restart=True), (), '', True),
+        dict(names=[], run=RUN, records=checkpoint_records(3, 5)), dict(restart=True), '', True),
     'a run without the index of its checkpoint': (
-        dict(names=[LIST, 'model.ckpt-5' + DATA], run=RUN), {}, (),
-        'no model.ckpt-5.index, so no checkpoint can be read; copy what is missing, use another --train_dir, or --rest',
-        False),
-    'data of a checkpoint alone': (dict(names=['model.ckpt-5' + DATA]), {}, (), 'or use another --train_dir', False),
-    'a list of checkpoints alone': (
-        dict(names=[LIST]), {}, (), 'holds checkpoint, but no model.ckpt-<step>.index', False),
-    'a restart of it': (dict(names=[LIST]), dict(restart=True), (), 'holds checkpoint, but no', False),
-    **{f'{name} alone': (dict(names=[name]), {}, (), f'holds {name}, but no {missing}.index, so no checkpoint', False)
-       for name, missing in (('model.ckpt-7.meta', 'model.ckpt-7'), ('model.ckpt-7-00000-of-00002', 'model.ckpt-7'),
-                             ('model.ckpt.index', 'model.ckpt-<step>'), ('model.ckpt', 'model.ckpt-<step>'))},
-    'an eval_dir': (dict(names=[], records=[(metrics.EVAL, 5, RUN)]), {}, (), 'is it an --eval_dir?', False),
+        dict(names=[LIST, 'model.ckpt-5' + DATA], run=RUN), {}, 'checkpoints have been removed', False),
+    **{f'{name} {flags}': (dict(names=[name]), flags, f'holds {name}, but no config.json', False)
+       for name in (LIST, 'model.ckpt-7.meta', 'model.ckpt-7' + DATA, 'model.ckpt-7-00000-of-00002', 'model.ckpt.index',
+                    'model.ckpt') for flags in ({}, dict(restart=True))},
+    'an eval_dir': (dict(names=[], records=[(metrics.EVAL, 5, RUN)]), {}, 'is it an --eval_dir?', False),
     'a restart of it all the same': (
-        dict(names=[], records=[(metrics.EVAL, 5, RUN)]), dict(restart=True), (), 'is it an --eval_dir?', False),
-    "the tutorial's run": (dict(names=saved(0, 5)), {}, (0, 5), '', False),
+        dict(names=[], records=[(metrics.EVAL, 5, RUN)]), dict(restart=True), 'is it an --eval_dir?', False),
+    "the tutorial's run": (dict(names=saved(0, 5)), {}, 'there --warm_start=', False),
     "a restart of the tutorial's run": (
-        dict(names=saved(0, 5)), dict(restart=True), (0, 5), 'holds checkpoints, but no config.json', False),
-    "the tutorial's run, gone on with": (dict(names=saved(0, 5), run=RUN), {}, (0,), '', False),
-    'a restart of that': (dict(names=saved(0, 5), run=RUN), dict(restart=True), (0,),
-                          'model.ckpt-0 was not written by this program, so it is not deleted', False),
-    'a checkpoint in the V1 format': (dict(names=['model.ckpt-5', 'model.ckpt-5.meta']), {}, (5,), '', False),
-    'a backup of a checkpoint': (dict(names=['model.ckpt-5.tar', 'model.ckpt-5/']), {}, (), '', False),
-    'a restart': (dict(names=saved(5), run=RUN), dict(restart=True), (), '', True),
-    'a restart with another seed': (dict(names=saved(5), run=RUN), dict(restart=True, seed=4), (), '', True),
-    'a restart of nothing': (dict(names=[]), dict(restart=True), (), '', False),
+        dict(names=saved(0, 5)), dict(restart=True), 'holds checkpoint, but no config.json', False),
+    'a checkpoint in the V1 format': (
+        dict(names=['model.ckpt-5', 'model.ckpt-5.meta']), {}, 'holds model.ckpt-5, but no config.json', False),
+    'a backup of a checkpoint': (dict(names=['model.ckpt-5.tar', 'model.ckpt-5/']), {}, '', False),
+    'a restart': (dict(names=saved(5), run=RUN), dict(restart=True), '', True),
+    'a restart with another seed': (dict(names=saved(5), run=RUN), dict(restart=True, seed=4), '', True),
+    'a restart of nothing': (dict(names=[]), dict(restart=True), '', False),
 }
-
-
-def ours(others):
-    """Returns the function that says which checkpoints this program wrote: all but those of some steps."""
-    return lambda prefix: int(prefix.rpartition('-')[2]) not in others
 
 
 @pytest.mark.parametrize('name', STARTS)
 def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
-    content, flags, others, message, is_replaced = STARTS[name]
+    content, flags, message, is_replaced = STARTS[name]
     folder = tmp_path / 'train'
     if content:
         write(folder, **content)
     settings = train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **flags))
     found = look(str(folder))
-    refusal = takeover.refusal(found, settings, ours(others))
+    refusal = takeover.refusal(found, settings)
     assert message in (refusal or '') and bool(refusal) == bool(message)
     if not refusal:
         assert takeover.replaces(found, settings) == is_replaced
@@ -144,14 +129,14 @@ def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
             assert line.startswith('restart ' if found.checkpoints else 'replaced ')
 
 
-@pytest.mark.parametrize('name', [name for name, (_, _, _, message, _) in STARTS.items() if message])
+@pytest.mark.parametrize('name', [name for name, (_, _, message, _) in STARTS.items() if message])
 def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
-    content, flags, others, _, _ = STARTS[name]
+    content, flags, _, _ = STARTS[name]
     folder = tmp_path / 'train'
     write(folder, **content)
     settings = train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **flags))
     found = look(str(folder))
-    said = takeover.refusal(found, settings, ours(others))
+    said = takeover.refusal(found, settings)
     recommended = [settings.replace(train_dir=str(tmp_path / 'other'))]
     if 'or --restart' in said:
         recommended.append(settings.replace(restart=True))
@@ -162,7 +147,7 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
         assert given.run.train_dir == str(folder) and (is_longer or given.run.patience == 4)
         recommended.append(given)
     for each in recommended:
-        assert takeover.refusal(look(each.run.train_dir), each, ours(others)) is None
+        assert takeover.refusal(look(each.run.train_dir), each) is None
 
 
 def test_what_a_restart_deletes_and_in_which_order(tmp_path):
@@ -201,16 +186,15 @@ def test_of_a_folder_where_only_the_run_has_evaluated_no_more_than_the_curves_ar
     assert [path for path in paths if path.startswith(('eval', 'train'))] == [f'eval/{EVENTS}', 'eval']
 
 
-@pytest.mark.parametrize('names, recorded, others, abandoned', [
-    ([*saved(5), 'model.ckpt-4' + DATA], (4, 5), (), ['model.ckpt-4' + DATA]),
-    ([*saved(5), 'model.ckpt-4' + DATA], (5,), (), []),  # no record says that this run wrote it
-    ([*saved(3, 5), 'model.ckpt-2' + DATA, 'model.ckpt-4' + DATA], (2, 4, 5), (3,), ['model.ckpt-4' + DATA]),
-    ([*saved(5), '.model.ckpt-6' + DATA, '.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate12'], (5,), (),
+@pytest.mark.parametrize('names, recorded, abandoned', [
+    ([*saved(5), 'model.ckpt-4' + DATA], (4, 5), ['model.ckpt-4' + DATA]),
+    ([*saved(5), 'model.ckpt-4' + DATA], (5,), []),  # no record says that this run wrote it
+    ([*saved(5), '.model.ckpt-6' + DATA, '.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate12'], (5,),
      ['.checkpoint.0123abcd', '.model.ckpt-6' + DATA, 'model.ckpt-7.index.tempstate12']),
-    ([*saved(5), '.notes.0123abcd', 'checkpoint.tmp', 'model.ckpt-5.tar'], (5,), (), [])])
-def test_what_killed_processes_left_is_abandoned(names, recorded, others, abandoned, tmp_path):
+    ([*saved(5), '.notes.0123abcd', 'checkpoint.tmp', 'model.ckpt-5.tar'], (5,), [])])
+def test_what_killed_processes_left_is_abandoned(names, recorded, abandoned, tmp_path):
     write(tmp_path, names, RUN, checkpoint_records(*recorded))
-    paths = takeover.abandoned(look(str(tmp_path)), ours(others))
+    paths = takeover.abandoned(look(str(tmp_path)))
     assert [os.path.relpath(path, tmp_path) for path in paths] == sorted(abandoned)
 
 

@@ -137,7 +137,7 @@ def _check_checkpoint_dir(folder, required):
                          'alone')
     if not os.path.isdir(folder.path):
         raise UsageError(f'{folder.given} does not exist; give the train_dir of a run, which its training makes')
-    if required or folder.incomplete:
+    if required or folder.of_checkpoints and not folder.record:
         raise no_checkpoint(folder)
 
 
@@ -215,8 +215,9 @@ def no_checkpoint(folder: Folder) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if folder.checkpoints:
         return RunError(saved.none_readable(folder) + _OTHERWISE)
-    if folder.incomplete:
-        return UsageError(f'{folder.given} {folder.incomplete}')
+    if folder.of_checkpoints and not folder.record:
+        return UsageError(f'{folder.given} holds {folder.of_checkpoints[0]}, but no whole checkpoint; copy what is '
+                          'missing')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
     if folder.record:
         error = TemporaryError

@@ -44,10 +44,6 @@ class Schedule:
         """Returns a phrase for `describe` that says how the rate falls."""
         raise NotImplementedError
 
-    def next_fall(self, examples_seen: int) -> int | None:
-        """Returns the number of examples at which the rate falls next; None if it falls all the time."""
-        return None
-
     def _fraction_left(self, examples):
         """Returns the fraction of the run after the warm-up that is left: from 1 to 0, a float32 scalar."""
         length = self.total_examples - self.warm_up
@@ -64,13 +60,10 @@ class Staircase(Schedule):
         stairs = examples // (DECAY_EPOCHS * self.examples_per_epoch)
         return tf.train.exponential_decay(1.0, stairs, 1, DECAY_FACTOR)
 
-    def next_fall(self, examples_seen):
-        period = DECAY_EPOCHS * self.examples_per_epoch
-        return self.warm_up + period * (1 + max(examples_seen - self.warm_up, 0) // period)
-
     def describe_decay(self, examples_per_step, examples):
-        steps = -(-DECAY_EPOCHS * self.examples_per_epoch // examples_per_step)
-        constant = 'constant; in a longer run ' if examples <= self.next_fall(0) else ''
+        period = DECAY_EPOCHS * self.examples_per_epoch
+        steps = -(-period // examples_per_step)
+        constant = 'constant; in a longer run ' if examples <= self.warm_up + period else ''
         return f'{constant}x{DECAY_FACTOR:g} every {DECAY_EPOCHS} epochs ({steps:,} steps)'
 
 

@@ -1,6 +1,6 @@
 """Checkpoints of a run: written, restored and rotated. `saved` finds and reads existing ones."""
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -8,22 +8,22 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import doing
 from cifar10.base.console import Output
 from cifar10.base.errors import RunError, listed, reason
-from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
+from cifar10.base.graphs import AVERAGE, LOSS_SCALE, LOST, OUTER_STATE
 from cifar10.run import metrics, takeover
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.folder import Folder, glance, step_of
-from cifar10.run.saved import Saved, digest, digest_of, incompatibility, is_ours, newest
+from cifar10.run.saved import Saved, digest, digest_of, incompatibility, newest
 from cifar10.run.train_dir import TrainDir, remove
 
 
 def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
     """Returns a phrase for the first variable that a run restores and a checkpoint does not have, or None.
 
-    A checkpoint may lack the count of examples (the tutorial's), the loss scale (of fp32) and the state of `local`.
-    The arguments are as for `saved.incompatibility`.
+    A checkpoint may lack the loss scale (of fp32) and the state of `local`. The arguments are as for
+    `saved.incompatibility`.
     """
-    required = {name: variable for name, variable in variables.items() if not (
-        name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE)}
+    required = {name: variable for name, variable in variables.items()
+                if name not in LOSS_SCALE and name.rpartition('/')[2] not in OUTER_STATE}
     found = incompatibility(shapes, required)
     return f'{found}: it belongs to another network or optimizer' if found else None
 
@@ -34,26 +34,25 @@ def tidy(folder: Folder, step: int, max_to_keep: int) -> None:
     It keeps as many checkpoints as `max_to_keep`, or as the run's own `max_to_keep` if that is more. Those of later
     steps, which cannot be read, do not count.
     """
-    if folder.record is None:
-        return
-    remove(takeover.abandoned(folder, is_ours))
+    remove(takeover.abandoned(folder))
     before = folder.record.settings.reports.max_to_keep
     prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]
-    rotate(TrainDir(folder.path), prefixes, max(before, max_to_keep) if before and max_to_keep else 0)
+    rotate(TrainDir(folder.path), prefixes, folder.recorded, max(before, max_to_keep) if before and max_to_keep else 0)
 
 
-def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
-    """Lists the newest of some checkpoints and removes the others, except other programs'.
+def rotate(directory: TrainDir, prefixes: Sequence[str], recorded: Collection[int], max_to_keep: int) -> None:
+    """Lists the newest of some checkpoints and removes the others, but only those that the run has recorded.
 
     If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
     Args:
       prefixes: oldest first; at least one.
+      recorded: the steps of the run's own checkpoints.
       max_to_keep: how many to keep; 0: all.
     """
     directory.list_checkpoints(prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])
     for prefix in prefixes[:-max_to_keep] if max_to_keep else ():
-        if is_ours(prefix):
+        if step_of(prefix) in recorded:
             directory.remove_checkpoint(prefix)
 
 
@@ -62,6 +61,7 @@ class Checkpoints:
 
     Args:
       start: the checkpoint to restore first, or None.
+      recorded: the steps of the checkpoints that earlier starts of the run have recorded.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
 
@@ -69,12 +69,14 @@ class Checkpoints:
       last: the prefix that was saved or restored last, or None.
     """
 
-    def __init__(self, directory: TrainDir, start: Saved | None, max_to_keep: int, log: metrics.Metrics):
+    def __init__(self, directory: TrainDir, start: Saved | None, recorded: Collection[int], max_to_keep: int,
+                 log: metrics.Metrics):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._passing = None  # the prefix that was saved last, if the next one replaces it
         self._directory = directory
         self._start = start
+        self._recorded = set(recorded)
         self._max_to_keep = max_to_keep
         self._log = log
         variables = tf.global_variables()
@@ -129,10 +131,11 @@ class Checkpoints:
                 self._directory.remove_partial(step)  # it may fill the disk
                 raise
             self._saved_step = step
+            self._recorded.add(step)
             # A newer one is corrupt, or the run would have gone on from it.
             older = [prefix for prefix in glance(self._directory.path).checkpoints
                      if step_of(prefix) <= step and prefix != self._passing]
-            rotate(self._directory, older, self._max_to_keep)
+            rotate(self._directory, older, self._recorded, self._max_to_keep)
             if self._passing:
                 self._directory.remove_checkpoint(self._passing)
             self._passing = self.last if passing else None

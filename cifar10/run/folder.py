@@ -42,7 +42,7 @@ class Folder(NamedTuple):
       flag: the flag that gives it, for messages; '' where another flag names a checkpoint in it.
       files: the names of the regular files in it.
       checkpoints: the prefixes of the checkpoints, oldest step first.
-      record: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
+      record: the newest record of the run; None if there is none, as in a folder of the tutorial's scripts.
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
       spent: the steps at which patience has ended the run, as metrics.jsonl has them.
@@ -80,21 +80,9 @@ class Folder(NamedTuple):
         return self.record.run_id if self.record else None
 
     @property
-    def incomplete(self) -> str | None:
-        """A phrase that says what is missing where files have the names of checkpoints, but there is none.
-
-        Otherwise None. Data without an index may be what a kill left of a run's first checkpoint, which was not listed.
-        """
-        names = sorted(name for name in self.files if re.fullmatch(_OF_CHECKPOINT, name))
-        if LIST in self.files:
-            names.append(LIST)
-        elif self.record:
-            return None
-        if self.checkpoints or not names:
-            return None
-        prefix = re.match(rf'{re.escape(CHECKPOINT)}-\d+', names[0])
-        index = f"{prefix[0] if prefix else f'{CHECKPOINT}-<step>'}.index"
-        return f'holds {names[0]}, but no {index}, so no checkpoint can be read; copy what is missing'
+    def of_checkpoints(self) -> list[str]:
+        """The names of the files of checkpoints, of whole ones and others, and the list of checkpoints."""
+        return sorted(name for name in self.files if name == LIST or re.fullmatch(_OF_CHECKPOINT, name))
 
     @property
     def started(self) -> list[RunRecord]:

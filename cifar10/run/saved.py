@@ -1,7 +1,7 @@
 """Finds, checks and reads checkpoints, also those of TensorFlow's CIFAR-10 tutorial; `checkpoint` writes them.
 
-The tutorial's variables have the same names. But its global_step is a float32, nothing counts examples, and no
-settings are stored.
+The tutorial's variables have the same names, but its global_step is a float32. It counts no examples and stores no
+settings, so its checkpoints can be evaluated, and a run can start with their variables, but no run continues from them.
 """
 import errno
 import hashlib
@@ -18,7 +18,7 @@ from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.run.folder import CHECKPOINT, LIST, Folder, exists, glance
-from cifar10.run.takeover import ANOTHER_DIR, ANOTHER_RUN
+from cifar10.run.takeover import ANOTHER_RUN, refuse_others
 
 _RETRY_SECS = 0.5
 
@@ -48,11 +48,6 @@ class Saved(NamedTuple):
             raise UsageError(f'{self.prefix} has no global_step, so its step is unknown; start a new run from it with '
                              f'--warm_start={self.prefix} in another --train_dir')
         return int(self.values[tf.GraphKeys.GLOBAL_STEP])
-
-    @property
-    def examples_seen(self) -> int | None:
-        """How many examples its run had seen; None if they were not counted."""
-        return int(self.values[EXAMPLES_SEEN]) if EXAMPLES_SEEN in self.values else None
 
     @property
     def shapes(self) -> dict[str, list[int]]:
@@ -87,18 +82,13 @@ def newest_of_run(folder: Folder) -> Saved | None:
     """Returns the checkpoint from which the run in a locked folder is resumed, or None if there are no checkpoints.
 
     Raises:
-      UsageError: there are checkpoints, but none can be read, or it is unclear which program wrote them.
+      UsageError: there are checkpoints, but none can be read, or another program wrote the newest.
     """
-    if folder.record is None:
-        for prefix in folder.checkpoints:
-            try:
-                reader(prefix)
-            except Exception as error:  # of any type, as in `read`
-                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and it may belong to another program, so '
-                                 f'no run continues beside it; move its files away, or {ANOTHER_DIR}') from error
     found = newest(lambda: folder)
     if found is None and folder.checkpoints:
-        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN if folder.record else ANOTHER_DIR}')
+        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN}')
+    if found and EXAMPLES_SEEN not in found.values:
+        raise UsageError(refuse_others(found.prefix))
     return found
 
 
@@ -164,20 +154,6 @@ def corruption(prefix: str) -> str | None:
     except Unreadable as error:
         return str(error)
     return None
-
-
-def is_ours(prefix: str) -> bool:
-    """Returns whether this program wrote a checkpoint; the tutorial's scripts count no examples."""
-    try:
-        return reader(prefix).has_tensor(EXAMPLES_SEEN)
-    except Exception:
-        # Corrupted since it was written: no run begins beside a checkpoint that cannot be read. Only others write V1.
-        return not os.path.isfile(prefix)
-
-
-def is_tutorials(prefix: str) -> bool:
-    """Returns whether a checkpoint that this program did not write has the names of the tutorial's network."""
-    return reader(prefix).has_tensor('softmax_linear/weights')
 
 
 def other_images(dataset: str) -> list[str]:

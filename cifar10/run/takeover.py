@@ -1,11 +1,10 @@
 """What a start does with a train_dir: whether it may use it, what it deletes there, and in which order.
 
-The functions get a `Folder` and the settings. They write nothing, and read only through `is_ours`. Files of other
-programs are left alone, and an earlier run is deleted only if all of its checkpoints are provably this program's, which
-`is_ours` (`saved.is_ours`) decides for each prefix.
+The functions get a `Folder` and the settings; they read and write nothing. No run starts in a folder with checkpoints
+of another program.
 """
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from cifar10.base.console import Line
 from cifar10.base.errors import listed
@@ -20,17 +19,21 @@ OR_RESTART = ', or --restart to delete that run'
 ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
 # Settings that determine which variables there are, so that another value asks for a new run with those that fit.
 _OF_THE_VARIABLES = {'preset', 'network', 'image_size'}
-IsOurs = Callable[[str], bool]
 
 
-def refusal(folder: Folder, settings: TrainSettings, is_ours: IsOurs) -> str | None:
+def refusal(folder: Folder, settings: TrainSettings) -> str | None:
     """Returns why a start with some settings may not use a folder, with the remedy; None if it may.
 
     Settings without a checkpoint belong to a run that failed before its first one: there is nothing to resume.
     """
+    if folder.record is None:
+        return _of_others(folder)
     if settings.run.restart:
-        return _undeletable(folder, is_ours)
-    return _remains(folder) or _another_run(folder, settings, is_ours)
+        return None
+    # A kill leaves at most one record of a checkpoint that is not there, and no list.
+    if not folder.checkpoints and (LIST in folder.files or len(folder.recorded) > 1):
+        return f'{folder.given} holds a run whose checkpoints have been removed; put them back, {ANOTHER_RUN}'
+    return _another_run(folder, settings)
 
 
 def replaces(folder: Folder, settings: TrainSettings) -> bool:
@@ -67,24 +70,29 @@ def deletions(folder: Folder) -> list[str]:
     return paths + _of_run(folder)
 
 
-def abandoned(folder: Folder, is_ours: IsOurs) -> list[str]:
+def abandoned(folder: Folder) -> list[str]:
     """Returns the paths of what killed processes of this program left behind in the folder of a run.
 
     That is unfinished files, and data files of recorded checkpoints without an index: checkpoints that were being
-    written or removed. If another program wrote checkpoints here, whatever may be its own stays.
+    written or removed.
     """
     missing = folder.recorded - set(map(step_of, folder.checkpoints))
-    last_of_others = max((step_of(prefix) for prefix in folder.checkpoints if not is_ours(prefix)), default=-1)
-    return [os.path.join(folder.path, name) for name in sorted(folder.files) if is_unfinished(name) or (
-        step_without_index(name) in missing and step_without_index(name) > last_of_others)]
+    return [os.path.join(folder.path, name) for name in sorted(folder.files)
+            if is_unfinished(name) or step_without_index(name) in missing]
 
 
-def remedy(folder: Folder, is_ours: IsOurs, warm_start: bool = False) -> str:
+def remedy(folder: Folder, warm_start: bool = False) -> str:
     """Returns what a user can do if the run in a folder is another one; with `warm_start`, also by using its model."""
-    another = ANOTHER_DIR
-    if warm_start:
-        another += f' (there --warm_start={folder.path} takes over the variables that fit)'
-    return another if _undeletable(folder, is_ours) else another + OR_RESTART
+    return ANOTHER_DIR + _there(folder.path) * warm_start + OR_RESTART
+
+
+def refuse_others(prefix: str) -> str:
+    """Returns why no run continues from a checkpoint that another program has written, with the remedy."""
+    return f'{prefix} was written by another program, so no run continues from it; {ANOTHER_DIR}{_there(prefix)}'
+
+
+def _there(model):
+    return f' (there --warm_start={model} takes over the variables that fit)'
 
 
 def _best(folder):
@@ -106,35 +114,20 @@ def _of_run(folder, other=''):
     return [os.path.join(folder.path, name) for name in names]
 
 
-def _undeletable(folder, is_ours):
-    """Returns why there is no run of this program that `--restart` may delete, or None."""
-    if folder.record is None:
-        if folder.checkpoints:
-            return (f'--restart: {folder.path} holds checkpoints, but no {SETTINGS} of this program, so they are not '
-                    'deleted; use another --train_dir')
-        return _remains(folder)
-    if foreign := [prefix for prefix in folder.checkpoints if not is_ours(prefix)]:
-        return (f'--restart: {foreign[0]} was not written by this program, so it is not deleted; use another '
-                '--train_dir')
-    return None
-
-
-def _remains(folder):
-    """Returns why incomplete checkpoints, or records that no run here wrote, prevent a start: it would drop some."""
-    if folder.incomplete:
-        return f"{folder.given} {folder.incomplete}, {ANOTHER_RUN if folder.record else f'or {ANOTHER_DIR}'}"
-    # A kill leaves at most one record of a checkpoint that is not there.
-    if folder.record and not folder.checkpoints and len(folder.recorded) > 1:
-        return f'{folder.given} holds a run whose checkpoints have been removed; put them back, {ANOTHER_RUN}'
-    if folder.record is None and metrics.NAME in folder.files:
+def _of_others(folder):
+    """Returns why no run may begin beside the files of another program, or None."""
+    if names := folder.of_checkpoints:
+        return (f'{folder.given} holds {names[0]}, but no {SETTINGS}, so it is no run of this program; {ANOTHER_DIR}'
+                f'{_there(folder.path)}')
+    if metrics.NAME in folder.files:
         return (f'{folder.given} holds a {metrics.NAME}, but no run of this program; is it an --eval_dir? Use another '
                 '--train_dir')
     return None
 
 
-def _another_run(folder, settings, is_ours):
+def _another_run(folder, settings):
     """Returns why the run in a folder is another one than that of some settings, with the remedies, or None."""
-    if folder.record is None or not folder.checkpoints:
+    if not folder.checkpoints:
         return None
     here = folder.record.settings.replace(train_dir=folder.path)  # the folder may have been moved
     stored = folder.record._replace(settings=here)
@@ -148,7 +141,7 @@ def _another_run(folder, settings, is_ours):
     offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
     was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
     return (f"{folder.given} has {'a finished' if has_ended else 'an unfinished'} {was}{why}. For "
-            f'{_phrase(now, names)} {remedy(folder, is_ours, bool(offers_variables))}'
+            f'{_phrase(now, names)} {remedy(folder, bool(offers_variables))}'
             f'{_how_to_go_on(stored, has_ended, is_spent, settings)}')
 
 

@@ -145,7 +145,7 @@ def _first_step(checked):
     start.refuse_misfit(checked, run.saved)
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
-            checkpoints = checkpoint.Checkpoints(TrainDir(folder), checked.restored, 1, metrics.Metrics(folder))
+            checkpoints = checkpoint.Checkpoints(TrainDir(folder), checked.restored, (), 1, metrics.Metrics(folder))
         if checked.problems:
             return
         if checked.cluster or not os.path.exists(plan.data.files[0]):

@@ -2,14 +2,11 @@
 import os
 import shlex
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.base.console import Line
-from cifar10.base.graphs import cpu_session
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 from cifar10.model.class_weights import are_uneven
-from cifar10.run import metrics, saved
+from cifar10.run import metrics
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rate
 from cifar10.training.start import Start
 
@@ -127,13 +124,6 @@ def describe_run(start: Start) -> list[str]:
     """Returns the lines about the progress and the place of the run."""
     plan = start.plan
     run = plan.settings.run
-    assumed = _assumed(plan) if plan.checkpoint and not saved.is_ours(plan.checkpoint) else []
-    whose = ''
-    if assumed and saved.is_tutorials(plan.checkpoint):
-        whose = ", of TensorFlow's tutorial"
-        assumed += saved.other_images(plan.settings.data.dataset)
-    elif assumed:
-        whose = ', of another program'
     if plan.finished:
         progress = f'at step {plan.step}'
     elif plan.step:
@@ -142,8 +132,8 @@ def describe_run(start: Start) -> list[str]:
         progress = f'resumed at step {plan.step} of {plan.last_step}{again}'
     else:
         progress = f'new, to step {plan.last_step}'
-    lines = [Line('run', f'{run.train_dir}{whose}, {progress}'), *assumed,
-              Line('watch', f'tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}')]
+    lines = [Line('run', f'{run.train_dir}, {progress}'),
+             Line('watch', f'tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}')]
     if plan.finished:
         flag = f'--{plan.ended_by}'
         remedy = f'a larger {flag} continues it'
@@ -154,20 +144,6 @@ def describe_run(start: Start) -> list[str]:
     else:
         lines += _untraced(plan)
     return lines
-
-
-def _assumed(plan):
-    """Returns a line about how many examples another program is taken to have seen, which did not count them."""
-    towers, examples = plan.settings.towers, plan.examples_per_step
-    seen = plan.examples_at(plan.step)
-    with cpu_session() as session:
-        rate = session.run(plan.recipe.learning_rates(tf.constant(seen, tf.int64))[0])
-    fall = plan.recipe.schedule.next_fall(seen)
-    falls = f', and falls next after step {-(-fall // examples)}' if fall else ''
-    return [Line('assumed', f'its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
-                            f'--batch_size={towers.batch_size}): {seen / plan.data.count:.1f} epochs '
-                            f'so far, so the rate is {rate:.3g} now{falls}; if not, start again from another copy, '
-                            'with the --num_towers and --batch_size that they had', note=True)]
 
 
 def _untraced(plan):

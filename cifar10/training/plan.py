@@ -25,7 +25,7 @@ class Plan(NamedTuple):
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
         latter where the length of the run is in epochs.
-      examples_seen: the examples of the steps up to `step`, as the checkpoint has counted them, or None.
+      examples_seen: the examples of the steps up to `step`, as the checkpoint has counted them.
       is_spent: whether the run has ended because its patience is spent.
       first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
         or None.
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     checkpoint: str | None
     step: int
     last_step: int
-    examples_seen: int | None = None
+    examples_seen: int = 0
     is_spent: bool = False
     first_values: Mapping[str, np.ndarray] | None = None
 
@@ -53,9 +53,8 @@ class Plan(NamedTuple):
         return self.mode.batches * self.settings.towers.batch_size
 
     def examples_at(self, step: int) -> int:
-        """Returns the examples of all steps up to this one. Steps that did not count are taken to have as many."""
-        before = self.step * self.examples_per_step if self.examples_seen is None else self.examples_seen
-        return before + (step - self.step) * self.examples_per_step
+        """Returns the examples of all steps up to this one."""
+        return self.examples_seen + (step - self.step) * self.examples_per_step
 
     @property
     def ended_by(self) -> str | None:

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.base.registry import AUTO, CODE, NETWORKS, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
@@ -33,7 +34,7 @@ def decide(start: Start) -> list[str]:
     settings = decided(start.given, start.devices, record.settings.flat() if record else {})
     place = (found.prefix, found.step) if found else (None, 0)
     plan = plan_of(settings, start.data, start.devices, *place)._replace(
-        examples_seen=found and found.examples_seen)
+        examples_seen=int(found.values[EXAMPLES_SEEN]) if found else 0)
     _refuse_impossible(plan, in_numbers=start.compares or not found)
     if record:
         _refuse_another_network(plan, record, start.folder.given)

@@ -18,7 +18,6 @@ from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
-from cifar10.run.saved import is_ours
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, remove
@@ -56,9 +55,9 @@ class Reports:
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, start.handed_over(), settings.reports.max_to_keep, self._log)
+                directory, start.handed_over(), start.folder.recorded, settings.reports.max_to_keep, self._log)
             self._run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
-            remove(takeover.abandoned(start.folder, is_ours))
+            remove(takeover.abandoned(start.folder))
             self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
             if not start.folder.curves.events:  # else TensorBoard has it

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
-from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOST, Loader, check_size, seeded_graph
+from cifar10.base.graphs import AVERAGE, LOST, Loader, check_size, seeded_graph
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.training import graph
 from cifar10.training.plan import Plan
@@ -85,8 +85,6 @@ class Run:
             first = self.plan.first_values or {}
             values = {name: first[source] for name in self.saved
                       if (source := name if name in first else name.removesuffix(AVERAGE)) in first}
-        else:
-            values = {EXAMPLES_SEEN: np.int64(self.plan.examples_at(self.plan.step)), **values}
         self.load({name: value for name, value in values.items() if name in self.saved})
         self.session.run(self.graph.start_inputs)
         self.step = self.last_step_taken()

@@ -68,7 +68,7 @@ class Start:
     def look(self) -> Folder:
         """Looks at the train_dir; raises a UsageError if the run may not use it. Returns what is there."""
         self.folder = look(self.given.run.train_dir)
-        if problem := takeover.refusal(self.folder, self.given, saved.is_ours):
+        if problem := takeover.refusal(self.folder, self.given):
             raise UsageError(problem)
         return self.folder
 
@@ -225,10 +225,10 @@ def refuse_other_images(start: Start) -> list[str]:
     only the classes are known.
     """
     folder, record = start.folder, start.folder.record
-    if record is None or not start.plan.checkpoint:
+    if not start.plan.checkpoint:
         return []
     data = start.data
-    where, remedy = folder.given, takeover.remedy(folder, saved.is_ours, warm_start=True)
+    where, remedy = folder.given, takeover.remedy(folder, warm_start=True)
     record.refuse_another(dict(classes=data.classes), where, remedy)
     if not os.path.isdir(data.folder):
         return []
@@ -244,7 +244,7 @@ def refuse_misfit(start: Start, variables: Mapping[str, tf.Variable]) -> None:
     """Raises a UsageError if the checkpoint that the run continues from lacks some of its variables."""
     found = start.restored and checkpoint.misfit(start.restored.shapes, variables)
     if found:
-        remedy = takeover.remedy(start.folder, saved.is_ours, warm_start=True)
+        remedy = takeover.remedy(start.folder, warm_start=True)
         raise UsageError(f'{start.restored.prefix} {found}; {remedy}')
 
 

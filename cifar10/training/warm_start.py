@@ -24,7 +24,7 @@ def take_model(start: Start) -> list[str]:
     """
     plan, given = start.plan, start.plan.settings.run.warm_start
     if plan.checkpoint:
-        taken = start.record.settings.run.warm_start if start.record else None
+        taken = start.record.settings.run.warm_start
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
         is_ignored = given and not plan.finished
         ignored = Line('ignored', f'--warm_start={given}: the run continues from its own checkpoint', note=True)
@@ -65,10 +65,10 @@ def find(given: str) -> saved.Saved:
         found = saved.named('warm_start', given, folders)
     elif (found := saved.newest(lambda: glance(given, 'warm_start'))) is None:
         folder = glance(given, 'warm_start')
-        others, missing = saved.others_in(folder), folder.incomplete
-        problem = f'{missing}, or' if missing and not others else 'holds no model.ckpt-<step> that can be read;'
+        others = saved.others_in(folder)
         example = f', such as {others[-1]}' if others else ''
-        raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint{example}')
+        raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give {folders}the '
+                         f'prefix of a checkpoint{example}')
     return found._replace(prefix=os.path.abspath(found.prefix))
 
 
