@@ -49,10 +49,10 @@ from cifar10.own import model as own_model  # noqa: E402
 from cifar10.own import network as own_network  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
-from cifar10.run import metrics, takeover  # noqa: E402
+from cifar10.run import metrics  # noqa: E402
 from cifar10.run.folder import glance, look  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
-from cifar10.run.train_dir import TrainDir, remove  # noqa: E402
+from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
@@ -172,11 +172,6 @@ def checkpoints(directory):
 def planned(start):
     """Takes the stages that make the Plan of a Start; returns their lines."""
     return [line for stage in trainer.PLANNING for line in stage(start)]
-
-
-def delete_run(folder):
-    """Deletes the run in a train_dir, as a start with `--restart` does."""
-    remove(takeover.deletions(look(str(folder))))
 
 
 def patient(seconds):

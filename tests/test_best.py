@@ -4,18 +4,15 @@ import json
 import math
 import os
 import pathlib
-import shutil
 
 import pytest
 
-from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import metrics
 from cifar10.run.best import Best
-from cifar10.run.folder import look, step_of
-from cifar10.tools.check import check
-from tests.helpers import assert_same_bits, checkpoints, delete_run, evaluated, state_of, train, variables
+from cifar10.run.folder import step_of
+from tests.helpers import assert_same_bits, checkpoints, evaluated, state_of, train, variables
 
 
 def of(folder, run='a'):
@@ -207,29 +204,6 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
         json.dump(dict(figures, accuracy=0.0), stream)
     train(settings(**dict(flags, max_steps=9)))
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
-
-
-def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(settings, monkeypatch, capsys):
-    folder = settings().run.train_dir
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        kill_at(patch, 3)
-        train(settings(**KEEPING))
-    figures, step, _ = best_of(folder)
-    assert not checkpoints(folder)
-    with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes'):
-        train(settings(**KEEPING, warm_start=f'{folder}/best'))
-    trained_on = shutil.copytree(folder, f'{folder}-trained-on')
-    capsys.readouterr()
-    check(settings(**KEEPING))
-    line = (f'replaced   the run in {folder} that ended before its first checkpoint, with its best checkpoint, '
-            f'{folder}/best/model.ckpt-{step}\n')
-    assert line in capsys.readouterr().out and best_of(folder)[0] == figures
-    train(settings(**KEEPING))
-    assert line in capsys.readouterr().out
-    assert best_of(folder)[0]['of']['run'] == look(folder).run_id != figures['of']['run']
-    metrics.Metrics(f'{trained_on}/best').add(metrics.TRAIN, step, loss=1.0)
-    delete_run(trained_on)
-    assert best_of(trained_on)[0] == figures and os.listdir(trained_on) == ['best', 'lock']
 
 
 @pytest.mark.stress  # in the other modes: test_modes.py

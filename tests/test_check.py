@@ -46,7 +46,7 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
     config = settings(num_gpus=2, batch_size=6)
     train(config)
     before = state_of(config.run.train_dir)
-    for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be deleted'),
+    for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be renamed'),
                           (dict(max_steps=2), 'ended      without --check nothing would be done')):
         capsys.readouterr()
         check(settings(**dict(dict(max_steps=9, batch_size=None), **changes)))

@@ -207,12 +207,12 @@ def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
 
 COMMAND = f"{command('train')} --train_dir="
 OTHER = 'use another --train_dir'
-FURTHER = f'{OTHER}, or --restart to delete that run; to train it further: {COMMAND}'
+FURTHER = f'{OTHER}, or --restart to rename that folder; to train it further: {COMMAND}'
 
 
 @pytest.mark.parametrize('run, now, parts, absent', [
     (dict(max_steps=9), dict(seed=1),
-     [f' has an unfinished run of --seed=0. For --seed=1 {OTHER}, or --restart to delete that run; to continue it: ',
+     [f' has an unfinished run of --seed=0. For --seed=1 {OTHER}, or --restart to rename that folder; to continue it: ',
       COMMAND, '--max_steps=9 '], '--warm_start'),
     (dict(max_steps=9), dict(network='fast', seed=1),
      [' run of --seed=0 --network=linear. For --seed=1 --network=fast', f' {OTHER} (there --warm_start='], 'further'),

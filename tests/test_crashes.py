@@ -108,6 +108,25 @@ def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(count,
         assert_resumes(state, tmp_path / str(i), flags, run[1], capsys)
 
 
+ASIDE = ('import sys; from cifar10.run.train_dir import TrainDir\n'
+         'directory = TrainDir(sys.argv[1])\n'
+         'with directory.locked():\n'
+         '    directory.set_aside()')
+
+
+def test_killed_at_each_system_call_of_a_restart_the_old_run_is_whole_in_one_of_two_folders(tmp_path):
+    old = {'config.json': b'{}', 'notes.txt': b'mine', 'eval/metrics.jsonl': b'', 'lock': b''}
+    write_tree(tmp_path / 'root' / 'train', old)
+    traced = trace(command_of('-c', ASIDE, tmp_path / 'root' / 'train'), tmp_path / 'root', tmp_path / 'traced')
+    states = killed_states(traced)
+    assert len(states) > 4
+    for state in states:
+        found = [folder for folder in ('train', 'train.1') if f'{folder}/notes.txt' in state]
+        assert len(found) == 1
+        assert all(state[f'{found[0]}/{name}'] == content for name, content in old.items() if name != 'lock')
+        assert {path.partition('/')[0] for path in state} <= {'train', 'train.1'}
+
+
 @pytest.mark.stress
 def test_really_killed_at_each_system_call_a_run_goes_on(run, flags, tmp_path, capsys):
     for i in range(1, len(run[0].calls) + 1):

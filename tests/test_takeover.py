@@ -9,7 +9,7 @@ import pytest
 from cifar10.base import installed
 from cifar10.programs import flags as flags_of
 from cifar10.run import metrics, takeover
-from cifar10.run.folder import FIGURES, LIST, PROGRAM, SETTINGS, look
+from cifar10.run.folder import LIST, PROGRAM, SETTINGS, look
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.training.resumed import settings_of
@@ -45,7 +45,7 @@ def checkpoint_records(*steps):
     return [(metrics.CHECKPOINT, step) for step in steps]
 
 
-# name: (what is in the folder, flags of the start, refusal or '', whether the run is replaced). The folder's: names,
+# name: (what is in the folder, flags of the start, refusal or '', whether it is renamed). The folder's: names,
 # then the run's id, records and settings.
 STARTS = {
     'no folder': (None, {}, '', False),
@@ -83,14 +83,14 @@ STARTS = {
            ('whose images grow', {},
             'of --epochs=0.064, over which its image sizes are planned. For --epochs=0.2 use another'),
            ('of one size', dict(sizes='20'), ''))},
-    'a run before its first checkpoint': (dict(names=[EVENTS], run=RUN), {}, '', True),
+    'a run before its first checkpoint': (dict(names=[EVENTS], run=RUN), {}, '', False),
     'the same, which was killed in a save': (
         dict(names=['.model.ckpt-5' + DATA, 'model.ckpt-5' + DATA], run=RUN, records=checkpoint_records(5)), {}, '',
-        True),
-    'another one before its first save': (dict(names=[], run=RUN), dict(seed=4), '', True),
+        False),
+    'another one before its first save': (dict(names=[], run=RUN), dict(seed=4), '', False),
     'a run whose checkpoints were removed': (
         dict(names=[], run=RUN, records=checkpoint_records(3, 5)), {}, 'checkpoints have been removed', False),
-    'the same, to be deleted': (
+    'the same, to be renamed': (
         dict(names=[], run=RUN, records=checkpoint_records(3, 5)), dict(restart=True), '', True),
     'a run without the index of its checkpoint': (
         dict(names=[LIST, 'model.ckpt-5' + DATA], run=RUN), {}, 'checkpoints have been removed', False),
@@ -113,8 +113,8 @@ STARTS = {
 
 
 @pytest.mark.parametrize('name', STARTS)
-def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
-    content, flags, message, is_replaced = STARTS[name]
+def test_a_start_is_refused_or_sets_aside_or_goes_on(name, tmp_path):
+    content, flags, message, is_set_aside = STARTS[name]
     folder = tmp_path / 'train'
     if content:
         write(folder, **content)
@@ -123,10 +123,7 @@ def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
     refusal = takeover.refusal(found, settings)
     assert message in (refusal or '') and bool(refusal) == bool(message)
     if not refusal:
-        assert takeover.replaces(found, settings) == is_replaced
-        if is_replaced:
-            line = takeover.replaced(found)
-            assert line.startswith('restart ' if found.checkpoints else 'replaced ')
+        assert takeover.sets_aside(found, settings) == is_set_aside
 
 
 @pytest.mark.parametrize('name', [name for name, (_, _, message, _) in STARTS.items() if message])
@@ -148,42 +145,6 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
         recommended.append(given)
     for each in recommended:
         assert takeover.refusal(look(each.run.train_dir), each) is None
-
-
-def test_what_a_restart_deletes_and_in_which_order(tmp_path):
-    folder = tmp_path / 'train'
-    write(folder, [*saved(5), EVENTS, 'lock', 'notes.txt', '.config.json.0123abcd', 'trace-1-2.json',
-                   'events.out.tfevents.1.mine'], RUN, checkpoint_records(5))
-    write(folder / 'best', [*saved(4), FIGURES, 'mine'], RUN)
-    write(folder / 'eval', [EVENTS, 'lock'], records=[(metrics.EVAL, 5, RUN)])
-    write(folder / 'train', [EVENTS, 'mine', 'events.out.tfevents.1.mine', 'model.ckpt-1.index'])
-    paths = [os.path.relpath(path, folder) for path in takeover.deletions(look(str(folder)))]
-    assert paths == [
-        'best/checkpoint', 'best/best.json', 'best/model.ckpt-4.index', 'best/model.ckpt-4.data-00000-of-00001',
-        'best/config.json', 'best', f'eval/{EVENTS}', 'eval/lock', 'eval/metrics.jsonl', 'eval',
-        f'train/{EVENTS}', 'train',
-        'checkpoint', '.config.json.0123abcd', EVENTS, 'model.ckpt-5.index', 'model.ckpt-5.data-00000-of-00001',
-        'trace-1-2.json', 'metrics.jsonl', 'config.json']
-
-
-@pytest.mark.parametrize('best, evaluations, kept', [
-    (dict(run=OTHER), [RUN], 'best'), (dict(run=RUN, records=[(metrics.TRAIN, 5)]), [RUN], 'best'),
-    (dict(run=RUN), [RUN, OTHER], 'eval'), (dict(run=RUN), [['spoilt']], 'eval'), (dict(run=None), [RUN], 'best')])
-def test_what_is_of_another_run_is_not_deleted(best, evaluations, kept, tmp_path):
-    write(tmp_path, saved(5), RUN)
-    write(tmp_path / 'best', [*saved(4), FIGURES], **best)
-    write(tmp_path / 'eval', [], records=[(metrics.EVAL, 5, run) for run in evaluations])
-    paths = [os.path.relpath(path, tmp_path) for path in takeover.deletions(look(str(tmp_path)))]
-    assert not [path for path in paths if path.startswith(kept)]
-    assert {'best', 'eval'} - {kept} <= set(paths)
-
-
-def test_of_a_folder_where_only_the_run_has_evaluated_no_more_than_the_curves_are_deleted(tmp_path):
-    write(tmp_path, saved(5), RUN)
-    write(tmp_path / 'eval', [*saved(3), EVENTS, 'lock'])
-    write(tmp_path / 'train', [*saved(3), EVENTS], OTHER)  # which earlier versions had beside their checkpoints
-    paths = [os.path.relpath(path, tmp_path) for path in takeover.deletions(look(str(tmp_path)))]
-    assert [path for path in paths if path.startswith(('eval', 'train'))] == [f'eval/{EVENTS}', 'eval']
 
 
 @pytest.mark.parametrize('names, recorded, abandoned', [

@@ -6,13 +6,11 @@ import json
 import math
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -26,12 +24,12 @@ from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.check import check
 from cifar10.training import trainer
+from tests.crashes import read_tree
 from tests.helpers import (
     ROOT,
     as_given,
     assert_same_bits,
     checkpoints,
-    delete_run,
     last_variables,
     mostly_stress,
     small_disk,
@@ -51,12 +49,12 @@ def test_a_file_that_cannot_be_written_for_want_of_room_is_named(write, tmp_path
 
 
 @pytest.mark.parametrize('restart', mostly_stress([False, True], True))
-def test_nothing_is_deleted_by_a_start_that_is_refused(restart, settings, data_dir, tmp_path):
+def test_nothing_is_changed_by_a_start_that_is_refused(restart, settings, data_dir, tmp_path):
     """The test images are damaged, which this start does not even evaluate on."""
     data = shutil.copytree(data_dir, tmp_path / 'data')
     train(settings(max_steps=2))
     folder = settings().run.train_dir
-    if not restart:  # without a checkpoint the run would be replaced
+    if not restart:  # without a checkpoint another run may begin there
         for part in [*pathlib.Path(folder).glob('model.ckpt-*'), pathlib.Path(folder) / 'checkpoint']:
             part.unlink()
     os.truncate(data / 'shapes-bin' / 'test_batch.bin', 5000)
@@ -69,40 +67,76 @@ def test_nothing_is_deleted_by_a_start_that_is_refused(restart, settings, data_d
         name: state for name, state in before.items() if name != 'lock'}
 
 
-def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
-    first = train(settings(max_steps=3, save_steps=1))
-    users = ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5')
-    keep = [os.path.join(settings().run.train_dir, name) for name in users]
-    for path in keep:
-        open(path, 'w').close()
-    os.mkdir(os.path.join(settings().run.train_dir, 'eval'))
-    again = train(settings(max_steps=3, seed=5, restart=True))
-    names = os.listdir(settings().run.train_dir)
-    assert all(os.path.basename(path) in names for path in keep) and 'eval' in names
-    assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
-    assert len(os.listdir(os.path.join(settings().run.train_dir, 'train'))) == 1
-    assert again['global_step'] == 3 and not np.array_equal(again['linear/weights'], first['linear/weights'])
-    deleting = r'restart +deleting the \d+ files of the earlier run in ' + settings().run.train_dir
-    assert re.search(deleting, capsys.readouterr().out)
+def test_restart_renames_the_folder_with_all_that_is_in_it_and_prints_the_new_name(settings, tmp_path, capsys):
+    folder = settings().run.train_dir
+    (tmp_path / 'link').symlink_to(folder)
+    for n, path in enumerate((folder + '/', str(tmp_path / 'link')), 1):
+        train(settings(max_steps=2, save_steps=1, seed=n, train_dir=folder))
+        for name in ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5', 'lock'):
+            open(os.path.join(folder, name), 'a').close()
+        before, checkpoint = read_tree(folder), last_variables(folder)
+        check(settings(max_steps=1, seed=9, train_dir=path, restart=True))
+        assert 'would be renamed' in capsys.readouterr().out and read_tree(folder) == before
+        taken = dict(warm_start=folder) if n == 2 else {}
+        trainer.train(settings(max_steps=1, seed=9, train_dir=path, restart=True, **taken))
+        assert f'restart    the earlier run is now in {folder}.{n}\n' in capsys.readouterr().out
+        assert read_tree(f'{folder}.{n}') == before and step_of(checkpoints(folder)[-1]) == 1
+        if n == 2:
+            assert look(folder).record.settings.run.warm_start == f'{folder}/model.ckpt-2'
+        assert_same_bits(train(settings(max_steps=2, seed=n, train_dir=f'{folder}.{n}')), checkpoint)
+        shutil.rmtree(folder)
 
 
-def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, capsys):
-    path = os.path.join(settings().run.train_dir, 'config.json')
+def test_a_folder_that_cannot_be_renamed_is_refused_before_anything_is_done(one_step, settings, tmp_path, monkeypatch):
+    folder = settings().run.train_dir
+    pathlib.Path(folder, 'net.py').write_text('def f(images, num_classes, training): return images')
+    before = state_of(folder)
+
+    def refused(why, **changes):
+        for start in (trainer.train, check):
+            with pytest.raises(UsageError) as raised:
+                start(settings(restart=True, **changes))
+            assert start is check or f'--restart would rename {folder}, but {why}' in str(raised.value)
+        assert {name: state for name, state in state_of(folder).items() if name != 'lock'} == {
+            name: state for name, state in before.items() if name != 'lock'}
+        assert os.listdir(tmp_path) == ['train']
+    refused(f'this command uses {folder}/data', data_dir=f'{folder}/data')
+    refused(f'this command uses {folder}/net.py', network=f'{folder}/net.py:f')
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        refused(f'this command uses {folder}')
+    with small_disk(tmp_path / 'disk', 8) as disk:
+        shutil.copytree(folder, disk, dirs_exist_ok=True)
+        with pytest.raises(UsageError, match='is a mount point; use another --train_dir'):
+            trainer.train(settings(restart=True, train_dir=str(disk)))
+
+
+def test_the_name_of_a_restart_is_free_at_once_and_the_old_run_too(one_step, settings):
+    directory, folder = TrainDir(settings().run.train_dir), settings().run.train_dir
+    with directory.locked():
+        aside = directory.set_aside()
+        with pytest.raises(TemporaryError, match='another process is training'):
+            TrainDir(folder).refuse_another_process()
+        TrainDir(aside).refuse_another_process()
+        assert [step_of(prefix) for prefix in checkpoints(aside)] == [1] and os.listdir(folder) == ['lock']
+        os.rename(folder, folder + '.mine')
+        with pytest.raises(RunError, match='no longer the folder'):
+            directory.set_aside()
+
+
+def test_a_run_begins_in_the_place_of_one_without_a_checkpoint(settings):
+    folder = settings().run.train_dir
+    path = os.path.join(folder, 'config.json')
     with pytest.raises(RunError, match='try a lower learning rate'):
         trainer.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
     failed = json.loads(pathlib.Path(path).read_text())
-    capsys.readouterr()
-    check(settings(max_steps=2, seed=5))
-    replaced = f'replaced   the run in {settings().run.train_dir} that ended before its first checkpoint\n'
-    output = capsys.readouterr().out
-    assert replaced in output and 'restart  ' not in output
     train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
     stored = json.loads(pathlib.Path(path).read_text())
     assert (failed['settings']['seed'], stored['settings']['seed']) == (0, 5) and failed['run'] != stored['run']
-    assert replaced in capsys.readouterr().out
-    shown = EventAccumulator(settings().run.train_dir + '/train').Reload().Scalars('loss')
+    shown = EventAccumulator(folder + '/train').Reload().Scalars('loss')
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
-    assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
+    assert [record['step'] for record in metrics.read(folder, metrics.TRAIN)] == [1, 2]
+    assert [record['settings']['seed'] for record in metrics.read(folder, metrics.START)] == [5]
     with pytest.raises(UsageError, match='a finished run of --seed=5'):
         trainer.train(settings())
 
@@ -151,17 +185,6 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
     assert process.wait() == 0
 
 
-def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
-    lock = os.path.join(settings().run.train_dir, 'lock')
-    before = os.stat(lock).st_ino
-    directory = TrainDir(settings().run.train_dir)
-    with directory.locked():
-        delete_run(directory.path)
-        assert os.stat(lock).st_ino == before
-        with pytest.raises(TemporaryError, match='another process is training'):
-            trainer.train(settings())
-
-
 def test_the_lock_is_on_a_file_opened_for_writing(settings):
     # NFS keeps such a lock for all machines; a lock on a directory holds on this machine only.
     path = os.path.join(settings().run.train_dir, 'lock')
@@ -193,8 +216,7 @@ def test_settings_are_written_only_when_they_change(one_step, settings):
     os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
     os.remove(os.path.join(settings().run.train_dir, 'checkpoint'))
     train(settings(max_steps=2))
-    assert written() != before  # of another run, which has replaced all files of that one
-    assert len(os.listdir(os.path.join(settings().run.train_dir, 'train'))) == 1
+    assert written() != before  # of another run
 
 
 @pytest.mark.parametrize('umask', [0o077, 0o022, 0o002])
@@ -267,8 +289,6 @@ def test_a_run_whose_files_a_cleaner_has_removed_goes_on(names, settings):
     train(settings(**given, max_steps=4))
     assert_same_bits(last_variables(folder), last_variables(f'{folder}-whole'))
     assert {path.name for path in folder.iterdir()} >= {'lock', 'config.json', 'checkpoint', 'metrics.jsonl', 'best'}
-    if not names & {*REMOVABLE[4:]} and not {'config.json', 'metrics.jsonl'} <= names:  # one of them has the run's id
-        assert look(str(folder)).best.run_id == look(str(folder)).run_id
 
 
 def test_what_a_run_needs_is_not_what_a_cleaner_removes(settings):

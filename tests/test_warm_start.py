@@ -16,9 +16,8 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.model.layers import batch_normalisation, freezing, is_frozen
 from cifar10.parallel import devices
-from cifar10.run import metrics, saved
+from cifar10.run import saved
 from cifar10.run.folder import look
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
 from cifar10.training import trainer, warm_start
@@ -214,28 +213,6 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
         assert not os.path.exists(os.path.join(tuned().run.train_dir, 'config.json'))
     with pytest.raises(UsageError, match=r'--freeze=\( is not a regular expression'):
         tuned(freeze='(')
-
-
-@pytest.mark.parametrize('restart', mostly_stress([True, False], True))
-def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, restart):
-    folder = str(shutil.copytree(source[0], tmp_path / 'run'))
-    best = os.path.join(folder, 'best')
-    shutil.copytree(folder, best)
-    os.remove(os.path.join(best, metrics.NAME))
-    with open(os.path.join(best, 'best.json'), 'w') as stream:
-        json.dump(dict(step=2, accuracy=0.5, of=dict(run=look(folder).run_id)), stream)
-    given = [best, look(best).checkpoints[-1], os.path.join(folder, '.', 'best')]
-    if restart:
-        given += [folder, look(folder).checkpoints[-1]]
-    else:  # the run has ended before its first checkpoint
-        for prefix in checkpoints(folder):
-            TrainDir(folder).remove_checkpoint(prefix)
-        os.remove(os.path.join(folder, 'checkpoint'))
-    before = sorted(os.listdir(folder))
-    for path in given:
-        with pytest.raises(UsageError, match='is a model of the run in .*, which this command deletes; use another'):
-            trainer.train(tuned(train_dir=folder, warm_start=path, restart=restart))
-    assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
 
 @pytest.mark.stress

@@ -118,9 +118,9 @@ def _newer(look, last, run, settings):
 def _refuse_another_run(folder, run, eval_dir):
     """Raises a RunError if another run has taken the place of one in its folder."""
     if folder.run_id != run:
-        # A restart has deleted the evaluations in the train_dir with their run.
-        is_deleted = not os.path.exists(os.path.join(eval_dir, metrics.NAME))
-        another = '' if is_deleted else ', with another --eval_dir'
+        # A restart has renamed the train_dir with the evaluations in it.
+        is_gone = not os.path.exists(os.path.join(eval_dir, metrics.NAME))
+        another = '' if is_gone else ', with another --eval_dir'
         raise RunError(f'the run in {folder.path} was replaced or removed; start again to evaluate the new '
                        f'one{another}')
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.base import files
-from cifar10.base.directories import BEST, CURVES, EVALUATIONS
+from cifar10.base.directories import CURVES, EVALUATIONS
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.run import metrics
 from cifar10.run.record import RunRecord
@@ -31,11 +31,10 @@ _TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file tha
 _REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
 _PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(FIGURES)}')
 _UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|{_PRIVATE}'
-_EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
 
 
 class Folder(NamedTuple):
-    """What is in the folder of a run, of its best checkpoint, or of its evaluations.
+    """What is in the folder of a run, or of its best checkpoint.
 
     Attributes:
       path: of the folder, which need not exist.
@@ -46,10 +45,6 @@ class Folder(NamedTuple):
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
       spent: the steps at which patience has ended the run, as metrics.jsonl has them.
-      evaluated: in the folder of evaluations, the id of the run of each that metrics.jsonl has.
-      best: the folder of the best checkpoint; None if its record cannot be read.
-      curves: the folder of what TensorBoard shows of the run.
-      evaluations: the folder of the evaluations.
     """
     path: str
     flag: str = 'train_dir'
@@ -59,20 +54,11 @@ class Folder(NamedTuple):
     starts: tuple[Mapping[str, Any], ...] = ()
     recorded: frozenset[int] = frozenset()
     spent: frozenset[int] = frozenset()
-    evaluated: tuple[Any, ...] = ()
-    best: 'Folder | None' = None
-    curves: 'Folder | None' = None
-    evaluations: 'Folder | None' = None
 
     @property
     def given(self) -> str:
         """The folder as a user gives it: '--train_dir=/tmp/train'."""
         return f'--{self.flag}={self.path}' if self.flag else self.path
-
-    @property
-    def events(self) -> list[str]:
-        """The paths of this program's files for TensorBoard."""
-        return [os.path.join(self.path, name) for name in sorted(self.files) if re.fullmatch(_EVENTS, name)]
 
     @property
     def run_id(self) -> str | None:
@@ -96,17 +82,11 @@ class Folder(NamedTuple):
 
 
 def look(path: str, flag: str = 'train_dir') -> Folder:
-    """Returns what is in a folder now, and in those of the best checkpoint, the curves and the evaluations in it.
+    """Returns what is in a folder now.
 
     Raises:
       UsageError: it cannot be listed, or its config.json cannot be read.
     """
-    folder, in_best = glance(path, flag), os.path.join(path, BEST)
-    best = None
-    with contextlib.suppress(UsageError):  # it is somebody else's
-        best = glance(in_best, flag)._replace(record=_config(in_best))
-    evaluations = glance(os.path.join(path, EVALUATIONS), flag)
-    evaluated = tuple(record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL))
     records = metrics.read(path, metrics.START, metrics.CHECKPOINT, metrics.PATIENCE)
     starts = tuple(record for record in records if record['kind'] == metrics.START)
     record = _config(path)
@@ -114,10 +94,8 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
         record = RunRecord.parse(starts[-1], os.path.join(path, metrics.NAME))
     steps = {kind: frozenset(record['step'] for record in records if record['kind'] == kind)
              for kind in (metrics.CHECKPOINT, metrics.PATIENCE)}
-    return folder._replace(
-        record=record, starts=starts, recorded=steps[metrics.CHECKPOINT], spent=steps[metrics.PATIENCE],
-        best=best, curves=glance(os.path.join(path, CURVES), flag),
-        evaluations=evaluations._replace(evaluated=evaluated))
+    return glance(path, flag)._replace(
+        record=record, starts=starts, recorded=steps[metrics.CHECKPOINT], spent=steps[metrics.PATIENCE])
 
 
 def glance(path: str, flag: str = 'train_dir') -> Folder:
@@ -170,11 +148,6 @@ def read_json(path: str) -> Any:
         return None
     except (ValueError, RecursionError) as error:
         raise UsageError(f'{path} cannot be read ({error}); correct it, or use another directory') from error
-
-
-def is_of_run(name: str) -> bool:
-    """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
-    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{_EVENTS}|{_UNFINISHED}', name))
 
 
 def exists(prefix: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a start does with a train_dir: whether it may use it, what it deletes there, and in which order.
+"""What a start does with a train_dir: whether it may use it, and what it removes there.
 
 The functions get a `Folder` and the settings; they read and write nothing. No run starts in a folder with checkpoints
 of another program.
@@ -6,16 +6,15 @@ of another program.
 import os
 from collections.abc import Mapping
 
-from cifar10.base.console import Line
 from cifar10.base.errors import listed
 from cifar10.base.registry import DATASETS
 from cifar10.run import metrics
-from cifar10.run.folder import FIGURES, LIST, SETTINGS, Folder, is_of_run, is_unfinished, step_of, step_without_index
+from cifar10.run.folder import LIST, SETTINGS, Folder, is_unfinished, step_of, step_without_index
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
-OR_RESTART = ', or --restart to delete that run'
+OR_RESTART = ', or --restart to rename that folder'
 ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
 # Settings that determine which variables there are, so that another value asks for a new run with those that fit.
 _OF_THE_VARIABLES = {'preset', 'network', 'image_size'}
@@ -24,7 +23,7 @@ _OF_THE_VARIABLES = {'preset', 'network', 'image_size'}
 def refusal(folder: Folder, settings: TrainSettings) -> str | None:
     """Returns why a start with some settings may not use a folder, with the remedy; None if it may.
 
-    Settings without a checkpoint belong to a run that failed before its first one: there is nothing to resume.
+    A run without a checkpoint has nothing to resume, so another one may begin in its place.
     """
     if folder.record is None:
         return _of_others(folder)
@@ -36,38 +35,9 @@ def refusal(folder: Folder, settings: TrainSettings) -> str | None:
     return _another_run(folder, settings)
 
 
-def replaces(folder: Folder, settings: TrainSettings) -> bool:
-    """Returns whether a start, which is not refused, deletes an earlier run: on request, or if it has no checkpoint."""
-    return folder.record is not None and (settings.run.restart or not folder.checkpoints)
-
-
-def replaced(folder: Folder) -> str:
-    """Returns the line about a run that a start deletes."""
-    if folder.checkpoints:
-        count = len([name for name in folder.files if is_of_run(name)])
-        return Line('restart', f'deleting the {count} files of the earlier run in {folder.path}')
-    best = _best(folder)
-    also = f', with its best checkpoint, {best.checkpoints[0]}' if best and best.checkpoints else ''
-    return Line('replaced', f'the run in {folder.path} that ended before its first checkpoint{also}')
-
-
-def deletions(folder: Folder) -> list[str]:
-    """Returns the paths of what is deleted with the run in a folder, in the order of deletion.
-
-    In each folder the list of checkpoints goes first: without it, no remaining file is taken for a part of a checkpoint
-    that the user needs. The metrics and the settings go last: while the settings are there, what remains is known to be
-    this program's, so an interrupted deletion can be repeated. A folder is removed if nothing is left in it.
-    """
-    paths = []
-    if best := _best(folder):
-        paths += [*_of_run(best, FIGURES), best.path]
-    evaluations = folder.evaluations
-    if evaluations.evaluated and all(run == folder.run_id for run in evaluations.evaluated):
-        paths += [*_of_run(evaluations, 'lock'), evaluations.path]
-    for of_run in (folder.curves, *(() if evaluations.evaluated else [evaluations])):  # where nobody else has evaluated
-        if of_run.events and SETTINGS not in of_run.files:  # it is no other run's folder
-            paths += [*of_run.events, of_run.path]
-    return paths + _of_run(folder)
+def sets_aside(folder: Folder, settings: TrainSettings) -> bool:
+    """Returns whether a start, which is not refused, renames the folder with the earlier run in it."""
+    return settings.run.restart and folder.record is not None
 
 
 def abandoned(folder: Folder) -> list[str]:
@@ -93,25 +63,6 @@ def refuse_others(prefix: str) -> str:
 
 def _there(model):
     return f' (there --warm_start={model} takes over the variables that fit)'
-
-
-def _best(folder):
-    """Returns the folder of the best checkpoint of the run in a folder.
-
-    None if it is of another run, or somebody has gone on training there.
-    """
-    best = folder.best
-    is_the_runs = best and best.record and best.run_id == folder.run_id
-    return best if is_the_runs and metrics.NAME not in best.files else None
-
-
-def _of_run(folder, other=''):
-    """Returns the paths of a run's files in a folder, and of the `other` one, in the order of `deletions`."""
-    last = {LIST: -1, metrics.NAME: 1, SETTINGS: 2}
-    # The index of a checkpoint before its other files: data without an index are no checkpoint.
-    names = sorted((name for name in folder.files if is_of_run(name) or name == other),
-                   key=lambda name: (last.get(name, 0), name.removesuffix('.index')))
-    return [os.path.join(folder.path, name) for name in names]
 
 
 def _of_others(folder):

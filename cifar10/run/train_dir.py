@@ -3,6 +3,7 @@
 It acts, and leaves looking to `folder` and deciding to `takeover`.
 """
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -28,6 +29,7 @@ class TrainDir:
     def __init__(self, path: str):
         self.path = path
         self._lock = None  # where this process holds it
+        self._held = contextlib.ExitStack()  # within which it does
         self._settings = None  # the text of config.json, once it is written
 
     @property
@@ -104,12 +106,8 @@ class TrainDir:
         """
         first = files.existing(self.path)
         make_dir(self.path, '--train_dir')
-        with contextlib.ExitStack() as stack:
-            with self._lock_errors():
-                self._lock = stack.enter_context(files.locked(self._lock_path, _LOOK_SECS))
-            if self._lock.missing:
-                say('warning', f'{self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
-                               'process trains in this --train_dir')
+        with self._held:
+            self._take_lock()
             try:
                 yield
             except BaseException:
@@ -120,6 +118,51 @@ class TrainDir:
                 raise
             finally:
                 self._lock = None
+
+    def _take_lock(self):
+        with self._lock_errors():
+            self._lock = self._held.enter_context(files.locked(self._lock_path, _LOOK_SECS))
+        if self._lock.missing:
+            say('warning', f'{self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
+                           'process trains in this --train_dir')
+
+    def set_aside(self) -> str:
+        """Renames the folder, which this process has locked, and locks a new one of its name; returns the new name.
+
+        Raises:
+          UsageError: the system does not rename it.
+          TemporaryError: another process has taken its place.
+        """
+        self.refuse_another_folder()
+        path = os.path.realpath(self.path)
+        aside = next(name for n in itertools.count(1) if not os.path.lexists(name := f'{path}.{n}'))
+        try:
+            os.rename(path, aside)
+            files.sync(os.path.dirname(path))
+        except OSError as error:
+            raise UsageError(f'--restart cannot rename {path} ({error.strerror}); use another --train_dir') from error
+        self._held.close()  # the old run may be continued where it is now
+        make_dir(path, '--train_dir')
+        self._take_lock()
+        return aside
+
+    def refuse_fixed(self, *used: str) -> None:
+        """Raises a UsageError if the folder cannot be set aside.
+
+        Args:
+          used: the paths of files and folders that the new run needs where they are.
+        """
+        path = os.path.realpath(self.path)
+        parent, why = os.path.dirname(path), None
+        if os.path.ismount(path):
+            why = 'it is a mount point'
+        elif inside := [each for each in (os.getcwd(), *used)
+                        if os.path.commonpath([path, os.path.realpath(each)]) == path]:
+            why = f'this command uses {inside[0]}'
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            why = f'{parent} cannot be written'
+        if why:
+            raise UsageError(f'--restart would rename {path}, but {why}; use another --train_dir')
 
     def refuse_another_folder(self) -> None:
         """Raises a RunError if the folder of this name is no longer the one that this process has locked.
@@ -156,12 +199,6 @@ class TrainDir:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Removes files in their order, and folders if nothing is left in them."""
+    """Removes files in their order."""
     for path in paths:
-        if os.path.isdir(path):
-            with contextlib.suppress(OSError):  # not empty: the rest is the user's; or a link, which is too
-                os.rmdir(path)
-            continue
-        if os.path.basename(path) == SETTINGS:  # what goes before them is gone, even if the power fails
-            files.sync(os.path.dirname(path))
         os.remove(path)

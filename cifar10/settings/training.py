@@ -107,7 +107,7 @@ class RunSettings:
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(
         False, 'measure where the time of a step goes, for 20 seconds or more, and exit', of=Of.START)
-    restart: bool = setting(False, "delete this program's files in train_dir and start a new run", of=Of.START)
+    restart: bool = setting(False, "rename train_dir with the run in it, and start a new run", of=Of.START)
 
 
 @dataclasses.dataclass(frozen=True)

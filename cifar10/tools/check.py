@@ -122,10 +122,8 @@ def _space_for_data(checked):
 
 def _directory(checked):
     yield from start.check_directory(checked)
-    if takeover.replaces(checked.folder, checked.given):
-        is_asked = checked.given.run.restart
-        yield (Line('restart', f'the run in {checked.folder.path} would be deleted') if is_asked else
-               takeover.replaced(checked.folder))
+    if takeover.sets_aside(checked.folder, checked.given):
+        yield Line('restart', f'the folder {checked.folder.path} would be renamed')
 
 
 def _plan(checked):

@@ -56,11 +56,12 @@ class Reports:
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
                 directory, start.handed_over(), start.folder.recorded, settings.reports.max_to_keep, self._log)
-            self._run_id, text = directory.begin(record._replace(step=plan.step), start.folder.run_id)
+            self._run_id, text = directory.begin(
+                record._replace(step=plan.step), start.folder.run_id if plan.checkpoint else None)
             remove(takeover.abandoned(start.folder))
             self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
-            if not start.folder.curves.events:  # else TensorBoard has it
+            if not plan.checkpoint:  # else TensorBoard has it
                 self._events.add_graph(tf.get_default_graph())
         self._cost = Cost(began, plan.step, plan.examples_per_step)
         found = hyperparameters(record.settings)

@@ -15,7 +15,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import in_bytes, shortage
-from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, UPDATE_MODES
+from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.download import DownloadError
 from cifar10.data.records import Expected, Records
@@ -189,9 +189,14 @@ def check_directory(start: Start) -> list[str]:
     given = f'--train_dir={path}'
     refuse_of_others(path, given)
     check_dir(path, '--train_dir')
-    TrainDir(path).refuse_another_process()
+    directory = TrainDir(path)
+    directory.refuse_another_process()
     records.refuse_among_images(path, '--train_dir', start.given.data.dataset)
     folder = start.look()
+    if takeover.sets_aside(folder, start.given):
+        named = start.given.flat()
+        own = [OWN[flag].divided(named[flag])[1] for flag in OWN if OWN[flag].is_own(named[flag])]
+        directory.refuse_fixed(named['data_dir'], *(each.rpartition(':')[0] or each for each in own))
     if exists(path) and not folder.checkpoints:
         raise UsageError(f'{given} is a checkpoint; give the directory that contains it')
     return []
@@ -201,7 +206,7 @@ def find_images(start: Start) -> list[str]:
     """Finds the images: those that a run began with, if it is resumed with the same data set."""
     folder = start.folder = start.folder or look(start.given.run.train_dir)  # in a check, no stage has looked yet
     is_same = folder.record and folder.record.settings.data.dataset == start.given.data.dataset
-    goes_on = is_same and not takeover.replaces(folder, start.given)
+    goes_on = is_same and folder.checkpoints and not start.given.run.restart
     start.found = records.find(start.given.data, folder.record.images_folder if goes_on else None)
     return []
 
@@ -212,7 +217,7 @@ BEFORE_DATA = (check_network, check_optimizer, check_loss, choose_devices, check
 def find_checkpoint(start: Start) -> list[str]:
     """Looks again at the directory, which is now locked, and finds the checkpoint that the run continues from."""
     folder = start.look()
-    if not takeover.replaces(folder, start.given):
+    if not start.given.run.restart:
         start.restored = saved.newest_of_run(folder)
     start.record = folder.record_of(start.restored.step) if start.restored else None
     return []

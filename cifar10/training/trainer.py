@@ -12,7 +12,7 @@ from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, failures, takeover
 from cifar10.run.folder import look, step_of
-from cifar10.run.train_dir import TrainDir, remove
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
@@ -62,9 +62,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         run, validation, record = Run(plan), validation_of(start), record_of(start)
         refuse_misfit(start, run.saved)
         say_all(check_space(space_for_files(start, run.saved.values()), directory.path))
-        if takeover.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
-            say_all([takeover.replaced(start.folder)])
-            remove(takeover.deletions(start.folder))
+        if takeover.sets_aside(start.folder, settings):  # last, once all that can refuse a start has been done
+            say('restart', f'the earlier run is now in {directory.set_aside()}')
             start.folder = look(directory.path)
         with Reports(run, directory, start, validation, record, began) as reports:
             take_steps(run, reports, termination, before_session)

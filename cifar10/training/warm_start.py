@@ -11,7 +11,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
-from cifar10.run import saved, takeover
+from cifar10.run import saved
 from cifar10.run.folder import exists, glance, look
 from cifar10.training import weights
 from cifar10.training.start import Start
@@ -36,9 +36,6 @@ def take_model(start: Start) -> list[str]:
         weights.refuse_other_formats(given)
         is_weights = given.endswith(weights.SUFFIX)
         found, lines = weights.named_as(variables, given) if is_weights else (find(given), [])
-        if os.path.realpath(f'{found.prefix}.index') in map(os.path.realpath, takeover.deletions(start.folder)):
-            raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this command '
-                             'deletes; use another --train_dir')
         values, taken = fitting(found, variables)
         start.plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
         notes += [Line('warm start', taken, note=True), *lines, *_other_classes(given, found.prefix, plan.data.classes)]
