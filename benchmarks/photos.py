@@ -43,11 +43,11 @@ def enlarge(name, data_dir, folder, part, count):
     data = records.prepare(name, data_dir, part)
     random = np.random.default_rng(0)
     labels = np.fromfile(data.files[0], np.uint8).reshape(-1, data.record_bytes)[:, data.label]
-    for number, (pixels, label) in enumerate(zip(data.planes(count), labels)):
+    for number, (pixels, label) in enumerate(zip(data.images(count), labels)):
         path = os.path.join(folder, data.classes[label], f'{number:05}.jpg')
         os.makedirs(os.path.dirname(path), exist_ok=True)
         side = int(random.integers(*_SIDES))
-        Image.fromarray(pixels.transpose(1, 2, 0)).resize((side, side), Image.BICUBIC).save(path, quality=90)
+        Image.fromarray(pixels).resize((side, side), Image.BICUBIC).save(path, quality=90)
 
 
 def write(name, options, folder):

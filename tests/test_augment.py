@@ -20,12 +20,12 @@ def test_the_reach_of_shifts_follows_the_size_and_each_is_as_likely(size, reach)
     # The red of a pixel is its row, the green its column; resizing by area nearly keeps such ramps.
     n = 2000
     ramp = np.broadcast_to(np.arange(32, dtype=np.uint8), [32, 32])
-    planes = np.broadcast_to(np.stack([ramp.T, ramp, 0 * ramp]), [n, 3, 32, 32])
-    images = shift.Shift([(0.0, size)], None, 3).train(tf.constant(planes), first_epoch(n, first=7))
-    normalised, beside = value_of([images[:, size // 2, size // 2, :2], images[:, size // 2, size // 2 + 1, 1]])
+    pixels = np.broadcast_to(np.stack([ramp.T, ramp, 0 * ramp], -1), [n, 32, 32, 3])
+    images = shift.Shift([(0.0, size)], None, 3).pixels(tf.constant(pixels), first_epoch(n, first=7))
+    middle, beside = value_of([images[:, size // 2, size // 2, :2], images[:, size // 2, size // 2 + 1, 1]])
     # From where the pixel in the middle came: in a mirrored image of even size, from the left of it, if unshifted.
-    came = (normalised * (63.0, 62.1) + (125.3, 123.0) + 0.5) * size / 32 - 0.5 - size // 2
-    came[:, 1] += (beside < normalised[:, 1]) * (1 - size % 2)
+    came = (middle + 0.5) * size / 32 - 0.5 - size // 2
+    came[:, 1] += (beside < middle[:, 1]) * (1 - size % 2)
     shifts = np.rint(came).astype(int)
     np.testing.assert_allclose(came, shifts, atol=0.1)
     counts = np.zeros([2 * reach + 1] * 2, int)
@@ -34,8 +34,9 @@ def test_the_reach_of_shifts_follows_the_size_and_each_is_as_likely(size, reach)
 
 
 def test_another_seed_shifts_differently():
-    rows = np.broadcast_to(np.arange(32, dtype=np.uint8)[:, None], [20, 3, 32, 32])  # which mirroring does not change
-    one, same, other = value_of([shift.Shift([(0.0, 32)], None, seed).train(tf.constant(rows), first_epoch(20))
+    # Mirroring does not change these rows.
+    rows = np.broadcast_to(np.arange(32, dtype=np.uint8)[:, None, None], [20, 32, 32, 3])
+    one, same, other = value_of([shift.Shift([(0.0, 32)], None, seed)(tf.constant(rows), first_epoch(20))
                                  for seed in (0, 0, 1)])
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
@@ -43,9 +44,10 @@ def test_another_seed_shifts_differently():
 
 def test_which_half_is_mirrored_first_is_random():
     n = 2000
-    columns = tf.constant(np.broadcast_to(np.arange(32, dtype=np.uint8), [n, 3, 32, 32]))  # a pixel is its column
+    # A pixel is its column.
+    columns = tf.constant(np.broadcast_to(np.arange(32, dtype=np.uint8)[:, None], [n, 32, 32, 3]))
     examples = draws.shuffled(tf.range(n, dtype=tf.int64), n, 5)
-    both = [shift.Shift([(0.0, 20)], None, seed).train(columns, first_epoch(n, examples)) for seed in (5, 6)]
+    both = [shift.Shift([(0.0, 20)], None, seed)(columns, first_epoch(n, examples)) for seed in (5, 6)]
     order, *pairs = value_of([examples, *[images[:, 10, 8:13:4, 0] for images in both]])
     mirrored, of_another_seed = [left > right for left, right in (pair.T for pair in pairs)]
     assert mirrored.sum() == n // 2
@@ -54,8 +56,8 @@ def test_which_half_is_mirrored_first_is_random():
 
 
 def test_evaluation_has_the_last_size():
-    planes = tf.constant(np.random.default_rng(0).integers(0, 256, [2, 3, 32, 32], dtype=np.uint8))
-    grown, alone = [shift.Shift(sizes, 1000, 0).plain(planes) for sizes in (
+    pixels = tf.constant(np.random.default_rng(0).integers(0, 256, [2, 32, 32, 3], dtype=np.uint8))
+    grown, alone = [shift.Shift(sizes, 1000, 0)(pixels) for sizes in (
         parse_sizes('16:0.3,24:0.3,28'), [(0.0, 28)])]
     np.testing.assert_array_equal(*value_of([grown, alone]))
 
@@ -68,7 +70,7 @@ def test_sizes_begin_where_the_ones_before_end():
 def test_a_nearly_flat_image_is_not_blown_up():
     # Its standard deviation of 0.002 counts as 1/sqrt(1728), which is 0.024.
     images = 100 + 0.004 * np.random.default_rng(0).integers(0, 2, [2, 24, 24, 3])
-    standardised = value_of(augment.standardise(tf.constant(images.transpose(0, 3, 1, 2), tf.float32)))
+    standardised = value_of(augment.standardise(tf.constant(images, tf.float32)))
     expected = (images - images.mean((1, 2, 3), keepdims=True)) * 1728 ** 0.5
     np.testing.assert_allclose(standardised, expected, atol=2e-3)
     assert 0.05 < np.abs(standardised).max() < 0.2

@@ -15,44 +15,43 @@ from tests.test_picture_files import reader, weights_of
 
 @pytest.mark.parametrize('size', [16, 27, 48, 64])
 def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
-    planes = np.random.default_rng(0).integers(0, 256, [2, 3, 32, 32], np.uint8)
-    pixels, content = value_of([resize.resized_planes(tf.constant(planes), size),
-                                tf.io.encode_png(planes[1].transpose(1, 2, 0))])
+    images = np.random.default_rng(0).integers(0, 256, [2, 32, 32, 3], np.uint8)
+    pixels, content = value_of([resize.stored_parts(tf.constant(images), None, size), tf.io.encode_png(images[1])])
     weights = weights_of(32, size)
-    np.testing.assert_allclose(pixels, weights @ planes @ weights.T, atol=0.501)
+    np.testing.assert_allclose(pixels, np.einsum('ij,njkc,lk->nilc', weights, images, weights), atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
     image = reader(size, stored_size=32).image(str(tmp_path / 'x.png'))
-    np.testing.assert_array_equal(image, pixels[1].transpose(1, 2, 0))
+    np.testing.assert_array_equal(image, pixels[1])
 
 
 def test_images_that_have_the_size_stay_as_they_are():
-    planes = tf.zeros([2, 3, 32, 32], tf.uint8)
-    assert resize.resized_planes(planes, 32) is planes
+    images = tf.zeros([2, 32, 32, 3], tf.uint8)
+    assert resize.stored_parts(images, None, 32) is images
 
 
 @pytest.mark.parametrize('size, crop', [(17, 12), (32, 24), (512, 384)])
 def test_classic_crops_three_quarters(size, crop):
     random = np.random.default_rng(0)
-    planes = random.integers(0, 256, [6, 3, size, size], np.uint8)
+    pixels = random.integers(0, 256, [6, size, size, 3], np.uint8)
     numbers = np.float32(random.random([6, 4]))
     numbers[:4, :3] = [[0, 0, 0], [0, 0, 0.9], [0.999, 0.999, 0], [0.999, 0.999, 0.9]]  # the corners
     numbers[:, 3] = 0.5  # the contrast as it is
-    images, plain = value_of([augment.augment(tf.constant(planes), numbers),
-                              augment.Classic(None, None, 0, size).plain(tf.constant(planes))])
-    for image, original, (row, column, mirror, _) in zip(images, planes, numbers):
+    images, evaluated = value_of([augment.augment(tf.constant(pixels), numbers),
+                                  augment.Classic(None, None, 0, size)(tf.constant(pixels))])
+    for image, original, (row, column, mirror, _) in zip(images, pixels, numbers):
         top, left = int(row * (size - crop + 1)), int(column * (size - crop + 1))
-        expected = original[:, top:top + crop, left:left + crop]
-        np.testing.assert_allclose(image, expected[:, :, ::-1] if mirror < 0.5 else expected, atol=1e-3)
+        expected = original[top:top + crop, left:left + crop]
+        np.testing.assert_allclose(image, expected[:, ::-1] if mirror < 0.5 else expected, atol=1e-3)
     first = (size - crop) // 2
-    centre = planes[:, :, first:first + crop, first:first + crop].transpose(0, 2, 3, 1).astype(np.float32)
-    np.testing.assert_allclose(plain, value_of(tf.image.per_image_standardization(centre)), atol=2e-5)
+    centre = pixels[:, first:first + crop, first:first + crop].astype(np.float32)
+    np.testing.assert_allclose(evaluated, value_of(tf.image.per_image_standardization(centre)), atol=2e-5)
 
 
 def test_shift_takes_the_size_of_the_data_or_smaller_ones():
     assert shift.Shift(None, None, 0, 48).image_sizes() == [48]
-    planes = np.random.default_rng(0).integers(0, 256, [2, 3, 64, 64], np.uint8)
-    images = value_of(shift.Shift([(0.0, 32)], None, 0, 64).plain(tf.constant(planes)))
-    expected = planes.reshape(2, 3, 32, 2, 32, 2).mean((3, 5)).transpose(0, 2, 3, 1)
+    pixels = np.random.default_rng(0).integers(0, 256, [2, 64, 64, 3], np.uint8)
+    images = value_of(shift.Shift([(0.0, 32)], None, 0, 64)(tf.constant(pixels)))
+    expected = pixels.reshape(2, 32, 2, 32, 2, 3).mean((2, 4))
     np.testing.assert_allclose(images, (expected - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
 
 

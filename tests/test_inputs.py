@@ -79,8 +79,10 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
     memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
-        rows = session.run(memory.rows.read_value())
-    np.testing.assert_array_equal(rows.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
+        labels, images = session.run([memory.labels.read_value(), memory.pixels.read_value()])
+    rows = np.concatenate([np.fromfile(path, np.uint8) for path in data.files]).reshape(-1, 3073)
+    np.testing.assert_array_equal(labels, rows[:, 0])
+    np.testing.assert_array_equal(images, pixels(rows))
 
 
 def test_augmentation_equals_stock_operations(in_memory):
@@ -220,9 +222,9 @@ def test_every_example_is_mirrored_in_every_other_epoch(data_dir):
                                   tf.tile(tf.range(50, dtype=tf.int64), [3]),
                                   tf.repeat(tf.range(3, dtype=tf.int64), 50), 50)
     # A black image whose left half is white says which way it was turned.
-    planes = np.zeros([150, 3, 32, 32], np.uint8)
-    planes[..., :16] = 255
-    images = value_of(shift.Shift([(0.0, 32)], None, 3).train(tf.constant(planes), positions))
+    halves = np.zeros([150, 32, 32, 3], np.uint8)
+    halves[:, :, :16] = 255
+    images = value_of(shift.Shift([(0.0, 32)], None, 3)(tf.constant(halves), positions))
     turned = (images[:, 16, 0, 0] < 0).reshape(3, 50)
     assert 0 < turned[0].sum() == 25
     np.testing.assert_array_equal(turned[1], ~turned[0])

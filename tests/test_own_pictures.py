@@ -15,7 +15,7 @@ from PIL import Image
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import folders, records
+from cifar10.data import augment, folders, records
 from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, prepared_photos
 from cifar10.evaluation import evaluation
@@ -107,6 +107,13 @@ def test_what_is_prepared_is_found_again_by_names_sizes_and_times(folder, tmp_pa
     assert records.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3).folder == data.folder
 
 
+class AsStored(augment.Augmentation):
+    """Feeds the pixels as they are stored."""
+
+    def normalise(self, pixels):
+        return pixels
+
+
 @pytest.mark.parametrize('size', [32, 72])
 @pytest.mark.parametrize('paths', [numbered('ant', 'bee'), numbered('train/ant', 'train/bee', 'test/ant', 'test/bee')])
 def test_each_example_has_the_name_of_its_file(folder, size, paths):
@@ -120,11 +127,11 @@ def test_each_example_has_the_name_of_its_file(folder, size, paths):
         with tf.Graph().as_default(), tf.Session() as session:
             images = loaded(data)
             session.run(images.read)
-            labels, planes = session.run(images.take(tf.range(data.count, dtype=tf.int64)))
-        for name, label, image in zip(names, labels, planes, strict=True):
+            pixels, labels = session.run(images.batch(AsStored(), tf.range(data.count, dtype=tf.int64), None))
+        for name, label, image in zip(names, labels, pixels, strict=True):
             assert name.split('/')[-2] == data.classes[label]
             if size == 32 and pathlib.Path(name).read_bytes()[:4] == b'\x89PNG':
-                np.testing.assert_array_equal(image, np.asarray(Image.open(name)).transpose(2, 0, 1))
+                np.testing.assert_array_equal(image, np.asarray(Image.open(name)))
         found += names
     pictures = [str(file) for file in pathlib.Path(path).rglob('*') if file.is_file() and 'txt' not in file.name]
     assert sorted(found) == sorted(pictures)
@@ -487,11 +494,12 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
         rows.tofile(folder / name)
     data = records.prepare(dataset, str(tmp_path))
     assert (len(data.classes), data.count) == (classes, 40)
-    np.testing.assert_array_equal(data.planes(2).reshape(2, -1), rows[:2, 2:])
+    np.testing.assert_array_equal(data.images(40).transpose(0, 3, 1, 2).reshape(40, -1), rows[:, 2:])
     memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
-        np.testing.assert_array_equal(session.run(memory.rows), np.c_[rows[:, label], rows[:, 2:]])
+        np.testing.assert_array_equal(session.run(memory.labels), rows[:, label])
+        np.testing.assert_array_equal(session.run(memory.pixels), data.images(40))
     config = settings(dataset=dataset, data_dir=str(tmp_path), max_steps=1)
     trainer.train(config)
     assert last_variables(config.run.train_dir)['softmax_linear/weights'].shape == (192, classes)

@@ -250,12 +250,12 @@ def test_exif_data_that_make_no_sense_are_ignored(tmp_path):
 def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path, data_dir):
     data = records.prepare('shapes', data_dir, records.TEST, image_size=48)
     augmentation = resized_crop.ResizedCrop(None, None, 0, 48)
-    augmentation.plain = lambda planes: tf.transpose(planes, [0, 2, 3, 1])
+    augmentation.normalise = lambda pixels: pixels
     images = loaded(data)
     with tf.Session() as session:
         session.run(images.read)
         fed, _ = session.run(images.batch(augmentation, tf.constant([0], tf.int64), None))
-    pixels = data.planes(1)[0].transpose(1, 2, 0)
+    pixels = data.images(1)[0]
     stored_size = records.stored_size('shapes', 48)
     np.testing.assert_array_equal(
         image_of(encoded(pixels, 'PNG'), tmp_path / 'x', 48, augmentation, stored_size), fed[0])

@@ -181,10 +181,10 @@ class Records:
             source = os.fsdecode(stream.read().split(b'\0')[example])
         return source if self.dataset.endswith(ARRAYS) else os.path.join(self.dataset, source)
 
-    def planes(self, n: int) -> np.ndarray:
-        """Returns the first images of the first file, at most n: uint8 [n, 3, stored_size, stored_size]."""
+    def images(self, n: int) -> np.ndarray:
+        """Returns the first images of the first file, at most n: uint8 [n, stored_size, stored_size, 3]."""
         rows = np.fromfile(self.files[0], np.uint8, n * self.record_bytes).reshape(-1, self.record_bytes)
-        return rows[:, self.label_bytes:].reshape(-1, 3, self.stored_size, self.stored_size)
+        return rows[:, self.label_bytes:].reshape(-1, 3, self.stored_size, self.stored_size).transpose(0, 2, 3, 1)
 
     def __str__(self):
         resized = '' if self.size == self.stored_size else f', resized to {self.size}x{self.size}'

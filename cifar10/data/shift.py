@@ -6,7 +6,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import SIZE
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
-from cifar10.data.resize import AS_THEY_ARE, normalised
 
 _SMALL = 28  # images of fewer pixels are shifted by at most one
 
@@ -44,16 +43,9 @@ class Shift(Augmentation):
     def flags_for(self, size):
         return f'--sizes={size}' if size <= self._image_size else f'--image_size={size} --sizes={size}'
 
-    def train(self, planes, positions):
-        return self._changed(planes, positions, self.mean, self.deviation)
-
-    def pixels(self, planes, positions):
-        return self._changed(planes, positions, *AS_THEY_ARE)
-
-    def _changed(self, planes, positions, mean, deviation):
-        """Returns a training batch, normalised by a mean and a deviation of the channels."""
+    def pixels(self, images, positions):
         size = self._size(positions.step)
-        numbers = draws(positions.first, planes.shape[0], self._seed)
+        numbers = draws(positions.first, images.shape[0], self._seed)
         # The halves are the same in every epoch; the epoch's number says which of them is mirrored.
         half = permuted(positions.examples, positions.count, self._seed) % 2
         mirror = tf.equal((half + positions.epochs) % 2, 1)
@@ -62,12 +54,11 @@ class Shift(Augmentation):
         rows = _reflected(tf.range(size) + shifts[:, :1], size)
         columns = _reflected(tf.range(size) + shifts[:, 1:], size)
         columns = tf.where_v2(mirror[:, None], size - 1 - columns, columns)
-        images = _resized(normalised(planes, mean, deviation), size)
-        return _shifted(images, rows, columns, self._sizes[0][1] if len(self._sizes) == 1 else None)
+        return _shifted(_resized(images, size), rows, columns, self._sizes[0][1] if len(self._sizes) == 1 else None)
 
-    def plain(self, planes):
+    def centre(self, images):
         size = self._sizes[-1][1]
-        return tf.ensure_shape(_resized(super().plain(planes), size), [None, size, size, 3])
+        return tf.ensure_shape(_resized(images, size), [None, size, size, 3])
 
     def _size(self, step_position):
         """Returns the size of all images of a step, a number or an int32 scalar, from the step's first position."""
@@ -84,9 +75,9 @@ def _reflected(index, size):
 
 
 def _resized(images, size):
-    """Returns images float32 [n, height, width, 3] as [n, size, size, 3]; of another size, resized by area."""
+    """Returns images uint8 [n, height, width, 3] as float32 [n, size, size, 3]; of another size, resized by area."""
     if isinstance(size, int) and images.shape[1:3] == [size, size]:
-        return images
+        return tf.cast(images, tf.float32)
     return tf.raw_ops.ResizeArea(images=images, size=tf.stack([size, size]), align_corners=False)
 
 

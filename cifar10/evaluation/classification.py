@@ -17,7 +17,6 @@ from cifar10.base.files import new_file
 from cifar10.data.arrays import coloured
 from cifar10.data.folders import pictures
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
-from cifar10.data.resize import planes_of
 from cifar10.data.shift import average, views
 from cifar10.evaluation import trained
 from cifar10.evaluation.evaluator import filled
@@ -56,7 +55,7 @@ class Classifier:
                 at_most = tf.debugging.assert_less_equal(count, most, message=f'the model takes {most} images at most')
                 with tf.control_dependencies([at_most]):
                     images = filled(images, most)
-            images = run.recipe.augmentation.plain(planes_of(images))
+            images = run.recipe.augmentation(images)
         with tf.device(device), tf.name_scope('tower_0'):
             if run.averaging:
                 logits = average(run.recipe.inference(views(images)))

@@ -64,7 +64,7 @@ def _takes_any_number(run):
     size = run.recipe.image_size
     with seeded_graph():
         try:
-            run.recipe.inference(run.recipe.augmentation.plain(tf.placeholder(tf.uint8, [None, 3, size, size])))
+            run.recipe.inference(run.recipe.augmentation(tf.placeholder(tf.uint8, [None, size, size, 3])))
         except UsageError:
             return False
     return True

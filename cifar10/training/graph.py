@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import pipeline
-from cifar10.data.resize import resized_planes
+from cifar10.data.resize import stored_parts
 from cifar10.model import averages
 from cifar10.model.network_draws import at_position
 from cifar10.parallel.towers import tower_loss
@@ -61,8 +61,8 @@ def learnt(plan: Plan) -> Mapping[str, Any]:
     data = plan.data
     count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
     with cpu_session() as session:
-        planes = resized_planes(tf.constant(data.planes(count)), data.size)
-        return plan.recipe.learn(session.run(plan.recipe.augmentation.plain(planes)))
+        images = stored_parts(tf.constant(data.images(count)), None, data.size)
+        return plan.recipe.learn(session.run(plan.recipe.augmentation(images)))
 
 
 def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:

@@ -29,7 +29,6 @@ from cifar10.data.images import Images, as_graph, loaded
 from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, opened
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.records import Records
-from cifar10.data.resize import planes_of
 
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
@@ -175,11 +174,11 @@ class Photos(Records):
             source = next(itertools.islice(rows, example + 1, None)).rstrip('\n').split('\t')[-1]
         return os.path.join(self.dataset, source)
 
-    def planes(self, n):
+    def images(self, n):
         with cpu_session() as session:
-            images = PhotoFiles(self)
-            session.run(images.read)
-            return session.run(images.take(tf.range(min(n, self.count), dtype=tf.int64))[1])
+            files = PhotoFiles(self)
+            session.run(files.read)
+            return session.run(files.cut_out(Augmentation(), tf.range(min(n, self.count), dtype=tf.int64), None)[0])
 
     def __str__(self):
         return f'{self.dataset}, {self.count:,} photos {self._where}'
@@ -209,16 +208,12 @@ class PhotoFiles(Images):
         values = tf.ensure_shape(values, [self.count, *values.shape[1:]])
         return tf.Variable(values, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name)
 
-    def take(self, examples):
-        labels, pixels = self._cut(Augmentation(), examples, None)
-        return labels, planes_of(pixels)
-
     def batch(self, augmentation, examples, positions):
-        labels, pixels = self._cut(augmentation, examples, positions)
-        return augmentation(planes_of(pixels), positions), labels
+        pixels, labels = self.cut_out(augmentation, examples, positions)
+        return augmentation(pixels, positions), labels
 
-    def _cut(self, augmentation, examples, positions):
-        """Returns (labels int32 [n], pixels uint8 [n, size, size, 3]) of the boxes of photos that are augmented."""
+    def cut_out(self, augmentation, examples, positions):
+        """Returns (images uint8 [n, size, size, 3], labels int32 [n]), the parts of photos that are augmented."""
         facts = tf.gather(self._facts, examples)
         labels, shapes = facts[:, 0], facts[:, 1:]
         photos = tf.data.Dataset.from_tensor_slices((
@@ -228,7 +223,7 @@ class PhotoFiles(Images):
         options.autotune.enabled = False  # as in `pipeline`
         batch = images.batch(tf.size(examples, out_type=tf.int64)).with_options(options)
         pixels = tf.data.experimental.get_single_element(batch)
-        return labels, tf.ensure_shape(pixels, [examples.shape[0], *pixels.shape[1:]])
+        return tf.ensure_shape(pixels, [examples.shape[0], *pixels.shape[1:]]), labels
 
     def _image(self, path, box):
         return cut(tf.image.decode_bmp(tf.io.read_file(path), channels=3), box, self._size)
