@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 # The operation's default of 4 rounds leaves consecutive epochs correlated (0.6 to 0.75).
 _SHUFFLE_ROUNDS = 8
 _PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw operation wants it
-BLOCK = 2 ** 32  # between two blocks in the upper half of the counter; what lies between is for the networks' draws
+_BLOCK = 2 ** 32  # between two blocks of images; the numbers between are for the draws of networks
 
 
 class Positions(NamedTuple):
@@ -65,12 +65,24 @@ def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None =
 def draws(first_position: tf.Tensor, n: int, seed: int, block: int = 0) -> tf.Tensor:
     """Returns four random numbers for each of `n` positions: float32 [n, 4], uniform in [0, 1).
 
-    One call of the counter-based generator Philox gives 128 bits. The position is its counter, so a position
-    has the same numbers in whichever batch it lies.
+    A position has the same numbers in every batch.
 
     Args:
-      block: which four numbers of each position; another block has others.
+      block: which four numbers of each position; blocks differ.
     """
-    counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(block * BLOCK, tf.uint64)])
+    return philox([n, 4], seed, first_position, block * _BLOCK)
+
+
+def philox(shape: tf.Tensor, seed: int, count: tf.Tensor, block: int) -> tf.Tensor:
+    """Returns numbers of the counter-based generator Philox, float32, uniform in [0, 1).
+
+    Each value of the counter gives four numbers.
+
+    Args:
+      shape: int64 [k], of the result.
+      count: int64 scalar, the lower half of the first value of the counter.
+      block: its upper half.
+    """
+    counter = tf.stack([tf.cast(count, tf.uint64), tf.constant(block, tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformV2(
-        shape=[n, 4], key=tf.constant([seed], tf.uint64), counter=counter, alg=_PHILOX)
+        shape=shape, key=tf.constant([seed], tf.uint64), counter=counter, alg=_PHILOX)

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
 
-_PER_COUNT = 4  # float32 numbers that Philox makes of one value of its counter
+from cifar10.data.draws import philox
+
+_PER_COUNT = 4  # numbers that Philox makes of one value of its counter
 OF_AUGMENTATIONS = 2 ** 31  # the number of the first draw of an augmentation, after those of all networks
-_PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw operation wants it
 
 # In each thread, for the network that is being built: the arguments of `at_position`, and the numbers of its draws to
 # come.
@@ -71,9 +72,6 @@ def uniform_like(x: tf.Tensor) -> tf.Tensor:
     seed, start, offset, numbers = place
     size = x.shape[1:].num_elements() or tf.reduce_prod(tf.shape(x, out_type=tf.int64)[1:])
     counts = -(-size // _PER_COUNT)  # an example takes whole counts, so that it begins with one
-    # The images' own draws (crops, for example) have multiples of `data.draws.BLOCK` in the upper half.
-    counter = tf.stack([tf.cast((start + offset) * counts, tf.uint64), tf.constant(next(numbers), tf.uint64)])
-    drawn = tf.raw_ops.StatelessRandomUniformV2(
-        shape=tf.stack([tf.shape(x, out_type=tf.int64)[0], tf.cast(counts * _PER_COUNT, tf.int64)]),
-        key=tf.constant([seed], tf.uint64), counter=counter, alg=_PHILOX)
+    shape = tf.stack([tf.shape(x, out_type=tf.int64)[0], tf.cast(counts * _PER_COUNT, tf.int64)])
+    drawn = philox(shape, seed, (start + offset) * counts, next(numbers))
     return tf.reshape(drawn[:, :size], tf.shape(x))
