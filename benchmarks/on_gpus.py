@@ -85,13 +85,14 @@ def _of_a_step(given):
     import tensorflow.compat.v1 as tf
 
     from cifar10.base import console
-    from cifar10.training import trainer
+    from cifar10.training.planning import plan
     from cifar10.training.resumed import settings_of
     from cifar10.training.run import Run
+    from cifar10.training.start import prepared
     with console.Output(None).used():
-        start = trainer.prepared(settings_of(given)[0])
-        trainer.go_through(start, trainer.PLANNING)
-        run = Run(start.plan)
+        settings, _ = settings_of(given)
+        devices, images, _ = prepared(settings)
+        run = Run(plan(settings, devices, images)[0])
         metadata = tf.RunMetadata()
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
         with run.opened():

@@ -54,9 +54,10 @@ from cifar10.run.folder import glance, look  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
-from cifar10.training import graph, trainer  # noqa: E402
+from cifar10.training import graph, planning, trainer  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
 from cifar10.training.planning import decided  # noqa: E402
+from cifar10.training.start import prepared  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
@@ -169,9 +170,10 @@ def checkpoints(directory):
     return list(glance(str(directory)).checkpoints)
 
 
-def planned(start):
-    """Takes the stages that make the Plan of a Start; returns their lines."""
-    return [line for stage in trainer.PLANNING for line in stage(start)]
+def planned(settings, devices=None):
+    """Returns (the Plan of a run, the lines about its decisions)."""
+    devices, images, _ = prepared(settings, devices, makes_images=False)
+    return planning.plan(settings, devices, images)
 
 
 def patient(seconds):

@@ -8,7 +8,7 @@ from cifar10.data import augment, resize, shift
 from cifar10.programs import flags
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
-from cifar10.training.start import Start, check_network
+from cifar10.training.start import check_network
 from tests.helpers import ROOT, tf, value_of
 from tests.test_picture_files import reader, weights_of
 
@@ -67,11 +67,11 @@ def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(s
     dict(preset='photos', image_size=16)], ids=str)
 def test_where_a_network_does_not_take_the_images_each_remedy_is_flags_and_the_first_keeps_those_given(given):
     with pytest.raises(UsageError) as refused:
-        check_network(Start(train_settings(**given)))
+        check_network(train_settings(**given))
     texts = str(refused.value).split('; use ')[1].split(', or ')
     remedies = [flags.parse(GROUPS, '.', text.split()) for text in texts]
     for remedy in remedies:
-        check_network(Start(train_settings(**{**given, **remedy})))
+        check_network(train_settings(**{**given, **remedy}))
     assert not remedies[0].keys() & given.keys()
 
 

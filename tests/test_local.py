@@ -15,7 +15,6 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.run.folder import step_of
 from cifar10.settings.training import completed, train_settings
 from cifar10.training.run import Run
-from cifar10.training.start import Start
 from tests.helpers import (
     assert_same_bits,
     checkpoints,
@@ -222,9 +221,8 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
     flags = dict(run[0])
 
     def notes(**changes):
-        start = Start(train_settings(**{**flags, 'max_steps': 9, **changes}), choose(2, 'cpu'))
-        start.data = records.prepare(flags['dataset'], flags['data_dir'])
-        return [line for line in planned(start) if line.startswith('changed')]
+        _, lines = planned(train_settings(**{**flags, 'max_steps': 9, **changes}), choose(2, 'cpu'))
+        return [line for line in lines if line.startswith('changed')]
     assert notes() == []
     # The intervals are multiples of it.
     assert notes(local_steps=3) == ['changed    local_steps=2 (now 3), eval_steps=4 (now 3), save_steps=2 (now 3)']

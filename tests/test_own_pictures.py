@@ -25,7 +25,7 @@ from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
 from cifar10.training.resumed import settings_of
-from cifar10.training.start import Start, check_directory
+from cifar10.training.start import check_directory
 from tests.crashes import read_tree
 from tests.helpers import LINEAR, change_record, last_variables, mostly_stress, patient, script_command, tf
 from tests.test_picture_files import encoded
@@ -384,18 +384,15 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
     assert status == 2 and 'none does not exist; put your images there, or give the path where they are' in error
 
 
-def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path, capsys):
+def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path):
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
     where = f'--dataset={tmp_path}/gone does not exist; put your images there, or give the path where they are'
     for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
+                 lambda: check(settings_of(dict(train_dir=folder))[0]),
                  lambda: evaluation.evaluate(eval_settings(train_dir=folder, run_once=True))):
         with pytest.raises(UsageError, match=where):
             call()
-    with pytest.raises(UsageError, match='cannot start'):
-        check(settings_of(dict(train_dir=folder))[0])
-    output = capsys.readouterr().out
-    assert where in output and output.count('problem  ') == 1
     with pytest.raises(UsageError, match=f'^--dataset={tmp_path}/new does not exist'):
         evaluation.evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
 
@@ -423,7 +420,7 @@ def test_nothing_is_put_among_the_folders_of_the_classes(folder, images, place):
                                          tower_device='cpu'))
     assert not os.path.exists(path + place) or place == '.'
     beside = path + 'run' if place == 'train/run' else path[:-1] + '-run'
-    check_directory(Start(train_settings(dataset=path, train_dir=beside)))
+    check_directory(train_settings(dataset=path, train_dir=beside))
 
 
 @pytest.mark.stress

@@ -15,7 +15,7 @@ from cifar10.parallel import devices, gpus, packing
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
 from cifar10.run import trace
-from cifar10.training.start import Start, choose_devices
+from cifar10.training.start import claimed
 from tests.helpers import (
     LINEAR,
     build_training,
@@ -247,12 +247,12 @@ def test_in_a_trace_an_operation_has_the_name_of_its_type_and_takes_a_microsecon
     ([(9, 0)], False), ([(9, 0), (10, 3)], False), ([(9, 0), (12, 0)], True), ([(12, 1)], True), ([(0, 0)], False)])
 def test_xla_is_refused_where_tensorflow_would_abort(capabilities, is_refused, settings, monkeypatch):
     monkeypatch.setattr(gpus, 'capabilities', lambda: capabilities)
-    start = Start(settings(xla=True), devices.Devices((('/gpu:0',),), on_gpus=True))
+    given = settings(xla=True).towers, devices.Devices((('/gpu:0',),), on_gpus=True)
     if is_refused:
         with pytest.raises(UsageError, match='cannot compile for GPUs of compute capability 12 .Blackwell.'):
-            choose_devices(start)
+            claimed(*given)
     else:
-        choose_devices(start)
+        claimed(*given)
 
 
 def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):

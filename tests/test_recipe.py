@@ -10,18 +10,17 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS
-from cifar10.data import records
 from cifar10.model.precision import BF16
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
-from cifar10.training.start import BEFORE_DATA, Start
-from cifar10.training.trainer import WITH_DATA
+from cifar10.training.description import advise, describe
 from tests.helpers import (
     change_record,
     checkpoints,
     evaluated,
     last_variables,
+    planned,
     rewrite,
     run_script,
     train,
@@ -125,12 +124,8 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
 
 def lines_of(config):
     """Returns {first word: the rest} of the lines that a start with these settings prints before it trains."""
-    start = Start(config)
-    lines = [line for stage in BEFORE_DATA for line in stage(start)]
-    found = records.find(config.data)
-    start.data, start.test = found.prepared(), found.prepared(records.TEST)
-    lines += [line for stage in WITH_DATA for line in stage(start)]
-    return dict(line.split(maxsplit=1) for line in lines)
+    plan, lines = planned(config)
+    return dict(line.split(maxsplit=1) for line in (*lines, *describe(plan), *advise(plan, config)))
 
 
 def test_every_optimizer_has_a_rate_of_its_own(settings):

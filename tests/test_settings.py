@@ -16,10 +16,8 @@ from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
-from cifar10.training import trainer
 from cifar10.training.resumed import settings_of
-from cifar10.training.start import Start, check_loss, check_network, check_optimizer, choose_devices, expect_data
-from tests.helpers import as_given, change_record
+from tests.helpers import as_given, change_record, planned
 from tests.test_continued import write_config
 
 DRAWS = 1000  # of which a third are valid
@@ -106,10 +104,8 @@ def test_what_asks_for_nothing_is_never_refused(run):
 @pytest.mark.parametrize('mode', VALUES['variable_update'])
 def test_all_that_asks_for_nothing_is_planned_at_once_in_each_mode(mode, settings):
     nothing = {field.name: value for field in fields(*GROUPS) for value in off(field)}
-    start = Start(settings(**nothing, variable_update=mode, num_gpus=2))
-    trainer.go_through(start, (check_network, check_optimizer, check_loss, choose_devices, expect_data,
-                               *trainer.PLANNING))
-    assert start.plan.settings.towers.variable_update == mode and len(nothing) > 25
+    plan, _ = planned(settings(**nothing, variable_update=mode, num_gpus=2))
+    assert plan.settings.towers.variable_update == mode and len(nothing) > 25
 
 
 @pytest.mark.parametrize('use', [

@@ -26,7 +26,7 @@ STDOUT = 'standard output'  # stands for a file's name in an OSError
 _INDENT = 11  # columns of the first word of a line, below which the text goes on
 _FREE = 3  # columns after a progress bar, where the terminal shows ^C
 _BOLD, _RED, _YELLOW = 1, 31, 33
-_STYLES = {'warning': _YELLOW, 'problem': _RED, 'error:': _RED}  # of other words: bold
+_STYLES = {'warning': _YELLOW, 'error:': _RED}  # of other words: bold
 
 
 class _Raised(Exception):

@@ -31,7 +31,7 @@ class UsageError(Exception):
     """The user can correct it: a flag, a combination of flags, a file or the environment. Exit status 2.
 
     It is raised where the mistake is found, usually before the first step, so that no training time is lost.
-    `--check` collects all that it can find. A wrong call of this package's functions is a ValueError instead.
+    A wrong call of this package's functions is a ValueError instead.
 
     The message is one line. It says what is wrong, starting with the flag as the user wrote it
     (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, but the

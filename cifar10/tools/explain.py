@@ -20,12 +20,12 @@ from cifar10.data import pipeline
 from cifar10.run import checkpoint, failures
 from cifar10.run.saved import Saved
 from cifar10.settings.training import TrainSettings
-from cifar10.training import trainer
 from cifar10.training.description import describe
 from cifar10.training.graph import TrainingGraph
 from cifar10.training.plan import Plan
+from cifar10.training.planning import plan
 from cifar10.training.run import Run
-from cifar10.training.start import refuse_other_images
+from cifar10.training.start import prepared
 
 # The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone, of one batch.
 STEP = 'a step'  # the loop's
@@ -56,17 +56,18 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
       seconds: how long to measure, apart from the time to build the graph.
     """
     del termination
-    start = trainer.prepared(settings, devices)
-    trainer.go_through(start, (*trainer.PLANNING, refuse_other_images, describe))
+    devices, images, lines_of_start = prepared(settings, devices)
+    planned, decisions = plan(settings, devices, images)
+    say_all([*lines_of_start, *decisions, *describe(planned)])
     with failures.plain_errors():
-        training = _Training(start.plan)
+        training = _Training(planned)
         if before_session:
             before_session()
-        with training.opened(start.restored):
+        with training.opened(planned.restored):
             expected = _expected_seconds(training, seconds)
             say('measuring', f'whole steps, and steps with something left out, in turn, for about {expected:.0f} s')
             measured = _measure(training, seconds)
-    say_all(lines(measured, start.plan.examples_per_step, start.plan.devices.num_towers))
+    say_all(lines(measured, planned.examples_per_step, planned.devices.num_towers))
 
 
 def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, towers: int) -> list[Line]:

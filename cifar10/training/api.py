@@ -21,6 +21,7 @@ from cifar10.base.signals import Termination
 from cifar10.base.stuck import StuckWatch
 from cifar10.cluster import membership
 from cifar10.run import metrics
+from cifar10.run.folder import look
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TrainSettings
 from cifar10.training.resumed import settings_of
@@ -285,7 +286,7 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.base import graphs
     from cifar10.cluster import member
     from cifar10.parallel import devices
-    from cifar10.training.start import Start, check_network, find_images, local_devices
+    from cifar10.training.start import check_network, find_images, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         graphs.turn_on_determinism()
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
@@ -293,11 +294,9 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     flags = dict(variable_update=towers.variable_update, deterministic=str(graphs.is_deterministic()).lower(),
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
-        start = Start(settings)
-        check_network(start)
+        check_network(settings)
         local = local_devices(towers)
-        find_images(start)
-        files = start.found.prepared().files
+        files = find_images(settings, look(settings.run.train_dir)).prepared().files
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,

@@ -1,4 +1,4 @@
-"""The lines that describe a run before its first step. The functions are stages, like those of `start`."""
+"""The lines that describe a run before its first step."""
 import os
 import shlex
 
@@ -8,7 +8,8 @@ from cifar10.data import SIZE
 from cifar10.model.class_weights import are_uneven
 from cifar10.run import metrics
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rate
-from cifar10.training.start import Start
+from cifar10.settings.training import TrainSettings
+from cifar10.training.plan import Plan
 
 _WARM_UP_FROM = 4  # times the examples that the rates are for
 _WARM_UP_EPOCHS = 5
@@ -16,9 +17,8 @@ _MOST_CLASSES = 10  # whose numbers are shown
 _WARM_UP_FRACTION = 0.1  # of the run, at most
 
 
-def describe(start: Start) -> list[str]:
+def describe(plan: Plan) -> list[str]:
     """Returns the lines that describe the training before the first step."""
-    plan = start.plan
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
@@ -29,8 +29,8 @@ def describe(start: Start) -> list[str]:
         Line('rate', f'{recipe.learning_rate:g}, '
                      f'{plan.recipe.schedule.describe(examples, plan.examples_at(plan.last_step))}')]
     before = ''
-    if start.record and start.record.groups not in (None, len(plan.devices.groups)):
-        before = f'; the run used {start.record.groups} before'
+    if plan.record and plan.record.groups not in (None, len(plan.devices.groups)):
+        before = f'; the run used {plan.record.groups} before'
     servers = [server for server in plan.devices.servers if '/job:ps' in server]
     idle = []
     if servers and plan.mode.has_copies:
@@ -61,12 +61,12 @@ def _classes(plan):
     return [Line('uneven', f'{text}{of} images{remedy}')]
 
 
-def advise(start: Start) -> list[str]:
-    """Returns lines that advise other settings for a new run."""
-    if start.plan.checkpoint:
+def advise(plan: Plan, given: TrainSettings) -> list[str]:
+    """Returns lines that advise other settings for a new run than the given ones."""
+    if plan.checkpoint:
         return []
-    lines = [*_advise_rates(start), *_advise_preset(start.plan)]
-    if start.given.run.patience and not start.given.reports.keep_best:
+    lines = [*_advise_rates(plan, given.recipe), *_advise_preset(plan)]
+    if given.run.patience and not given.reports.keep_best:
         lines.append(Line('advice', '--patience ends the run after its best evaluation; --keep_best keeps that model'))
     return lines
 
@@ -80,12 +80,11 @@ def _advise_preset(plan):
                            f'{SIZE}x{SIZE} pixels')]
 
 
-def _advise_rates(start):
+def _advise_rates(plan, given):
     """Returns a line with the rate to try if the steps have other examples than the default rate is for.
 
     No advice if the user gave a rate.
     """
-    plan, given = start.plan, start.given.recipe
     recipe = plan.settings.recipe
     if plan.recipe.is_whole or given.learning_rate is not None:
         return []
@@ -120,9 +119,8 @@ def _rates_to_try(optimizer, chosen, examples, epochs):
     return settings
 
 
-def describe_run(start: Start) -> list[str]:
+def describe_run(plan: Plan) -> list[str]:
     """Returns the lines about the progress and the place of the run."""
-    plan = start.plan
     run = plan.settings.run
     if plan.finished:
         progress = f'at step {plan.step}'

@@ -1,4 +1,4 @@
-"""The plan of a run: all that is known before its graph is built. `decide` makes it."""
+"""The plan of a run: all that is known before its graph is built. `planning.plan` makes it."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +10,9 @@ from cifar10.model.class_weights import class_weights
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.update import UpdateMode
+from cifar10.run.folder import Folder
+from cifar10.run.record import RunRecord
+from cifar10.run.saved import Saved
 from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 
@@ -20,15 +23,17 @@ class Plan(NamedTuple):
     Attributes:
       settings: with the number of towers, the batch size, the learning rates and the precision of this run.
       recipe: the network, the optimizer and the augmentation.
-      data: the training images.
+      data, test: the training and the test images.
       devices: the devices of all machines, with the towers on them.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
-      step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
-        latter where the length of the run is in epochs.
+      step, last_step: the step of that checkpoint, and the one that the run ends after.
       examples_seen: the examples of the steps up to `step`, as the checkpoint has counted them.
       is_spent: whether the run has ended because its patience is spent.
       first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
         or None.
+      folder: what is in the train_dir.
+      restored: the checkpoint that the run starts from, with its values, or None.
+      record: the record of the start that saved this checkpoint, or None. Later starts may have saved nothing.
     """
     settings: TrainSettings
     recipe: Recipe
@@ -41,6 +46,10 @@ class Plan(NamedTuple):
     examples_seen: int = 0
     is_spent: bool = False
     first_values: Mapping[str, np.ndarray] | None = None
+    test: Records | None = None
+    folder: Folder | None = None
+    restored: Saved | None = None
+    record: RunRecord | None = None
 
     @property
     def precision(self) -> Any:

@@ -14,6 +14,7 @@ from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.base.registry import AUTO, CODE, NETWORKS, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
+from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import saved, takeover
@@ -22,72 +23,40 @@ from cifar10.run.record import RunRecord, digits, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import TrainSettings
-from cifar10.training.plan import plan_of
-from cifar10.training.start import Start
+from cifar10.training.plan import Plan, plan_of
+from cifar10.training.start import Images, usable_folder
+from cifar10.training.warm_start import with_model
 
 _INTERVALS = ('save_steps', 'eval_steps')
 
 
-def decide(start: Start) -> list[str]:
-    """Makes the Plan; a stage, like those of `start`."""
-    record, found = start.record, start.restored
-    settings = decided(start.given, start.devices, record.settings.flat() if record else {})
-    place = (found.prefix, found.step) if found else (None, 0)
-    plan = plan_of(settings, start.data, start.devices, *place)._replace(
-        examples_seen=int(found.values[EXAMPLES_SEEN]) if found else 0)
-    _refuse_impossible(plan, in_numbers=start.compares or not found)
+def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bool = False) -> tuple[Plan, list[str]]:
+    """Returns the Plan of a run, and lines about the decisions. The functions below stand in the order of their calls.
+
+    Args:
+      settings: as the user gave them.
+      devices, images: as `start.prepared` returns them; in a cluster, the devices of all workers.
+      compares: whether a user's own network is tried on random images again where the run is resumed.
+
+    Raises:
+      UsageError: the run may not use its train_dir, or cannot be trained with these settings.
+    """
+    folder = usable_folder(settings)
+    restored = None if settings.run.restart else saved.newest_of_run(folder)
+    record = folder.record_of(restored.step) if restored else None
+    chosen = decided(settings, devices, record.settings.flat() if record else {})
+    place = (restored.prefix, restored.step) if restored else (None, 0)
+    made = plan_of(chosen, images.train, devices, *place)._replace(
+        test=images.test, folder=folder, restored=restored, record=record,
+        examples_seen=int(restored.values[EXAMPLES_SEEN]) if restored else 0)
+    _refuse_impossible(made, in_numbers=compares or not restored)
     if record:
-        _refuse_another_network(plan, record, start.folder.given)
-    is_spent = bool(found and patience_spent(start.folder.path, plan.step, settings))
-    start.plan = _with_length(plan)._replace(is_spent=is_spent)
-    return []
-
-
-def remark(start: Start) -> list[str]:
-    """Returns lines about the decisions, in a run that has steps to take; a stage."""
-    if start.plan.finished:
-        return []
-    settings, record = start.plan.settings, start.record
-    changes = record.difference_to(takeover.chosen(settings, Change.REPORTED)) if record else {}
-    names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
-    return [*_emulation_warning(settings.towers, start.devices),
-            *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
-            *_other_numerics(record, start.devices),
-            *_unused_devices(settings.towers, start.devices),
-            *(record.code_changes(**names) if record else []),
-            *_rounded_intervals(start.given, settings), *start.plan.recipe.warnings]
-
-
-def _refuse_impossible(plan, in_numbers):
-    if plan.recipe.total_examples == 0:
-        raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
-                         'give more epochs')
-    towers = plan.settings.towers
-    plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
-    plan.recipe.check_parts(towers.gpus_per_tower)
-
-
-def _refuse_another_network(plan, record, where):
-    """Raises a UsageError if a network of the user's own has other operations than when the run was last started."""
-    towers, before = plan.settings.towers, record.settings.towers
-    kinds = ['evaluation']
-    if (towers.precision, towers.batch_size) == (before.precision, before.batch_size):
-        kinds.append('training')
-    found = plan.recipe.operations(towers.batch_size, plan.precision.dtype)
-    for kind in kinds if found else ():
-        if name := record.other_operation(kind, found[kind], tf.__version__):
-            network = plan.settings.recipe.network
-            raise UsageError(f'{where} holds a run of another network: in {kind}, the operation {name} of '
-                             f'--network={network} was another one; use the file as it was, or another --train_dir, '
-                             'to which --warm_start brings the variables')
-
-
-def _with_length(plan):
-    """Returns a plan whose last step follows from the examples that are left, if its length is in epochs."""
-    if plan.recipe.total_examples is None:
-        return plan
-    remaining = max(plan.recipe.total_examples - plan.examples_at(plan.step), 0)
-    return plan._replace(last_step=plan.step + math.ceil(remaining / plan.examples_per_step))
+        _refuse_another_network(made, record, folder.given)
+    is_spent = bool(restored and patience_spent(folder.path, made.step, chosen))
+    made = _with_length(made)._replace(is_spent=is_spent)
+    lines = [] if made.finished else _remarks(made, settings)
+    made, lines_of_model = with_model(made)
+    return made, [*lines, *lines_of_model, *_changed_images(made)]
 
 
 def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]) -> TrainSettings:
@@ -124,14 +93,49 @@ def _hardware_has_bf16(on_gpus):
     return min(gpus.capabilities()) >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
 
 
-def _rounded_intervals(given, settings):
-    """Returns a line with the intervals that are longer than the user gave them, if any."""
-    changes = [f'--{name} from {before} to {now}' for name in _INTERVALS
-               if (before := getattr(given.reports, name)) != (now := getattr(settings.reports, name))]
-    every = settings.towers.local_steps
-    if not changes:
-        return []
-    return [Line('rounded', f"{', '.join(changes)}: the next multiple of --local_steps={every}", note=True)]
+def _refuse_impossible(plan, in_numbers):
+    if plan.recipe.total_examples == 0:
+        raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
+                         'give more epochs')
+    towers = plan.settings.towers
+    plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
+    plan.recipe.check_parts(towers.gpus_per_tower)
+
+
+def _refuse_another_network(plan, record, where):
+    """Raises a UsageError if a network of the user's own has other operations than when the run was last started."""
+    towers, before = plan.settings.towers, record.settings.towers
+    kinds = ['evaluation']
+    if (towers.precision, towers.batch_size) == (before.precision, before.batch_size):
+        kinds.append('training')
+    found = plan.recipe.operations(towers.batch_size, plan.precision.dtype)
+    for kind in kinds if found else ():
+        if name := record.other_operation(kind, found[kind], tf.__version__):
+            network = plan.settings.recipe.network
+            raise UsageError(f'{where} holds a run of another network: in {kind}, the operation {name} of '
+                             f'--network={network} was another one; use the file as it was, or another --train_dir, '
+                             'to which --warm_start brings the variables')
+
+
+def _with_length(plan):
+    """Returns a plan whose last step follows from the examples that are left, if its length is in epochs."""
+    if plan.recipe.total_examples is None:
+        return plan
+    remaining = max(plan.recipe.total_examples - plan.examples_at(plan.step), 0)
+    return plan._replace(last_step=plan.step + math.ceil(remaining / plan.examples_per_step))
+
+
+def _remarks(plan, given):
+    """Returns lines about the decisions, in a run that has steps to take."""
+    settings, record, devices = plan.settings, plan.record, plan.devices
+    changes = record.difference_to(takeover.chosen(settings, Change.REPORTED)) if record else {}
+    names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
+    return [*_emulation_warning(settings.towers, devices),
+            *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
+            *_other_numerics(record, devices),
+            *_unused_devices(settings.towers, devices),
+            *(record.code_changes(**names) if record else []),
+            *_rounded_intervals(given, settings), *plan.recipe.warnings]
 
 
 def _emulation_warning(towers, devices):
@@ -165,14 +169,44 @@ def _unused_devices(towers, devices):
     return lines
 
 
-def record_of(start: Start) -> RunRecord:
-    """Returns the record of a start that has a plan. Its data can be found from any working directory."""
-    plan = start.plan
+def _rounded_intervals(given, settings):
+    """Returns a line with the intervals that are longer than the user gave them, if any."""
+    changes = [f'--{name} from {before} to {now}' for name in _INTERVALS
+               if (before := getattr(given.reports, name)) != (now := getattr(settings.reports, name))]
+    every = settings.towers.local_steps
+    if not changes:
+        return []
+    return [Line('rounded', f"{', '.join(changes)}: the next multiple of --local_steps={every}", note=True)]
+
+
+def _changed_images(plan):
+    """Returns lines about changed images of a resumed run, which must have as many images of the same classes.
+
+    They may have been repaired. Of a user's own images that have not been read yet,
+    only the classes are known.
+    """
+    folder, record, data = plan.folder, plan.folder.record, plan.data
+    if not plan.checkpoint:
+        return []
+    where, remedy = folder.given, takeover.remedy(folder, warm_start=True)
+    record.refuse_another(dict(classes=data.classes), where, remedy)
+    if not os.path.isdir(data.folder):
+        return []
+    record.refuse_another(dict(examples=data.count), where, remedy)
+    digests = {'training': dict(images_sha256=data.digest), 'test': dict(test_sha256=plan.test.digest)}
+    if data.dataset.endswith(records.ARRAYS):  # which nobody repairs
+        record.refuse_another({**digests['training'], **digests['test']}, where, remedy)
+    return [Line('changed', f'the {part} images: other files, or other contents', note=True)
+            for part, digest in digests.items() if record.difference_to(digest)]
+
+
+def record_of(plan: Plan) -> RunRecord:
+    """Returns the record of a start. Its data can be found from any working directory."""
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
     devices, data, taken = plan.devices, plan.data, plan.first_values
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
-        images_folder=os.path.basename(data.folder), images_sha256=data.digest, test_sha256=start.test.digest,
+        images_folder=os.path.basename(data.folder), images_sha256=data.digest, test_sha256=plan.test.digest,
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),

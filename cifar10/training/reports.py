@@ -15,16 +15,17 @@ from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.best import Best
 from cifar10.run.better import counting, patience_spent
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
+from cifar10.run.folder import Folder
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
+from cifar10.run.saved import Saved
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.training import hyperparameters
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
-from cifar10.training.start import Start
 
 
 class Reports:
@@ -32,7 +33,8 @@ class Reports:
 
     Args:
       run: the run, before its first session.
-      start: how the run starts, with what is in the directory and with the checkpoint that it continues from.
+      folder: what is in the directory.
+      restored: the checkpoint that the run continues from, or None; its values are dropped with the first session.
       validation: evaluates the run between two steps, or None.
       began: when the start began, as `time.perf_counter` had it.
 
@@ -41,8 +43,8 @@ class Reports:
       best: the `Best` of the run, or None if it is not kept.
     """
 
-    def __init__(self, run: Run, directory: TrainDir, start: Start, validation: Validation | None,
-                 record: RunRecord, began: float):
+    def __init__(self, run: Run, directory: TrainDir, folder: Folder, restored: Saved | None,
+                 validation: Validation | None, record: RunRecord, began: float):
         self._directory = directory
         self._run = run
         self._validation = validation
@@ -50,15 +52,15 @@ class Reports:
         self._progress = None
         self._record = record
         self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
-        self._data_files = start.data.kept
         plan, settings = run.plan, run.plan.settings
+        self._data_files = plan.data.kept
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, start.handed_over(), start.folder.recorded, settings.reports.max_to_keep, self._log)
+                directory, restored, folder.recorded, settings.reports.max_to_keep, self._log)
             self._run_id, text = directory.begin(
-                record._replace(step=plan.step), start.folder.run_id if plan.checkpoint else None)
-            remove(takeover.abandoned(start.folder))
+                record._replace(step=plan.step), folder.run_id if plan.checkpoint else None)
+            remove(takeover.abandoned(folder))
             self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
             if not plan.checkpoint:  # else TensorBoard has it

@@ -2,9 +2,10 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from cifar10.base.console import Line, reader_may_leave, say, say_all
+from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
@@ -14,27 +15,14 @@ from cifar10.run import checkpoint, failures, takeover
 from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
+from cifar10.training import planning
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
-from cifar10.training.planning import decide, record_of, remark
+from cifar10.training.plan import Plan
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
-from cifar10.training.start import (
-    BEFORE_DATA,
-    Start,
-    check_space,
-    find_checkpoint,
-    local_devices,
-    offering_shapes,
-    prepare_data,
-    refuse_misfit,
-    refuse_other_images,
-    space_for_files,
-)
-from cifar10.training.warm_start import take_model
-
-PLANNING = (find_checkpoint, decide, remark, take_model)
-WITH_DATA = (*PLANNING, refuse_other_images, describe, advise, describe_run)
+from cifar10.training.space import check_space
+from cifar10.training.start import local_devices, prepared
 
 
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
@@ -51,21 +39,22 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
       signal).
     """
     began = time.perf_counter()
-    start = prepared(settings, devices)
+    devices, images, lines = prepared(settings, devices)
+    say_all(lines)
     directory = TrainDir(settings.run.train_dir)
     with directory.locked(), failures.plain_errors(directory.path):
-        go_through(start, WITH_DATA)
-        plan = start.plan
+        plan, lines = planning.plan(settings, devices, images)
+        say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
         if plan.finished:
-            checkpoint.tidy(start.folder, plan.step, settings.reports.max_to_keep)
+            checkpoint.tidy(plan.folder, plan.step, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, plan.ended_by
-        run, validation, record = Run(plan), validation_of(start), record_of(start)
-        refuse_misfit(start, run.saved)
-        say_all(check_space(space_for_files(start, run.saved.values()), directory.path))
-        if takeover.sets_aside(start.folder, settings):  # last, once all that can refuse a start has been done
+        run, validation = built(plan)
+        folder, record, restored, plan = plan.folder, planning.record_of(plan), plan.restored, run.plan
+        if takeover.sets_aside(folder, settings):  # last, once all that can refuse a start has been done
             say('restart', f'the earlier run is now in {directory.set_aside()}')
-            start.folder = look(directory.path)
-        with Reports(run, directory, start, validation, record, began) as reports:
+            folder = look(directory.path)
+        with Reports(run, directory, folder, restored, validation, record, began) as reports:
+            del restored  # its values, which only the first session needs, may fill much memory
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     ended = plan._replace(step=step_of(newest), is_spent=reports.is_spent)
@@ -74,6 +63,24 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         if ended.finished:
             say_all(_next(settings, reports.best))
     return newest, ended.step, ended.ended_by
+
+
+def built(plan: Plan) -> tuple[Run, Validation | None]:
+    """Returns the graph of a run, and the evaluation between two steps if it has one.
+
+    Raises:
+      UsageError: the checkpoint that the run continues from lacks some of its variables, or the disk is full.
+    """
+    run, settings = Run(plan._replace(restored=None)), plan.settings
+    validation = None
+    if settings.reports.eval_steps:
+        say_if_few(plan.test, is_held_out=True)
+        validation = Validation(plan.recipe, plan.test, local_devices(settings.towers), plan.recipe.moving_averages)
+    if found := plan.restored and checkpoint.misfit(plan.restored.shapes, run.saved):
+        remedy = takeover.remedy(plan.folder, warm_start=True)
+        raise UsageError(f'{plan.checkpoint} {found}; {remedy}')
+    say_all(check_space(plan, run.saved.values()))
+    return run, validation
 
 
 def _next(settings, best):
@@ -88,30 +95,3 @@ def _next(settings, best):
         lines.append(Line('next', f'{of_run} --run_once --eval_data=train_eval lists the images that fit their class '
                                   'least: some may have the wrong one'))
     return lines
-
-
-def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
-    """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
-    start = Start(settings, devices)
-    go_through(start, BEFORE_DATA)
-    if files := start.found.expected():
-        files.check_space()
-    with offering_shapes(start):
-        prepare_data(start)
-    return start
-
-
-def go_through(start: Start, stages: Sequence[Callable]) -> None:
-    """Runs stages in order, up to the first that raises a UsageError, and prints their lines."""
-    for stage in stages:
-        say_all(stage(start))
-
-
-def validation_of(start: Start) -> Validation | None:
-    """Returns the Validation of the run between two steps, on the devices of this process; None without one."""
-    settings = start.plan.settings
-    if not settings.reports.eval_steps:
-        return None
-    say_if_few(start.test, is_held_out=True)
-    return Validation(start.plan.recipe, start.test, local_devices(settings.towers),
-                      start.plan.recipe.moving_averages)

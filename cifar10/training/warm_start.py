@@ -14,21 +14,21 @@ from cifar10.base.graphs import AVERAGE
 from cifar10.run import saved
 from cifar10.run.folder import exists, glance, look
 from cifar10.training import weights
-from cifar10.training.start import Start
+from cifar10.training.plan import Plan
 
 
-def take_model(start: Start) -> list[str]:
-    """Gives a new run the model that it starts from; a stage, once there is a plan.
+def with_model(plan: Plan) -> tuple[Plan, list[str]]:
+    """Returns the plan of a new run with the model that it starts from, and lines about it.
 
     A resumed run keeps the model that it started from, whatever the user gives now.
     """
-    plan, given = start.plan, start.plan.settings.run.warm_start
+    given = plan.settings.run.warm_start
     if plan.checkpoint:
-        taken = start.record.settings.run.warm_start
-        start.plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
+        taken = plan.record.settings.run.warm_start
+        plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
         is_ignored = given and not plan.finished
         ignored = Line('ignored', f'--warm_start={given}: the run continues from its own checkpoint', note=True)
-        return [ignored] if is_ignored else []
+        return plan, [ignored] if is_ignored else []
     values, notes, pattern = {}, [], plan.settings.recipe.freeze
     towers = plan.settings.towers
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
@@ -37,13 +37,13 @@ def take_model(start: Start) -> list[str]:
         is_weights = given.endswith(weights.SUFFIX)
         found, lines = weights.named_as(variables, given) if is_weights else (find(given), [])
         values, taken = fitting(found, variables)
-        start.plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
+        plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
         notes += [Line('warm start', taken, note=True), *lines, *_other_classes(given, found.prefix, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
         notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at their initial values, which '
                                      'are not trained; start from a model with --warm_start'))
-    return notes
+    return plan, notes
 
 
 def find(given: str) -> saved.Saved:
