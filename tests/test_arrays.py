@@ -126,7 +126,7 @@ def test_a_run_on_arrays_is_resumed_with_them_and_evaluated(tmp_path):
 
 def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
     path = file_of(tmp_path)
-    flags = ['--network=linear', '--batch_size=4', '--tower_device=cpu']
+    flags = ['--network=linear', '--batch_size=4', '--tower_device=cpu', f'--data_dir={data_of(tmp_path)}']
     assert call('multi_gpu_train.py', f'--dataset={path}', '--max_steps=1', *flags) == (0, '')
     assert call('multi_gpu_train.py', f'--dataset={path}', '--max_steps=2', '--check', *flags) == (0, '')
     (tmp_path / 'moved').mkdir()
@@ -185,21 +185,21 @@ IMAGES, LABELS = made()
     (([[1, 2], [3]], [0, 1]), 'rows of different lengths; give images uint8'),
     ((IMAGES[0, 0], LABELS[:32]), 'x_train of shape (32, 3); give images uint8'),
     ((IMAGES[..., :2], LABELS), 'x_train of shape (60, 32, 32, 2); give images uint8'),
-    ((IMAGES[:0], LABELS[:0]), 'x_train, y_train of shapes (0, 32, 32, 3) and (0,)'),
-    ((IMAGES, LABELS[:5]), 'shapes (60, 32, 32, 3) and (5,)'),
-    ((IMAGES, LABELS > 1), 'the labels of type bool; give one label for each image: whole numbers'),
-    ((IMAGES, LABELS / 7), 'the labels of type float64; give one label for each image: whole numbers'),
-    ((IMAGES, np.eye(3, dtype=int)[LABELS]), 'and (60, 3), the labels of type int64; give one label for each image'),
-    ((IMAGES, IMAGES), 'and (60, 32, 32, 3), the labels of type uint8; give one label for each image'),
+    ((IMAGES[:0], LABELS[:0]), 'y_train of type int64 and shape (0,)'),
+    ((IMAGES, LABELS[:5]), '60 images in x_train and 5 labels in y_train'),
+    ((IMAGES, LABELS > 1), 'y_train of type bool and shape (60,); give one label for each image: whole numbers'),
+    ((IMAGES, LABELS / 7), 'y_train of type float64 and shape (60,); give one label for each image: whole numbers'),
+    ((IMAGES, np.eye(3, dtype=int)[LABELS]), 'y_train of type int64 and shape (60, 3); give one label for each image'),
+    ((IMAGES, IMAGES), 'y_train of type uint8 and shape (60, 32, 32, 3); give one label for each image'),
     (IMAGES, 'dataset is neither a pair of arrays nor two'), (5, 'dataset is neither a pair of arrays nor two'),
-    ((IMAGES, LABELS - 1), 'the label -1 in y_train'),
-    ((IMAGES, LABELS + 254), 'the label 256 in y_train; give labels from 0 to at most 255'),
-    ((IMAGES, LABELS * 0), 'has the label 0 only; give images of at least two classes'),
-    ((IMAGES, LABELS * 2), 'has no training image of label 1'),
-    ((IMAGES[:3], LABELS[:3]), 'has no training image of label 0'),
+    ((IMAGES, LABELS - 1), 'y_train with the label -1'),
+    ((IMAGES, LABELS + 254), 'y_train with the label 256; give labels from 0 to at most 255'),
+    ((IMAGES, LABELS * 0), 'has one class, 0; give images of another'),
+    ((IMAGES, LABELS * 2), 'class 1 has no training image; give it more, as at least one is held out for'),
+    ((IMAGES[:3], LABELS[:3]), 'class 0 has no training image; give it more, as'),
     ((IMAGES[:6], LABELS[:6]), 'has 3 training images; give at least 5'),
-    (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'has no test image of label 2'),
-    ((IMAGES, LABELS[0]), 'shapes (60, 32, 32, 3) and (1,)'),
+    (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'class 2 has no test image; give it more, or number the labels'),
+    ((IMAGES, LABELS[0]), '60 images in x_train and 1 labels in y_train'),
     ((), 'dataset is neither a pair of arrays nor two'),
     ((IMAGES,), 'dataset is neither a pair of arrays nor two'),
     ((IMAGES, LABELS, IMAGES), 'dataset is neither a pair of arrays nor two')])
@@ -211,7 +211,7 @@ def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_
 
 def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path, call):
     path, ran = tmp_path / 'mine.npz', tmp_path / 'ran'
-    np.savez(path, x_train=np.array([Harmful(str(ran))], object), y_train=np.arange(1))
+    np.savez(path, x_train=np.array(20 * [Harmful(str(ran))], object), y_train=np.arange(20) % 2)
     contents = {'cannot be read': [path.read_bytes(), pickle.dumps(Harmful(str(ran))), b'', b'PK\x03\x04 broken']}
     np.savez(path, images=IMAGES, labels=LABELS)
     contents['has images, labels; give a file with x_train and y_train'] = [path.read_bytes()]
@@ -222,7 +222,8 @@ def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path
     for part, files in contents.items():
         for content in files:
             path.write_bytes(content)
-            status, error = call('multi_gpu_train.py', f'--dataset={path}', '--network=linear', '--tower_device=cpu')
+            status, error = call('multi_gpu_train.py', f'--dataset={path}', f'--data_dir={data_of(tmp_path)}',
+                                 '--network=linear', '--tower_device=cpu')
             assert status == 2 and part in error and len(error.splitlines()) == 1, error
     assert not ran.exists()
     status, error = call('multi_gpu_train.py', f'--dataset={file_of(tmp_path)}', '--image_size=96', '--network=linear')

@@ -273,7 +273,7 @@ def tree(pictures, tmp_path_factory):
     """
     folder, files = tmp_path_factory.mktemp('tree'), [str(pictures[0] / f'{i}.png') for i in range(3)]
     names = ['a/0.png', 'a/deep/1.PNG', 'b/broken.jpg', 'b/without_a_suffix']
-    for name in (*names, '.hidden.png', '.hidden/0.png', 'cifar-bin-0.1/0.png', 'notes.txt', 'b/Thumbs.db'):
+    for name in (*names, '.hidden.png', '.hidden/0.png', 'notes.txt', 'b/Thumbs.db'):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text('not a picture')
     for file, name in zip(files, (names[0], names[1], names[3])):

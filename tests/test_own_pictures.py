@@ -15,7 +15,7 @@ from PIL import Image
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import augment, folders, records
+from cifar10.data import augment, own_images, records
 from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, prepared_photos
 from cifar10.evaluation import evaluation
@@ -100,7 +100,7 @@ def test_what_is_prepared_is_found_again_by_names_sizes_and_times(folder, tmp_pa
     os.utime(changed, (0, 0))  # changed in place, with the same size
     other = records.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3)
     assert os.path.dirname(other.folder) == os.path.dirname(data.folder) and other.folder != data.folder
-    assert other.digest == data.digest and ' 20 files of 2 classes' in capsys.readouterr().out
+    assert other.digest == data.digest and ' 20 images of 2 classes' in capsys.readouterr().out
     os.utime(changed, (0, time))
     os.remove(path + 'ant/3.png')
     assert here(path).count == 13  # another folder of this name
@@ -259,7 +259,7 @@ def test_another_decoder_prepares_again_but_a_run_keeps_to_its_images(folder, si
     path = folder(*numbered('ant', 'bee'))
     before = prepare(path, test_fraction=0.3, image_size=size)
     written = read_tree(data_of(path))
-    for module in (folders, prepared_photos):
+    for module in (own_images, prepared_photos):
         monkeypatch.setattr(module, 'DECODER', 'pillow99_libjpeg9')
     capsys.readouterr()
     settings = train_settings(dataset=path, data_dir=data_of(path), test_fraction=0.3, image_size=size, network='fast')
@@ -283,13 +283,13 @@ def test_what_is_not_a_file_is_left_out_and_counts_nowhere(folder, size, capsys)
     assert counts == {records.TRAIN: 15, records.TEST: 6}  # the text file too, which nobody has read yet
     data = prepare(path, test_fraction=0.3, image_size=size)
     output = capsys.readouterr().out
-    assert data.count == 14 and ' 21 files of 2 classes' in output and 'warning: left out 23 of 43 files' in output
+    assert data.count == 14 and ' 21 images of 2 classes' in output and 'warning: left out 23 of 43 files' in output
     assert f'{path}ant/more0 (a folder, in which nothing is read), ' in output
 
 
 def test_folders_alone_are_no_images(folder):
     path = folder(*(f'{name}/more{i}/1.png' for name in ('ant', 'bee') for i in range(9)))
-    with pytest.raises(UsageError, match='class ant has no training image .* in directories below it are not read'):
+    with pytest.raises(UsageError, match='class ant has no training image .* in folders below it are not read'):
         DATASETS.load(path).configured(0.3, 32).expected()
 
 
@@ -335,8 +335,8 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'mine differ: only train/ has b; give both the same classes'),
     (['train/cat/1.png', 'train/dog/1.png', 'test/cat/1.png', 'test/dogg/1.png'],
      'only train/ has dog, only test/ has dogg; give'),
-    (['a/1.png'], 'has one class directory, a/; add a directory with images of another class'),
-    (numbered('photos/a', 'photos/b'), 'has one class directory, photos/; .* in this one, use --dataset=.*/photos/$'),
+    (['a/1.png'], 'has one class, a; give images of another'),
+    (numbered('photos/a', 'photos/b'), 'has one class, photos; .*, use --dataset=.*/photos/$'),
     (['1.png', '2.png'], 'has no class directories; this program trains one label an image: put each image into a dir'),
     (['1.png', 'boxes.CSV', 'a.json'], 'one label an image, and reads none from a.json: put each image into a dir'),
     (numbered('train', 'test') + ['train/x.xml', 'test/x.xml'], 'one label an image, and reads none from x.xml: put'),
@@ -348,7 +348,7 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
      'class c has no training image; give it more, as at least one is held out for testing, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
     ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
-     'has 257 class directories; use 256 or fewer, or an --image_size above 64'),
+     'has 257 classes; use 256 or fewer, or an --image_size above 64'),
 ])
 def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path, capsys):
     path = folder(*paths)
@@ -365,7 +365,7 @@ def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
     pathlib.Path(path, 'c', '1.png').write_bytes(file_of(0)[:200])
     pathlib.Path(path, 'c', '2.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
     with pytest.raises(UsageError, match=f'class c has no training image .3 files or folders in it .* {path}c/1.png, a '
-                       r'corrupt .*\(images in directories below it are not read\)$'):
+                       r'corrupt .*\(images in folders below it are not read\)$'):
         prepare(path, test_fraction=0.1)
     assert 'left out' not in capsys.readouterr().out
     assert os.listdir(os.path.join(data_of(path), 'mine-32px')) == []

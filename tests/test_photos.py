@@ -125,7 +125,7 @@ def test_photos_are_prepared_once_for_each_size_and_any_division(copy, capsys):
     assert capsys.readouterr().out == ''
     assert prepare(copy, records.TEST, fraction=0.5).count == 12
     output = capsys.readouterr().out
-    assert f'preparing  24 files of 3 classes in {copy}, about 27 kB each, in {prepared(copy)}; if this is i' in output
+    assert f'preparing  24 images of 3 classes in {copy}, about 27 kB each, in {prepared(copy)}; if this is i' in output
     assert times(copy) == written and os.stat(prepare(copy).files[0]).st_mtime_ns == list_time
 
 
@@ -216,7 +216,7 @@ def test_two_processes_that_prepare_at_once_share_the_work(copy, started):
     outputs = [process.communicate(patient(60)) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     text = ''.join(output for output, _ in outputs)
-    assert text.count('preparing  24 files') == 2
+    assert text.count('preparing  24 images') == 2
     assert prepare(copy).count == 18 and prepare(copy, fraction=0.5).count == 12 and len(times(copy)) == 24
 
 

@@ -134,7 +134,7 @@ DATASETS = Registry({
     'cifar100': 'cifar10.data.cifar:CIFAR100',
     'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
     'shapes': 'cifar10.data.shapes:SHAPES'},
-    Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.arrays:dataset'))
+    Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.own_images:dataset'))
 
 # What may be the user's own, by the names of the settings.
 OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, augmentation=AUGMENTATIONS, loss=LOSSES)

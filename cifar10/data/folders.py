@@ -1,49 +1,67 @@
-"""A user's own images: a folder for each class.
+"""A user's own images in a folder for each class: which files there are.
 
-They are prepared once, at the size of the run, below data_dir: up to 64 pixels in CIFAR's binary layout; above, as a
-file for each photo, and a list of them.
-
-The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
-class is set apart for testing.
+The folders are `train/<class>` and `test/<class>`, or just `<class>`.
 """
-import dataclasses
+import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Sequence
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error, listed
-from cifar10.base.files import locked, new_folder
-from cifar10.data import records
-from cifar10.data.augment import Augmentation
-from cifar10.data.photos import prepared_photos
-from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, is_picture, shown
-from cifar10.data.photos.preparation import Preparation
-from cifar10.data.photos.prepared_photos import Photos
-from cifar10.data.records import ALL, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.photos.picture_files import each, is_picture, shown
+from cifar10.data.records import TEST, TRAIN, Scan
 
-_MOST_CLASSES = 256  # of records, whose label is a byte
-_LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
-_LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
-_MOST_SAID = 3  # of them, in a line
 _NOTES = ('.csv', '.json', '.xml')  # the suffixes of what has boxes or several labels for other programs
 
 
-def dataset(path: str) -> '_ImageFolder':
-    """Returns the data set of the images in a folder; raises a UsageError if the folder has another layout."""
-    path = os.path.abspath(path)
+def scan(path: str) -> tuple[Scan, Callable]:
+    """Finds the files below a user's folder; raises a UsageError if they have another layout.
+
+    Returns:
+      (the Scan, whose sources are paths below the folder; the `pixels` of an `own_images.Own`).
+    """
     if not os.path.isdir(path):
         raise UsageError(f'--dataset={path} is not a folder or an .npz file; give a folder with a folder of images for '
                          'each class, or arrays in FILE.npz')
-    parts = [part for part in (TRAIN, TEST) if os.path.isdir(os.path.join(path, part))]
-    if len(parts) == 1:
-        part = parts[0]
+    found = [part for part in (TRAIN, TEST) if os.path.isdir(os.path.join(path, part))]
+    if len(found) == 1:
+        part = found[0]
         other = TEST if part == TRAIN else TRAIN
         raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/ (a directory such as val/ has to '
                          f'be renamed), or use --dataset={os.path.join(path, part)} to set a fraction of it apart for '
                          f'testing, or, if {part} is a class, rename it')
-    return _ImageFolder(path, path=path)
+    folders = {part: os.path.join(path, part) for part in found} or {TRAIN: path}
+    classes = _classes(path, folders)
+    parts, left_out, states = {}, [], list(classes)
+    for part, folder in folders.items():
+        entries = [(os.path.join(name, entry), label) for label, name in enumerate(classes)
+                   for entry in _names(os.path.join(folder, name))]
+        # Not class after class: networks that look at some images before training take the first ones.
+        entries.sort(key=lambda entry: hashlib.sha256(os.fsencode(entry[0])).digest())
+        parts[part] = []
+        for entry, label in entries:
+            file = os.path.join(folder, entry)
+            states += entry, (of_file := _state(file))
+            if of_file is None:
+                left_out.append((file, 'a folder, in which nothing is read' if os.path.isdir(file) else 'not a file'))
+            elif entry.lower().endswith(_NOTES):
+                left_out.append((file, 'no picture: the label of an image is its directory'))
+            else:
+                parts[part].append((label, file.removeprefix(path + os.sep)))
+    return Scan(tuple(classes), parts, left_out, states), lambda: functools.partial(os.path.join, path)
+
+
+def _state(path):
+    """Returns the size and the time of change of a file; None of something else, such as a folder."""
+    try:
+        status = os.stat(path)
+    except OSError:  # a link that leads nowhere; it may mean a file
+        return ''
+    # Whole seconds, which every program that copies files with their times keeps.
+    return f'{status.st_size} {int(status.st_mtime)}' if stat.S_ISREG(status.st_mode) else None
 
 
 def pictures(given: Sequence[str]) -> list[str]:
@@ -84,152 +102,6 @@ def _files_below(folder, seen):
             yield from _files_below(path, seen)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ImageFolder(Dataset):
-    """The images below a folder; they are converted once it is `configured`.
-
-    Attributes:
-      path: the folder.
-      test_fraction: the fraction of the images of each class that is for testing; None if it has train/ and test/.
-      found: what `_examples` has found, but for their state.
-    """
-    path: str = ''
-    test_fraction: float | None = None
-    found: tuple = dataclasses.field(default=(), repr=False)
-
-    def configured(self, test_fraction, image_size):
-        if os.path.isdir(os.path.join(self.path, TRAIN)):
-            test_fraction = None
-        *found, state = _examples(self.path, test_fraction)
-        folder = records.folder_of(self.path, image_size, state, test_fraction, DECODER)
-        common = dict(size=image_size, path=self.path, test_fraction=test_fraction, found=tuple(found))
-        if image_size > LARGEST:
-            return _PhotoFolder(folder, **common)
-        return _ImageFolder(folder, **common)
-
-    def expected(self):
-        classes, files, others = self.found
-        if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
-            raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; use '
-                             f'{_MOST_CLASSES} or fewer, or an --image_size above {LARGEST}')
-        parts = records.divided(files, self.test_fraction)
-        self._check_counts(classes, parts, others)
-        return tuple(classes), records.labels_of(parts)
-
-    def make(self, folder):
-        reader = Reader(Preparation(self.size, Augmentation(), self.size))
-        self._make(folder, 'converting', f' to {self.size}x{self.size} pixels',
-                   lambda path: (reader(path), path))
-
-    def _make(self, folder, doing, how, read):
-        """Makes a folder of what `read` makes of the images, all of which is in memory meanwhile.
-
-        Args:
-          doing, how: what the line says of it, before and after the files.
-        """
-        classes, files, others = self.found
-        unreadable, count = list(others), sum(map(len, files.values()))
-        say('', f'{doing} {count:,} files of {len(classes)} classes in {self.path}{how}')
-        with new_folder(folder) as temporary:
-            examples = {part: list(_read(read, pairs, unreadable)) for part, pairs in files.items()}
-            parts = records.divided(examples, self.test_fraction)
-            self._check_counts(classes, parts, unreadable)
-            for part, pairs in parts.items():
-                self._write(temporary, part, pairs)
-            records.write_classes(temporary, classes)
-            if unreadable:
-                left_out = [f'{shown(file)} ({reason})' for file, reason in sorted(unreadable)]
-                with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
-                    stream.writelines(f'{line}\n' for line in left_out)
-                say('warning', f'left out {len(left_out)} of {count + len(others):,} files and folders, which are no '
-                               f"pictures: {', '.join(left_out[:_MOST_SAID])}; all are in "
-                               f'{os.path.join(folder, _LEFT_OUT)}')
-
-    def _write(self, folder, part, examples):
-        """Writes the files of a part, given (label, what `read` made) pairs."""
-        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, (image, _) in examples)
-        sources = (os.path.relpath(path, self.path) for _, (_, path) in examples)
-        records.write(folder, part, len(examples), rows, sources)
-
-    def _check_counts(self, classes, parts, left_out=()):
-        """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
-        if self.test_fraction == ALL:
-            if not parts[TEST]:
-                raise UsageError(f'--dataset={self.path} has no image; give a folder with images for each class')
-            return
-        if len(classes) == 1:
-            folder = os.path.join(self.path, TRAIN if self.test_fraction is None else '', *classes)
-            raise UsageError(f'--dataset={self.path} has one class directory, {classes[0]}/; add a directory with '
-                             'images of another class, or, if the classes are in this one, use '
-                             f'--dataset={folder}/')
-        for part, examples in parts.items():
-            for missing in set(range(len(classes))) - {label for label, _ in examples}:
-                name = classes[missing]
-                files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == name)
-                why = ''
-                if files:
-                    file, reason = files[0]
-                    why = f' ({len(files)} files or folders in it cannot be read; the first is {shown(file)}, {reason})'
-                held_out = ', as at least one is held out for testing' if self.test_fraction is not None else ''
-                raise UsageError(f"--dataset={self.path}: class {name} has no "
-                                 f"{'training' if part == TRAIN else 'test'} image{why}; give it more{held_out}, or "
-                                 'remove its directory (images in directories below it are not read)')
-        if len(parts[TRAIN]) < _LEAST_IMAGES:
-            raise UsageError(f'--dataset={self.path} has {len(parts[TRAIN])} training images; give at least '
-                             f'{_LEAST_IMAGES}')
-
-
-@dataclasses.dataclass(frozen=True)
-class _PhotoFolder(_ImageFolder):
-    """The images below a folder, of which each is prepared as a file of its own; `folder` has a list of them."""
-    files: dict = dataclasses.field(default_factory=lambda: {part: (f'{part}.tsv',) for part in (TRAIN, TEST)})
-
-    def made_bytes(self, folder):
-        return prepared_photos.size_of(os.path.dirname(folder))
-
-    def records(self, name, folder, part, classes, image_size):
-        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size)
-
-    def make(self, folder):
-        photos = os.path.dirname(folder)  # of all divisions, and of all states of the user's folder
-        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {photos}; if this is '
-               'interrupted, the next start continues it')
-        with locked(os.path.join(photos, '.lock'), waiting=f'another process that prepares photos in {photos}'):
-            self._make(folder, 'preparing ', how, prepared_photos.Writer(photos, self.size))
-
-    def _write(self, folder, part, examples):
-        prepared_photos.write_list(os.path.join(folder, *self.files[part]), self.path, examples)
-
-
-def _examples(path, test_fraction):
-    """Finds the files below a user's folder; raises a UsageError if they have another layout.
-
-    Returns:
-      (the names of the classes, {part: (label, path) pairs}, (path, reason) pairs of what is not a file, their state).
-      The order of the pairs looks random but is always the same. Without train/ and test/ all are in TRAIN, undivided.
-      The state is a list of strings, which has the names and the `records.state` of all.
-    """
-    folders = {TRAIN: path} if test_fraction is not None else {part: os.path.join(path, part) for part in (TRAIN, TEST)}
-    classes = _classes(path, folders)
-    examples, others, state = {}, [], list(classes)
-    for part, folder in folders.items():
-        entries = [(os.path.join(name, entry), label) for label, name in enumerate(classes)
-                   for entry in _names(os.path.join(folder, name))]
-        # Not class after class: networks that look at some images before training take the first ones.
-        entries.sort(key=lambda entry: hashlib.sha256(os.fsencode(entry[0])).digest())
-        examples[part] = []
-        for entry, label in entries:
-            path = os.path.join(folder, entry)
-            state += entry, (of_file := records.state(path))
-            if of_file is None:
-                others.append((path, 'a folder, in which nothing is read' if os.path.isdir(path) else 'not a file'))
-            elif path.lower().endswith(_NOTES):
-                others.append((path, 'no picture: the label of an image is its directory'))
-            else:
-                examples[part].append((label, path))
-    return classes, examples, others, state
-
-
 def _names(folder):
     """Returns the sorted names in a folder that are not hidden; raises a UsageError if the user may not read it."""
     try:
@@ -266,13 +138,3 @@ def _classes(path, folders):
                          f'directory that has the name of its class, such as cat/1.jpg ({TRAIN} and {TEST} are no '
                          'classes)')
     return classes
-
-
-def _read(read, pairs, unreadable):
-    """Yields (label, what `read` makes) of files; adds (path, reason) of those that it refuses to `unreadable`."""
-    results = each(read, [path for _, path in pairs], progress=True)
-    for (label, path), result in zip(pairs, results, strict=True):
-        if isinstance(result, NoPicture):
-            unreadable.append((path, str(result)))
-        else:
-            yield label, result

@@ -3,14 +3,12 @@
 A record is a byte or two of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
 (https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
 """
-import collections
 import dataclasses
 import errno
 import functools
 import hashlib
 import itertools
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -197,32 +195,6 @@ class Records:
         return f"{'in' if os.path.isdir(self.folder) else 'to be prepared in'} {self.folder}"
 
 
-def state(path: str) -> str | None:
-    """Returns the size and the time of change of a file; None of something else, such as a folder."""
-    try:
-        status = os.stat(path)
-    except OSError:  # a link that leads nowhere; it may mean a file
-        return ''
-    # Whole seconds, which every program that copies files with their times keeps.
-    return f'{status.st_size} {int(status.st_mtime)}' if stat.S_ISREG(status.st_mode) else None
-
-
-def folder_of(path: str, image_size: int, found: Iterable[str | None], test_fraction: float | None,
-              decoder: str = '') -> str:
-    """Returns the folder, below data_dir, of the images that a user's own files become.
-
-    It is in one that has the name of what the user has given, for all states of it.
-
-    Args:
-      path: the user's folder of images, or file of arrays.
-      found: the present state: the names of the files, and the `state` of each; or the names and checksums of arrays.
-      decoder: what decodes the files, with its version.
-    """
-    digest = hashlib.sha256('\0'.join(map(str, found)).encode(**_TEXT)).hexdigest()
-    fraction = f'-{test_fraction:g}' if test_fraction else ''
-    return os.path.join(f'{os.path.basename(path)}-{image_size}px', f'{digest[:12]}{fraction}_{decoder}'.rstrip('_'))
-
-
 def find(settings: Any, of_run: str | None = None) -> 'Found':
     """Finds the images of a run; raises a UsageError if they, or data_dir, cannot be used.
 
@@ -396,31 +368,20 @@ def stored_size(name: str, image_size: int) -> int | None:
     return image_size if image_size <= LARGEST else None
 
 
-def divided(examples: Mapping[str, list], test_fraction: float | None) -> Mapping[str, list]:
-    """Sets a fraction of each class apart for testing, but at least one example; the order stays as it is.
+class Scan(NamedTuple):
+    """A user's own images, as found; no picture is decoded yet.
 
-    Args:
-      examples: {part: its examples}, pairs whose first element is the label; if there is a fraction, all are in TRAIN.
-      test_fraction: None if they are divided already.
-
-    Returns:
-      {part: its examples}.
+    Attributes:
+      classes: the names of the classes, in the order of their labels.
+      parts: {part: (label, source) pairs}; without test images, all are in TRAIN. A source is the path of a file below
+        the user's folder, or an element of an array. The order looks random but is always the same.
+      left_out: (path, reason) pairs of what is no picture.
+      state: differs if the images differ.
     """
-    if test_fraction is None:
-        return examples
-    counts = collections.Counter(label for label, _ in examples[TRAIN])
-    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
-    parts = {TRAIN: [], TEST: []}
-    for example in examples[TRAIN]:
-        label, _ = example
-        parts[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
-        tests_to_come[label] -= 1
-    return parts
-
-
-def labels_of(parts: Mapping[str, list]) -> dict[str, np.ndarray]:
-    """Returns the labels of each part, given examples as `divided` takes them."""
-    return {part: np.array([each[0] for each in examples], int) for part, examples in parts.items()}
+    classes: tuple[str, ...]
+    parts: Mapping[str, list]
+    left_out: list
+    state: list
 
 
 def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: Iterable[str] = ()) -> None:

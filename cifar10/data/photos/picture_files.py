@@ -137,9 +137,11 @@ class Reader:
             self._image = preparation.image(self._picture)
         self._session = lasting_cpu_session(graph)
 
-    def __call__(self, file: str | bytes) -> np.ndarray:
-        """Returns the prepared picture in a file; takes and raises what `opened` does."""
-        with opened(file) as image:
+    def __call__(self, source: str | bytes | np.ndarray) -> np.ndarray:
+        """Returns the prepared picture of a file, as `opened` takes and refuses it, or of pixels [height, width, 3]."""
+        if isinstance(source, np.ndarray):
+            return self.prepared(source)
+        with opened(source) as image:
             width, height = image.size
             divisor = self._divisor(width, height)
             # For a JPEG; other formats are decoded whole.
@@ -163,12 +165,8 @@ class Reader:
         return self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
 
     def image(self, source: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the image that is classified, uint8 [size, size, 3], of a file or of pixels uint8 [height, width, 3].
-
-        Raises what a call does.
-        """
-        picture = self.prepared(source) if isinstance(source, np.ndarray) else self(source)
-        return self._session.run(self._image, {self._picture: picture})
+        """Returns the image that is classified, uint8 [size, size, 3]; takes and refuses what a call does."""
+        return self._session.run(self._image, {self._picture: self(source)})
 
     def _divisor(self, width, height):
         """Returns the largest divisor of the size at which libjpeg leaves enough pixels; 1 if none does."""

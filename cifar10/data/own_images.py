@@ -1,0 +1,187 @@
+"""A user's own images: a folder for each class, or NumPy arrays in FILE.npz.
+
+They are prepared once, at the size of the run, below data_dir: up to 64 pixels in CIFAR's binary layout; above, as a
+file for each photo, and a list of them.
+"""
+import collections
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+from cifar10.base.files import locked, new_folder
+from cifar10.data import arrays, folders, records
+from cifar10.data.augment import Augmentation
+from cifar10.data.photos import prepared_photos
+from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, shown
+from cifar10.data.photos.preparation import Preparation
+from cifar10.data.photos.prepared_photos import Photos
+from cifar10.data.records import ALL, ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset, Scan
+
+_MOST_CLASSES = 256  # of records, whose label is a byte
+_LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
+_LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
+_MOST_SAID = 3  # of them, in a line
+_TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
+
+
+def dataset(path: str) -> Dataset:
+    """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
+    path = os.path.abspath(path)
+    if not os.path.exists(path):
+        raise UsageError(f'--dataset={path} does not exist; put your images there, or give the path where they are')
+    return Own(path, path=path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(Dataset):
+    """A user's own images; they are converted once the data set is `configured`, to a folder below data_dir.
+
+    Attributes:
+      path: of the user's folder or file.
+      test_fraction: the fraction of the images of each class that is for testing; None if there are test images.
+      scan: the images that were found.
+      pixels: returns a function from a source of the scan to the path of a file, or to an array of pixels.
+    """
+    path: str = ''
+    test_fraction: float | None = None
+    scan: Scan | None = dataclasses.field(default=None, repr=False)
+    pixels: Callable[[], Callable[[str], Any]] | None = None
+
+    def configured(self, test_fraction, image_size):
+        is_file = self.path.endswith(ARRAYS)
+        if is_file and image_size > LARGEST:
+            raise UsageError(f'--dataset={self.path} can be used up to --image_size={LARGEST}; for larger images save '
+                             'them as picture files in a folder for each class')
+        scan, pixels = (arrays if is_file else folders).scan(self.path)
+        fraction = None if TEST in scan.parts else test_fraction
+        digest = hashlib.sha256('\0'.join(map(str, scan.state)).encode(**_TEXT)).hexdigest()[:12]
+        name = f"{digest}{f'-{fraction:g}' if fraction else ''}_{DECODER}"
+        kind = Own if image_size <= LARGEST else _OwnPhotos
+        return kind(os.path.join(f'{os.path.basename(self.path)}-{image_size}px', name), size=image_size,
+                    path=self.path, test_fraction=fraction, scan=scan, pixels=pixels)
+
+    def expected(self):
+        classes = self.scan.classes
+        if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
+            raise UsageError(f'--dataset={self.path} has {len(classes)} classes; use {_MOST_CLASSES} or fewer, or an '
+                             f'--image_size above {LARGEST}')
+        parts = self._divided(self.scan.parts)
+        self._check_counts(parts, self.scan.left_out)
+        return classes, {part: np.array([label for label, _ in pairs], int) for part, pairs in parts.items()}
+
+    def make(self, folder):
+        reader, pixels = Reader(Preparation(self.size, Augmentation(), self.size)), self.pixels()
+        self._make(folder, 'converting', f' to {self.size}x{self.size} pixels',
+                   lambda source: (reader(pixels(source)), source))
+
+    def _make(self, folder, doing, how, read):
+        """Makes a folder of the results of `read` for all sources, which are in memory meanwhile.
+
+        Args:
+          doing, how: the begin and the end of the line about it.
+        """
+        classes, parts, left_out, _ = self.scan
+        unreadable, count = list(left_out), sum(map(len, parts.values()))
+        say('', f'{doing} {count:,} images of {len(classes)} classes in {self.path}{how}')
+        with new_folder(folder) as temporary:
+            examples = self._divided({part: list(self._read(read, pairs, unreadable)) for part, pairs in parts.items()})
+            self._check_counts(examples, unreadable)
+            for part, pairs in examples.items():
+                self._write(temporary, part, pairs)
+            records.write_classes(temporary, classes)
+            if unreadable:
+                lines = [f'{shown(file)} ({reason})' for file, reason in sorted(unreadable)]
+                with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
+                    stream.writelines(f'{line}\n' for line in lines)
+                say('warning', f'left out {len(lines)} of {count + len(left_out):,} files and folders, which are no '
+                               f"pictures: {', '.join(lines[:_MOST_SAID])}; all are in "
+                               f'{os.path.join(folder, _LEFT_OUT)}')
+
+    def _read(self, read, pairs, unreadable):
+        """Yields (label, result of `read`) of sources; adds (path, reason) of refused files to `unreadable`."""
+        results = each(read, [source for _, source in pairs], progress=True)
+        for (label, source), result in zip(pairs, results, strict=True):
+            if isinstance(result, NoPicture):
+                unreadable.append((os.path.join(self.path, source), str(result)))
+            else:
+                yield label, result
+
+    def _write(self, folder, part, examples):
+        """Writes the files of a part, given (label, result of `read`) pairs."""
+        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, (image, _) in examples)
+        records.write(folder, part, len(examples), rows, (source for _, (_, source) in examples))
+
+    def _divided(self, parts: Mapping[str, list]) -> Mapping[str, list]:
+        """Sets the fraction of each class apart for testing, but at least one example; the order stays as it is.
+
+        Args:
+          parts: {part: its examples}, pairs whose first element is the label; if there is a fraction, all are in TRAIN.
+        """
+        if self.test_fraction is None:
+            return parts
+        counts = collections.Counter(label for label, _ in parts[TRAIN])
+        tests_to_come = {label: max(round(self.test_fraction * count), 1) for label, count in counts.items()}
+        divided = {TRAIN: [], TEST: []}
+        for example in parts[TRAIN]:
+            label, _ = example
+            divided[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
+            tests_to_come[label] -= 1
+        return divided
+
+    def _check_counts(self, parts, left_out):
+        """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
+        classes, is_folder = self.scan.classes, os.path.isdir(self.path)
+        if self.test_fraction == ALL:
+            if not parts[TEST]:
+                raise UsageError(f'--dataset={self.path} has no image; give a folder with images for each class')
+            return
+        if len(classes) == 1:
+            folder = os.path.join(self.path, TRAIN if self.test_fraction is None else '', *classes)
+            nested = f', or, if its folder has the classes, use --dataset={folder}/' if is_folder else ''
+            raise UsageError(f'--dataset={self.path} has one class, {classes[0]}; give images of another{nested}')
+        for part, examples in parts.items():
+            for missing in sorted(set(range(len(classes))) - {label for label, _ in examples}):
+                name = classes[missing]
+                files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == name)
+                why = ''
+                if files:
+                    file, reason = files[0]
+                    why = f' ({len(files)} files or folders in it cannot be read; the first is {shown(file)}, {reason})'
+                held_out = ', as at least one is held out for testing' if self.test_fraction is not None else ''
+                remedy = 'remove its folder (images in folders below it are not read)' if is_folder else (
+                    'number the labels from 0 without it')
+                raise UsageError(f"--dataset={self.path}: class {name} has no "
+                                 f"{'training' if part == TRAIN else 'test'} image{why}; give it more{held_out}, or "
+                                 f'{remedy}')
+        if len(parts[TRAIN]) < _LEAST_IMAGES:
+            raise UsageError(f'--dataset={self.path} has {len(parts[TRAIN])} training images; give at least '
+                             f'{_LEAST_IMAGES}')
+
+
+@dataclasses.dataclass(frozen=True)
+class _OwnPhotos(Own):
+    """A user's own images, each prepared as a file of its own; `folder` has a list of them."""
+    files: dict = dataclasses.field(default_factory=lambda: {part: (f'{part}.tsv',) for part in (TRAIN, TEST)})
+
+    def made_bytes(self, folder):
+        return prepared_photos.size_of(os.path.dirname(folder))
+
+    def records(self, name, folder, part, classes, image_size):
+        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size)
+
+    def make(self, folder):
+        photos = os.path.dirname(folder)  # of all divisions, and of all states of the user's folder
+        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {photos}; if this is '
+               'interrupted, the next start continues it')
+        with locked(os.path.join(photos, '.lock'), waiting=f'another process that prepares photos in {photos}'):
+            writer, path_of = prepared_photos.Writer(photos, self.size), self.pixels()
+            self._make(folder, 'preparing ', how, lambda source: writer(path_of(source)))
+
+    def _write(self, folder, part, examples):
+        prepared_photos.write_list(os.path.join(folder, *self.files[part]), self.path, examples)
