@@ -20,7 +20,7 @@ def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     weights = weights_of(32, size)
     np.testing.assert_allclose(pixels, np.einsum('ij,njkc,lk->nilc', weights, images, weights), atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
-    image = reader(size, stored_size=32).image(str(tmp_path / 'x.png'))
+    image = reader(size, None, 32)(str(tmp_path / 'x.png'))
     np.testing.assert_array_equal(image, pixels[1])
 
 

@@ -405,7 +405,7 @@ def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, fo
         def __call__(self, images, positions=None):
             return images
     found, _ = fed(data, Unchanged(None, None, 0, SIZE))
-    read = reader(SIZE, augmentation(None, None, 0, SIZE)).image
+    read = reader(SIZE, augmentation(None, None, 0, SIZE))
     np.testing.assert_array_equal([read(str(folder / photo.source)) for photo in photos_of(data)], found)
 
 

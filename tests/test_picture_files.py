@@ -33,9 +33,13 @@ def encoded(pixels, format, orientation=1, **options):
     return stream.getvalue()
 
 
+def preparation(size=32, augmentation=None, stored_size=None):
+    return Preparation(size, augmentation or augment.Augmentation(), stored_size)
+
+
 @functools.cache
-def reader(size=32, augmentation=None, stored_size=None):
-    return picture_files.Reader(Preparation(size, augmentation or augment.Augmentation(), stored_size))
+def reader(*arguments):
+    return picture_files.Reader(preparation(*arguments))
 
 
 def image_of(contents, path, *arguments, prepared=False):
@@ -44,7 +48,8 @@ def image_of(contents, path, *arguments, prepared=False):
     If `prepared`, it is the whole prepared picture.
     """
     path.write_bytes(contents)
-    result, = picture_files.each(reader(*arguments) if prepared else reader(*arguments).image, [str(path)])
+    read = functools.partial(picture_files.prepared, preparation=preparation(*arguments))
+    result, = picture_files.each(read if prepared else reader(*arguments), [str(path)])
     return str(result) if isinstance(result, picture_files.NoPicture) else result.astype(int)
 
 
@@ -117,9 +122,7 @@ def test_photos_shrink_to_a_short_side_of_eight_sevenths_and_never_grow(tmp_path
     assert prepared.shape == (*made, 3)
     rows, columns = (weights_of(*sides) for sides in zip(shape, made))
     expected = np.einsum('ij,jkc,lk->ilc', rows, pixels, columns, optimize=True)
-    np.testing.assert_allclose(prepared, expected, atol=0.502)
-    pillows = Image.fromarray(pixels).resize(made[::-1], Image.Resampling.BILINEAR)
-    assert np.abs(prepared - np.asarray(pillows).astype(int)).max() <= 1  # Pillow rounds between rows and columns
+    np.testing.assert_allclose(prepared, expected, atol=1.01)  # Pillow also rounds between rows and columns
 
 
 @pytest.mark.parametrize('ratio', [2, 4, 8, 12])
@@ -148,7 +151,7 @@ def served():
 @pytest.mark.parametrize('size, stored_size', mostly_stress([(32, 32), (48, 32), (72, None)], (32, 32), (72, None)))
 def test_an_exported_model_makes_the_same_images_of_upright_files(tmp_path, size, stored_size):
     preparation = Preparation(size, resized_crop.ResizedCrop(None, None, 0, size), stored_size)
-    read = picture_files.Reader(preparation).image
+    read = picture_files.Reader(preparation)
     with tf.Graph().as_default(), tf.Session() as session:
         contents = tf.placeholder(tf.string, [None])
         images = preparation.images_of_files(contents)
@@ -156,8 +159,8 @@ def test_an_exported_model_makes_the_same_images_of_upright_files(tmp_path, size
         for image, (content, is_same) in zip(found, served()):
             (tmp_path / 'x').write_bytes(content)
             difference = image.astype(int) - read(str(tmp_path / 'x'))
-            # Of a JPEG of four times the size or more, --image and the data set have a half or less decoded.
-            assert not difference.any() if is_same or size > 50 else (difference ** 2).mean() ** 0.5 < 2
+            # Pillow rounds between rows and columns; it decodes a half or less of a large JPEG.
+            assert np.abs(difference).max() <= 2 if is_same or size > 50 else (difference ** 2).mean() ** 0.5 < 2
         assert session.run(images, {contents: []}).shape == (0, size, size, 3)
         pixels = noise(9, 9)
         for other, reason in ((encoded(pixels, 'BMP'), 'takes no BMP; save it as PNG or JPEG'), (b'', 'image'),
@@ -181,7 +184,7 @@ def test_pictures_of_every_kind(tmp_path):
         np.testing.assert_array_equal(read(encoded(deep, name)), np.dstack([grey] * 3))
     half = np.full([40, 40, 4], 128, np.uint8)
     half[..., :3] = (0, 101, 200)
-    assert (read(encoded(half, 'PNG')) == [127, 178, 227]).all()  # of 127, 177.7 and 227.4
+    assert np.abs(read(encoded(half, 'PNG')) - [127, 177.7, 227.4]).max() < 1
     cmyk = io.BytesIO()
     Image.new('CMYK', (64, 64), (0, 255, 255, 0)).save(cmyk, 'JPEG', quality=95)
     assert np.abs(read(cmyk.getvalue()) - [255, 0, 0]).max() < 8
@@ -262,12 +265,12 @@ def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path,
 
 
 LIMITED = '''
-import resource, sys
+import functools, resource, sys
 from cifar10.base import startup
 startup.start_tensorflow()
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import picture_files, preparation
-read = picture_files.Reader(preparation.Preparation(32, Augmentation(), 32))
+read = functools.partial(picture_files.prepared, preparation=preparation.Preparation(32, Augmentation(), 32))
 list(picture_files.each(read, sys.argv[2:][-1:] * 20))
 size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[1]),) * 2)

@@ -18,7 +18,7 @@ from cifar10.base.files import locked, new_folder
 from cifar10.data import arrays, folders, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos
-from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, shown
+from cifar10.data.photos.picture_files import DECODER, NoPicture, each, prepared, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 from cifar10.data.records import ALL, ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset, Scan
@@ -76,9 +76,9 @@ class Own(Dataset):
         return classes, {part: np.array([label for label, _ in pairs], int) for part, pairs in parts.items()}
 
     def make(self, folder):
-        reader, pixels = Reader(Preparation(self.size, Augmentation(), self.size)), self.pixels()
+        preparation, pixels = Preparation(self.size, Augmentation(), self.size), self.pixels()
         self._make(folder, 'converting', f' to {self.size}x{self.size} pixels',
-                   lambda source: (reader(pixels(source)), source))
+                   lambda source: (prepared(pixels(source), preparation), source))
 
     def _make(self, folder, doing, how, read):
         """Makes a folder of the results of `read` for all sources, which are in memory meanwhile.

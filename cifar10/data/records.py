@@ -17,7 +17,7 @@ import numpy as np
 from cifar10.base.console import Line, say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, named, sha256, shortage
+from cifar10.base.files import making, named, shortage
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
@@ -102,6 +102,7 @@ class Records:
       classes: the names of the classes, in the order of their labels.
       count: records in all of them; 0 before they are `verified`.
       class_counts: records of each class; empty before they are `verified`.
+      digest: the SHA-256 of the files, one after the other, in hexadecimal digits; '' before they are `verified`.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       stored_size: height and width in pixels of the images in the files.
       size: height and width to which the input pipeline brings them.
@@ -111,6 +112,7 @@ class Records:
     classes: tuple[str, ...]
     count: int = 0
     class_counts: tuple[int, ...] = ()
+    digest: str = ''
     label_bytes: int = 1
     label: int = 0
     stored_size: int = SIZE
@@ -130,16 +132,18 @@ class Records:
         return [entry.path for entry in os.scandir(self.folder)]
 
     def verified(self) -> 'Records':
-        """Returns the records with their counts; raises a UsageError if the files are not valid."""
-        return self.counted(np.concatenate([self._labels(path) for path in self.files]))
+        """Returns the records with their counts and digest; raises a UsageError if the files are not valid."""
+        digest = hashlib.sha256()
+        labels = np.concatenate([self._labels(path, digest) for path in self.files])
+        return self.counted(labels, digest.hexdigest())
 
-    def counted(self, labels: np.ndarray) -> 'Records':
+    def counted(self, labels: np.ndarray, digest: str = '') -> 'Records':
         """Returns the records with their counts, given all labels."""
         counts = np.bincount(labels, minlength=len(self.classes))
-        return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)))
+        return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)), digest=digest)
 
-    def _labels(self, path):
-        """Returns the labels of the records in a file, after checking its length and the labels."""
+    def _labels(self, path, digest):
+        """Returns the labels of a file, after checking them and its length; adds its contents to a digest."""
         remedy = f'move {self.folder} away, and the next start makes it again'
         try:
             with named(path), open(path, 'rb') as stream:
@@ -149,17 +153,13 @@ class Records:
         if not content or len(content) % self.record_bytes:
             raise UsageError(f'{path} holds {len(content)} bytes, which is not a whole number of records of '
                              f'{self.record_bytes} bytes; {remedy}')
+        digest.update(content)
         labels = np.frombuffer(content, np.uint8)[self.label::self.record_bytes]
         wrong = np.flatnonzero(labels >= len(self.classes))
         if len(wrong):
             raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
                              f'{len(self.classes) - 1}; {remedy}')
         return labels.copy()  # without the images
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """The SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
-        return sha256(*self.files)
 
     def examples(self) -> Iterator[tuple[int, str | bytes]]:
         """Yields the label of each example and a digest of its image, in order."""

@@ -1,38 +1,23 @@
-"""How parts are cut out of images, resized and normalised: the same for records, picture files and exported models."""
+"""How parts are cut out of images and resized: the same for records, picture files and exported models."""
+from collections.abc import Sequence
+
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 
-def resized(images: tf.Tensor, size: int) -> tf.Tensor:
+def resized(images: tf.Tensor, size: Sequence[int] | tf.Tensor) -> tf.Tensor:
     """Returns images in another size: interpolated bilinearly, with anti-aliasing where they become smaller.
 
     Args:
       images: uint8 or float32 [n, height, width, channels].
-      size: height and width in pixels.
+      size: the height and width of the result in pixels.
 
     Returns:
-      float32 [n, size, size, channels], in the range of the images.
+      float32 [n, *size, channels], in the range of the images.
     """
     height = images.shape[1]
     # Images that become larger need no anti-aliasing, whose operation takes several times as long.
-    return tf2.image.resize(images, [size, size], antialias=height is None or size < height)
-
-
-def resized_window(pixels: tf.Tensor, first: tf.Tensor, extent: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Returns a window of a picture in another size: interpolated as `resized` does, but always with anti-aliasing.
-
-    Args:
-      pixels: uint8 [height, width, 3].
-      first, extent: float32 [2], the row and column where the window begins, and its height and width.
-      shape: int32 [2], the height and width of what is returned.
-
-    Returns:
-      float32 [*shape, 3], in the range of the pixels.
-    """
-    scale = tf.cast(shape, tf.float32) / extent
-    return tf.raw_ops.ScaleAndTranslate(
-        images=pixels[None], size=shape, scale=scale, translation=-first * scale, kernel_type='triangle',
-        antialias=True)[0]
+    return tf2.image.resize(images, size, antialias=height is None or size[0] < height)
 
 
 def as_bytes(pixels: tf.Tensor) -> tf.Tensor:
@@ -50,7 +35,7 @@ def stored_parts(images: tf.Tensor, boxes: tf.Tensor | None, size: int) -> tf.Te
     """
     if boxes is not None:
         return as_bytes(cut_parts(images, boxes, size))
-    return images if images.shape[1:3] == [size, size] else as_bytes(resized(images, size))
+    return images if images.shape[1:3] == [size, size] else as_bytes(resized(images, [size, size]))
 
 
 def cut_parts(images: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bilinear') -> tf.Tensor:

@@ -108,7 +108,7 @@ def predict(settings: EvalSettings, images: np.ndarray | Sequence[bytes] | None 
 
     def image(source):
         try:
-            return reader.image(coloured(source) if isinstance(source, np.ndarray) else source)
+            return reader(coloured(source) if isinstance(source, np.ndarray) else source)
         except OSError as error:  # other files may be read
             raise NoPicture(error.strerror) from error
     with trained.restored(run, look, devices, lambda: Classifier(run, devices.tower_devices[0], batch_size)) as (

@@ -19,7 +19,7 @@ from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
 from cifar10.base.files import named
 from cifar10.base.graphs import lasting_cpu_session
-from cifar10.data.photos.preparation import UPRIGHT, Preparation
+from cifar10.data.photos.preparation import Preparation
 
 # What the pixels of a file depend on; part of the names of prepared images.
 DECODER = f"pillow{__version__}_libjpeg{features.version('libjpeg_turbo') or features.version('jpg')}"
@@ -30,12 +30,8 @@ _PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
 _STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
 _LARGE = 100 << 20  # bytes of memory; a picture that takes more is decoded while no other of these is
 _large_picture = threading.Lock()
-_DIVISORS = (8, 4, 2)  # libjpeg decodes at a fraction of the size in less time and memory
 _LEAST = 2  # pixels that a fraction must leave for each pixel of the result, so that little of what it smooths is seen
 _ORIENTATION = 0x112  # the number of the tag in EXIF data
-# The orientations in which the first stored row is shown at the bottom or at the right, and those in which the first
-# stored column is (Exif 2.32, section 4.6.4).
-_ROWS_FROM_END, _COLUMNS_FROM_END = (3, 4, 6, 7), (2, 3, 7, 8)
 _MOST_THREADS = 8
 
 
@@ -121,57 +117,53 @@ def is_picture(path: str) -> bool:
         return True
 
 
-class Reader:
-    """Reads and prepares picture files: a call returns a picture, upright, uint8 [height, width, 3].
+def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.ndarray:
+    """Returns a prepared picture, upright, uint8 [height, width, 3]. Several threads may call it.
 
-    Several threads may call it.
+    Args:
+      source: a file, as `opened` takes and refuses it, or pixels uint8 [height, width, 3].
     """
+    if isinstance(source, np.ndarray):
+        return np.asarray(_resized(Image.fromarray(source), preparation))
+    with opened(source) as image:
+        width, height = image.size
+        # Decodes a JPEG at a fraction of its size, in less time and memory; returns None for other formats.
+        drafted = image.draft(None, [_LEAST * preparation.least_side(height, width)] * 2)
+        divisor = width / drafted[1][2] if drafted else 1
+        memory = width * height * (_PIXEL_BYTES / divisor ** 2 + _STORED_PIXEL_BYTES)
+        with _large_picture if memory > _LARGE else contextlib.nullcontext():
+            picture = _flattened(image)
+            orientation = _orientation(image)
+            kept = _resized(picture, preparation, (width, height) if drafted else picture.size, divisor)
+    kept.info.clear()  # EXIF data that may make no sense
+    kept.getexif()[_ORIENTATION] = orientation or 1
+    return np.asarray(ImageOps.exif_transpose(kept))
+
+
+def _resized(picture, preparation, size=None, divisor=1):
+    """Returns the part of a picture that is kept, in its size.
+
+    Args:
+      size: the full width and height of the picture, if it was decoded at a fraction of them.
+      divisor: the inverse of this fraction.
+    """
+    box, kept = preparation.window(*(size or picture.size))
+    return picture.resize(kept, Image.Resampling.BILINEAR, [edge / divisor for edge in box])
+
+
+class Reader:
+    """Reads pictures to classify them: a call returns an image, uint8 [size, size, 3]. Several threads may call it."""
 
     def __init__(self, preparation: Preparation):
         self._preparation = preparation
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
-            self._inputs = (tf.placeholder(tf.uint8, [None, None, 3]), tf.placeholder(tf.int32, [2]),
-                            tf.placeholder(tf.bool, [2]), tf.placeholder(tf.int32, []))
-            self._prepared = preparation.prepared(*self._inputs)
             self._picture = tf.placeholder(tf.uint8, [None, None, 3])
             self._image = preparation.image(self._picture)
         self._session = lasting_cpu_session(graph)
 
     def __call__(self, source: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the prepared picture of a file, as `opened` takes and refuses it, or of pixels [height, width, 3]."""
-        if isinstance(source, np.ndarray):
-            return self.prepared(source)
-        with opened(source) as image:
-            width, height = image.size
-            divisor = self._divisor(width, height)
-            # For a JPEG; other formats are decoded whole.
-            divisor = divisor if image.draft(None, (width // divisor, height // divisor)) else 1
-            size = width * height * (_PIXEL_BYTES // divisor ** 2 + _STORED_PIXEL_BYTES)
-            with _large_picture if size > _LARGE else contextlib.nullcontext():
-                pixels = _pixels(image)
-                orientation = _orientation(image)
-                shape = (height, width) if divisor > 1 else pixels.shape[:2]
-                from_end = orientation in _ROWS_FROM_END, orientation in _COLUMNS_FROM_END
-                prepared = self.prepared(pixels, shape, from_end, divisor)
-        return _upright(prepared, orientation)
-
-    def prepared(self, pixels: np.ndarray, shape: tuple[int, int] | None = None,
-                 from_end: tuple[bool, bool] = UPRIGHT, divisor: int = 1) -> np.ndarray:
-        """Returns a prepared picture, uint8 [height, width, 3]; the arguments are those of `Preparation.prepared`."""
-        size = self._preparation.stored_size
-        if pixels.shape[:2] == (size, size) and divisor == 1:  # nothing is to be done
-            return pixels
-        inputs = pixels, shape or pixels.shape[:2], from_end, divisor
-        return self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
-
-    def image(self, source: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the image that is classified, uint8 [size, size, 3]; takes and refuses what a call does."""
-        return self._session.run(self._image, {self._picture: self(source)})
-
-    def _divisor(self, width, height):
-        """Returns the largest divisor of the size at which libjpeg leaves enough pixels; 1 if none does."""
-        needed = _LEAST * self._preparation.least_side(height, width)
-        return next((divisor for divisor in _DIVISORS if min(width, height) >= divisor * needed), 1)
+        """Returns the image of a picture; takes and refuses what `prepared` does."""
+        return self._session.run(self._image, {self._picture: prepared(source, self._preparation)})
 
 
 def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) -> Iterator:
@@ -205,25 +197,17 @@ def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) 
         yield from progress_bar(results(), total=len(sources), unit='image', leave=False) if progress else results()
 
 
-def _pixels(image):
-    """Decodes the first frame of a picture as it is stored: uint8 [height, width, 3]."""
+def _flattened(image):
+    """Decodes the first frame of a picture as it is stored, on white where it is transparent."""
     image.load()
     if image.mode.startswith('I;16') or image.mode == 'I' and image.format == 'PNG':  # 16 bits, some Pillows widen them
-        return (np.asarray(image) // 257).astype(np.uint8)[..., None].repeat(3, 2)
+        return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert('RGB')
     if image.mode in ('I', 'F'):
         raise NoPicture('a picture with 32 bits for each pixel and channel; save it as PNG or JPEG')
-    has_alpha = 'transparency' in image.info or 'A' in image.getbands() or 'a' in image.getbands()
-    return _on_white(np.asarray(image.convert('RGBA'))) if has_alpha else np.asarray(image.convert('RGB'))
-
-
-def _on_white(pixels):
-    """Returns pixels uint8 [height, width, 4] as red, green and blue on white."""
-    result = np.empty((*pixels.shape[:2], 3), np.uint8)
-    for row, stored in zip(result, pixels):  # a large picture in wider integers would take several times its memory
-        wide = stored.astype(np.uint16)  # 255 * 255 fits
-        alpha = wide[:, 3:]
-        row[:] = (wide[:, :3] * alpha + 255 * (255 - alpha) + 127) // 255
-    return result
+    if 'transparency' in image.info or 'A' in image.getbands() or 'a' in image.getbands():
+        image = image.convert('RGBA')
+        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
+    return image.convert('RGB')
 
 
 def _orientation(image):
@@ -231,10 +215,3 @@ def _orientation(image):
     with contextlib.suppress(Exception):  # Pillow raises errors of all kinds for them
         return image.getexif().get(_ORIENTATION)
     return None
-
-
-def _upright(pixels, orientation):
-    """Turns stored pixels as an EXIF orientation says; Pillow knows how."""
-    image = Image.fromarray(pixels)
-    image.getexif()[_ORIENTATION] = orientation or 1
-    return np.asarray(ImageOps.exif_transpose(image))

@@ -1,8 +1,8 @@
-"""How a picture is prepared before it is augmented or classified, as graph operations.
+"""How a picture is prepared before it is augmented or classified.
 
 A picture is prepared first: it is brought to the size in which the data set of a run stores it. Then a box of it
-becomes an image of the size that the network is fed. Conversion, evaluation, classification and exported models all use
-these operations.
+becomes an image of the size that the network is fed. Pillow prepares pictures, except in exported models, where graph
+operations do the same up to rounding.
 """
 from typing import NamedTuple
 
@@ -11,9 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions
 from cifar10.data.images import as_graph
-from cifar10.data.resize import as_bytes, centre_boxes, resized_window, stored_parts
-
-UPRIGHT = (False, False)  # of a picture whose stored rows and columns begin at the top and at the left
+from cifar10.data.resize import as_bytes, centre_boxes, resized, stored_parts
 
 
 def short_side(image_size: int) -> int:
@@ -41,31 +39,14 @@ class Preparation(NamedTuple):
         """Returns the shorter side that a picture of this height and width has once it is prepared."""
         return self.stored_size or min(height, width, short_side(self.size))
 
-    def prepared(self, pixels: tf.Tensor, shape: tf.Tensor, from_end: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
-        """Returns a prepared picture: uint8 [height, width, 3].
-
-        Args:
-          pixels: uint8 [ceil(height / divisor), ceil(width / divisor), 3], the picture as it is stored, decoded at a
-            fraction of its size.
-          shape: int32 [2], its full height and width.
-          from_end: bool [2], whether the stored rows and columns begin at the bottom and at the right of the picture.
-          divisor: int32 scalar.
-        """
-        first, extent, made = self._window(shape, tf.cast(from_end, tf.int32))
-        begin, end = first // divisor, -(-(first + extent) // divisor)
-        window = pixels[begin[0]:end[0], begin[1]:end[1]]
-        exact_first, exact_extent = (tf.cast(each, tf.float32) / tf.cast(divisor, tf.float32)
-                                     for each in (first, extent))
-        return as_bytes(resized_window(window, exact_first - tf.cast(begin, tf.float32), exact_extent, made))
-
-    def _window(self, shape, from_end):
-        """Returns (first row and column, height and width) of what is kept of a picture, and the shape it gets."""
-        short = tf.reduce_min(shape)
+    def window(self, width: int, height: int) -> tuple[tuple[int, ...], tuple[int, int]]:
+        """Returns the part of a picture that is kept (left, top, right, bottom), and the (width, height) it gets."""
+        short = min(width, height)
         if self.stored_size:
-            extent = tf.stack([short, short])
-            return (shape - extent + from_end) // 2, extent, [self.stored_size, self.stored_size]
-        side = tf.minimum(short, short_side(self.size))
-        return tf.zeros_like(shape), shape, tf.cast(tf.round(tf.cast(shape, tf.float64) * (side / short)), tf.int32)
+            left, top = (width - short) // 2, (height - short) // 2
+            return (left, top, left + short, top + short), (self.stored_size, self.stored_size)
+        factor = self.least_side(height, width) / short
+        return (0, 0, width, height), (round(width * factor), round(height * factor))
 
     def image(self, picture: tf.Tensor) -> tf.Tensor:
         """Returns the image of a prepared picture that is classified, uint8 [size, size, 3]."""
@@ -78,16 +59,27 @@ class Preparation(NamedTuple):
     def images_of_files(self, files: tf.Tensor) -> tf.Tensor:
         """Returns the images of picture files in a model without Pillow: uint8 [n, size, size, 3].
 
-        `tf.io.decode_image` decodes them. They are not turned as their EXIF orientation says.
+        `tf.io.decode_image` decodes them. EXIF orientations are ignored.
 
         Args:
           files: string [n], the contents of the files.
         """
         def image(contents):
-            pixels = _decoded(contents)
-            return self.image(self.prepared(pixels, tf.shape(pixels)[:2], UPRIGHT, 1))
+            return self.image(self._prepared(_decoded(contents)))
         return tf.map_fn(as_graph(image), files,
                          fn_output_signature=tf.TensorSpec([self.size, self.size, 3], tf.uint8))
+
+    def _prepared(self, pixels):
+        """Returns a prepared picture, uint8 [height, width, 3], as `window` says, given one of any shape."""
+        shape = tf.shape(pixels)[:2]
+        short = tf.reduce_min(shape)
+        if self.stored_size:
+            top, left = tf.unstack((shape - short) // 2)
+            pixels, kept = pixels[top:top + short, left:left + short], [self.stored_size] * 2
+        else:
+            factor = tf.minimum(short, short_side(self.size)) / short
+            kept = tf.cast(tf.round(tf.cast(shape, tf.float64) * factor), tf.int32)
+        return as_bytes(resized(pixels[None], kept))[0]
 
 
 def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
@@ -108,8 +100,7 @@ def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
     top, left, bottom, right = tf.unstack(box)
     is_mirrored = right < left
     window = picture[top:bottom + 1, tf.minimum(left, right):tf.maximum(left, right) + 1]
-    extent = tf.cast(tf.shape(window)[:2], tf.float32)
-    image = as_bytes(resized_window(window, tf.zeros([2]), extent, [size, size]))
+    image = as_bytes(resized(window[None], [size, size]))[0]
     image = tf.raw_ops.Reverse(tensor=image, dims=tf.stack([False, is_mirrored, False]))
     return tf.ensure_shape(image, [size, size, 3])
 

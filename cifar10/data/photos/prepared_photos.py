@@ -26,7 +26,7 @@ from cifar10.base.files import named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph, loaded
-from cifar10.data.photos.picture_files import DECODER, NoPicture, Reader, each, opened
+from cifar10.data.photos.picture_files import DECODER, NoPicture, each, opened, prepared
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.records import Records
 
@@ -70,7 +70,7 @@ class Writer:
                 os.remove(os.path.join(folder, name))
         self._folder = folder
         self._names = {_parts_of(name)[0]: name for name in names}
-        self._reader = Reader(Preparation(image_size, Augmentation(), None))
+        self._preparation = Preparation(image_size, Augmentation(), None)
 
     def __call__(self, source: str) -> Photo:
         """Returns the Photo of a file; raises a NoPicture as `picture_files.opened` does."""
@@ -80,7 +80,7 @@ class Writer:
             key = hashlib.sha256(f'{sha256(source)} {DECODER}'.encode()).hexdigest()[:_DIGITS]
         if photo := self._found(key, source):
             return photo
-        pixels, content = self._reader(source), io.BytesIO()
+        pixels, content = prepared(source, self._preparation), io.BytesIO()
         Image.fromarray(pixels).save(content, 'BMP')
         name = f'{key}-{hashlib.sha256(content.getbuffer()).hexdigest()[:_DIGITS]}.bmp'
         with new_file(os.path.join(self._folder, name)) as temporary, open(temporary, 'wb') as stream:
@@ -164,7 +164,7 @@ class Photos(Records):
         if newer:
             with contextlib.suppress(OSError):  # another user's
                 os.utime(path, ns=(began, began))
-        return self.counted(np.array([label for label, _ in examples]))
+        return self.counted(np.array([label for label, _ in examples]), sha256(path))
 
     def examples(self):
         return ((label, photo.sha256) for label, photo in read_list(self.files[0]))
