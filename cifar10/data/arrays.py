@@ -39,7 +39,7 @@ def scan(path: str) -> tuple[Scan, Callable]:
             order = np.random.default_rng(0).permutation(len(labels))
             parts[part] = [(int(labels.flat[i]), f'{of_images}[{i}]') for i in order]
     classes = range(1 + max(label for pairs in parts.values() for label, _ in pairs))
-    return Scan(tuple(map(str, classes)), parts, [], state), functools.partial(_pixels, path)
+    return Scan(tuple(map(str, classes)), parts, [], state), functools.cache(lambda: _pixels(path))
 
 
 def _pixels(path):

@@ -73,6 +73,7 @@ class Own(Dataset):
                              f'--image_size above {LARGEST}')
         parts = self._divided(self.scan.parts)
         self._check_counts(parts, self.scan.left_out)
+        self.pixels()  # refuses arrays that are not images
         return classes, {part: np.array([label for label, _ in pairs], int) for part, pairs in parts.items()}
 
     def make(self, folder):
