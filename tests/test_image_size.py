@@ -16,7 +16,7 @@ from tests.test_picture_files import reader, weights_of
 @pytest.mark.parametrize('size', [16, 27, 48, 64])
 def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, [2, 32, 32, 3], np.uint8)
-    pixels, content = value_of([resize.stored_parts(tf.constant(images), None, size), tf.io.encode_png(images[1])])
+    pixels, content = value_of([resize.cut_to_size(tf.constant(images), None, size), tf.io.encode_png(images[1])])
     weights = weights_of(32, size)
     np.testing.assert_allclose(pixels, np.einsum('ij,njkc,lk->nilc', weights, images, weights), atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
@@ -26,7 +26,7 @@ def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
 
 def test_images_that_have_the_size_stay_as_they_are():
     images = tf.zeros([2, 32, 32, 3], tf.uint8)
-    assert resize.stored_parts(images, None, 32) is images
+    assert resize.cut_to_size(images, None, 32) is images
 
 
 @pytest.mark.parametrize('size, crop', [(17, 12), (32, 24), (512, 384)])

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import SIZE
 from cifar10.data.draws import Positions, draws
-from cifar10.data.resize import cut_parts, mirrored
+from cifar10.data.resize import cut_boxes, mirrored
 
 
 class Augmentation:
@@ -46,7 +46,7 @@ class Augmentation:
         return f'--image_size={size}'
 
     def boxes(self, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor | None:
-        """Returns which part of each picture becomes an image; None for the largest square in the centre.
+        """Returns the box of each picture that becomes an image; None for the largest square in the centre.
 
         Args:
           shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
@@ -54,7 +54,7 @@ class Augmentation:
 
         Returns:
           int32 [n, 4], the first row, first column, last row and last column. If the last column is left of the first,
-          the part is mirrored.
+          the box is mirrored.
         """
         del shapes, positions
 
@@ -138,7 +138,7 @@ def augment(images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     crop = crop_size(size)
     row, column, mirror, contrast = tf.unstack(numbers, axis=1)
     first = tf.cast(tf.stack([row, column], 1) * (size - crop + 1), tf.int32)
-    crops = cut_parts(images, mirrored(first, first + crop - 1, mirror < 0.5), crop, 'nearest')
+    crops = cut_boxes(images, mirrored(first, first + crop - 1, mirror < 0.5), crop, 'nearest')
     # In the shape of a row: three values alone would be broadcast pixel by pixel, which takes twice the time.
     means = tf.tile(tf.reduce_mean(crops, [1, 2], keepdims=True), [1, 1, crop, 1])
     return (crops - means) * tf.reshape(0.2 + 1.6 * contrast, [-1, 1, 1, 1]) + means

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions
 from cifar10.data.records import Records
-from cifar10.data.resize import stored_parts
+from cifar10.data.resize import cut_to_size
 
 # Functions that are given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to read
 # them.
@@ -64,7 +64,7 @@ class Images:
         """
         n = examples.shape[0] or tf.shape(examples)[0]
         boxes = augmentation.boxes(tf.fill([n, 2], self.pixels.shape[1]), positions)
-        images = stored_parts(tf.gather(self.pixels, examples), boxes, self._size)
+        images = cut_to_size(tf.gather(self.pixels, examples), boxes, self._size)
         return augmentation(images, positions), tf.cast(tf.gather(self.labels, examples), tf.int32)
 
 

@@ -1,4 +1,4 @@
-"""How parts are cut out of images and resized: the same for records, picture files and exported models."""
+"""How boxes are cut out of images and resized: the same for records, picture files and exported models."""
 from collections.abc import Sequence
 
 import tensorflow as tf2
@@ -25,28 +25,28 @@ def as_bytes(pixels: tf.Tensor) -> tf.Tensor:
     return tf.saturate_cast(tf.round(pixels), tf.uint8)
 
 
-def stored_parts(images: tf.Tensor, boxes: tf.Tensor | None, size: int) -> tf.Tensor:
-    """Returns parts of images of a data set, in the size of a run: uint8 [n, size, size, 3].
+def cut_to_size(images: tf.Tensor, boxes: tf.Tensor | None, size: int) -> tf.Tensor:
+    """Returns boxes of images in another size: uint8 [n, size, size, 3].
 
     Args:
       images: uint8 [n, height, width, 3].
-      boxes: as for `cut_parts`; None for whole images.
+      boxes: as for `cut_boxes`; None for whole images.
       size: height and width in pixels.
     """
     if boxes is not None:
-        return as_bytes(cut_parts(images, boxes, size))
+        return as_bytes(cut_boxes(images, boxes, size))
     return images if images.shape[1:3] == [size, size] else as_bytes(resized(images, [size, size]))
 
 
-def cut_parts(images: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bilinear') -> tf.Tensor:
-    """Returns parts of images, resized: float32 [n, size, size, 3].
+def cut_boxes(images: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bilinear') -> tf.Tensor:
+    """Returns boxes of images, resized: float32 [n, size, size, 3].
 
     Args:
       images: uint8 [n, height, width, 3].
-      boxes: int32 [n, 4], the first row, first column, last row and last column of each part. If the last
-        column is left of the first, the part is mirrored.
+      boxes: int32 [n, 4], the first row, first column, last row and last column of each. If the last column is
+        left of the first, the box is mirrored.
       size: height and width in pixels.
-      method: 'bilinear', or 'nearest', with which parts of this size are exact.
+      method: 'bilinear', or 'nearest', with which boxes of this size are exact.
     """
     height, width = images.shape[1:3]
     corners = tf.cast(boxes, tf.float32) / (tf.constant([height, width, height, width], tf.float32) - 1)
@@ -57,10 +57,10 @@ def cut_parts(images: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bil
 
 
 def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
-    """Returns parts of pictures as `Augmentation.boxes` does, some of them from right to left.
+    """Returns boxes of pictures as `Augmentation.boxes` does, some of them from right to left.
 
     Args:
-      first, last: int32 [n, 2], the first and the last row and column of each part.
+      first, last: int32 [n, 2], the first and the last row and column of each box.
       mirror: bool [n].
     """
     boxes = tf.concat([first, last], 1)
@@ -68,7 +68,7 @@ def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
 
 
 def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Returns the squares in the centre of pictures, as `Augmentation.boxes` returns parts.
+    """Returns the squares in the centre of pictures, in the form of `Augmentation.boxes`.
 
     Args:
       shapes: int32 [n, 2], the heights and widths of the pictures in pixels.

@@ -9,11 +9,6 @@ from cifar10.data.draws import draws, permuted
 
 _SMALL = 28  # images of fewer pixels are shifted by at most one
 
-# The views of test-time averaging, as shifts in pixels, and their weights: the unshifted view counts as much
-# as the shifted ones together (cifar10-airbench, section 3.5).
-_SHIFTS = ((0, 0), (-1, -1), (1, 1))
-_WEIGHTS = (0.5, 0.25, 0.25)
-
 
 class Shift(Augmentation):
     """Resizes images to a size that grows with the run, shifts them at random and mirrors them in turn.
@@ -89,25 +84,3 @@ def _shifted(images, rows, columns, static_size):
     pixels = tf.gather(tf.reshape(images, [-1, 3]), index)
     pixels.set_shape([images.shape[0], static_size, static_size, 3])
     return pixels
-
-
-def views(images: tf.Tensor) -> tf.Tensor:
-    """Returns six views of each image, a batch [6 n, height, width, 3] that begins with the images themselves.
-
-    The views are the image, the image shifted by a pixel towards two corners, and the mirror images of these
-    three.
-
-    Args:
-      images: [n, height, width, 3].
-    """
-    height, width = images.shape[1:3]
-    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')
-    shifted = tf.concat([padded[:, 1 + row:1 + row + height, 1 + column:1 + column + width]
-                         for row, column in _SHIFTS], 0)
-    return tf.concat([shifted, tf.reverse(shifted, [2])], 0)
-
-
-def average(logits: tf.Tensor) -> tf.Tensor:
-    """Returns the weighted averages [n, classes] of logits float32 [6 n, classes], in the order of `views`."""
-    weights = tf.constant(_WEIGHTS)[None, :, None, None] / 2
-    return tf.reduce_sum(tf.reshape(logits, [2, len(_SHIFTS), -1, logits.shape[-1]]) * weights, [0, 1])

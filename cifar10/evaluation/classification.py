@@ -17,9 +17,9 @@ from cifar10.base.files import new_file
 from cifar10.data.arrays import coloured
 from cifar10.data.folders import pictures
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
-from cifar10.data.shift import average, views
 from cifar10.evaluation import trained
 from cifar10.evaluation.evaluator import filled
+from cifar10.evaluation.views import average, views
 from cifar10.settings.evaluation import EvalSettings
 
 _TOP = 3  # classes that are printed for each image

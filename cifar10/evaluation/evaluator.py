@@ -17,8 +17,8 @@ from cifar10.base.graphs import Loader, seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import pipeline, records
 from cifar10.data.images import loaded
-from cifar10.data.shift import average, views
 from cifar10.evaluation import confusion
+from cifar10.evaluation.views import average, views
 from cifar10.model import classifier
 from cifar10.model.averages import saved_names
 from cifar10.model.class_weights import are_uneven

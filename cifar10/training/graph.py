@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import pipeline
-from cifar10.data.resize import stored_parts
+from cifar10.data.resize import cut_to_size
 from cifar10.model import averages
 from cifar10.model.network_draws import at_position
 from cifar10.parallel.towers import tower_loss
@@ -61,7 +61,7 @@ def learnt(plan: Plan) -> Mapping[str, Any]:
     data = plan.data
     count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
     with cpu_session() as session:
-        images = stored_parts(tf.constant(data.images(count)), None, data.size)
+        images = cut_to_size(tf.constant(data.images(count)), None, data.size)
         return plan.recipe.learn(session.run(plan.recipe.augmentation(images)))
 
 

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions
 from cifar10.data.images import as_graph
-from cifar10.data.resize import as_bytes, centre_boxes, resized, stored_parts
+from cifar10.data.resize import as_bytes, centre_boxes, cut_to_size, resized
 
 
 def short_side(image_size: int) -> int:
@@ -53,7 +53,7 @@ class Preparation(NamedTuple):
         if self.stored_size:
             picture = tf.ensure_shape(picture, [self.stored_size, self.stored_size, 3])
             boxes = self.augmentation.boxes(tf.constant([[self.stored_size] * 2]))
-            return stored_parts(picture[None], boxes, self.size)[0]
+            return cut_to_size(picture[None], boxes, self.size)[0]
         return cut(picture, boxes_of(self.augmentation, tf.shape(picture)[None, :2])[0], self.size)
 
     def images_of_files(self, files: tf.Tensor) -> tf.Tensor:
