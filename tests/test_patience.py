@@ -9,7 +9,8 @@ import pytest
 import cifar10
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.run import metrics
-from cifar10.run.better import is_better, patience_spent
+from cifar10.run.better import is_better
+from cifar10.run.ended import ended
 from cifar10.run.folder import step_of
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
@@ -60,7 +61,7 @@ def expected_end(config, patience):
 def assert_same_run(config, whole):
     """Asserts that two runs have taken the same steps and ended in the same way."""
     assert_same_bits(last_variables(config.run.train_dir), last_variables(whole.run.train_dir))
-    kinds = metrics.TRAIN, metrics.EVAL, metrics.PATIENCE
+    kinds = metrics.TRAIN, metrics.EVAL
     assert records(config, *kinds) == records(whole, *kinds)
 
 
@@ -76,26 +77,30 @@ def test_an_evaluation_is_better_by_its_accuracy_and_then_its_loss_as_records_ha
     assert not any(is_better(*pair, 'accuracy') for pair in ((some, one), (some, fewer), (some, some), (none, None)))
 
 
-@pytest.mark.parametrize('accuracies, step, patience, best', [
-    ({}, 9, 1, None), ({5: 0.5}, 9, 1, None), ({5: 0.5, 10: 0.4}, 10, 1, 5), ({5: 0.5, 10: 0.5}, 10, 1, 5),
-    ({5: 0.5, 10: 0.6, 15: 0.6}, 15, 2, None), ({5: 0.5, 10: 0.6, 15: 0.6, 20: 0.1}, 20, 2, 10),
-    ({5: 0.5, 10: 0.4, 15: 0.4, 20: 0.4}, 20, 2, 5),  # where there was more patience before
+@pytest.mark.parametrize('accuracies, step, patience, rule', [
+    ({}, 9, 1, None), ({5: 0.5}, 9, 1, None), ({5: 0.5, 10: 0.4}, 10, 1, 'patience'),
+    ({5: 0.5, 10: 0.5}, 10, 1, 'patience'), ({5: 0.5, 10: 0.6, 15: 0.6}, 15, 2, None),
+    ({5: 0.5, 10: 0.6, 15: 0.6, 20: 0.1}, 20, 2, 'patience'),
+    ({5: 0.5, 10: 0.4, 15: 0.4, 20: 0.4}, 20, 2, 'patience'),  # where there was more patience before
     ({5: 0.5, 10: 0.4, 15: 0.4}, 15, 0, None), ({5: 0.5, 10: 0.4, 15: 0.4}, 12, 2, None),
-    ({5: 0.5, 7: 0.9, 10: 0.6}, 10, 1, None), ({5: 0.5, 7: 0.4, 10: 0.4}, 10, 2, None)])
-def test_patience_is_spent_by_the_records_of_evaluations_that_count(accuracies, step, patience, best, tmp_path):
-    log = metrics.Metrics(str(tmp_path))
-    for at, accuracy in accuracies.items():
-        log.add(metrics.EVAL, at, accuracy=accuracy)
-    assert patience_spent(str(tmp_path), step, train_settings(patience=patience, eval_steps=5)) == best
+    ({5: 0.5, 7: 0.9, 10: 0.6}, 10, 1, None), ({5: 0.5, 7: 0.4, 10: 0.4}, 10, 2, None),
+    ({5: 0.5, 10: 0.4}, 30, 1, 'patience'), ({5: 0.5, 10: 0.6}, 30, 1, 'max_steps')])
+def test_the_records_of_evaluations_that_count_and_the_length_end_a_run(accuracies, step, patience, rule):
+    found = [dict(step=at, accuracy=accuracy) for at, accuracy in accuracies.items()]
+    assert ended(found, train_settings(patience=patience, eval_steps=5, max_steps=30), step, 30) == rule
 
 
-def test_evaluations_that_are_not_finite_spend_patience_after_a_best_one_only(tmp_path):
-    log, config = metrics.Metrics(str(tmp_path)), train_settings(patience=2, eval_steps=5)
-    for step, count, spent in ((5, 9, None), (10, 9, None), (15, 9, None), (20, 1, None), (25, 0, None), (30, 1, None),
-                               (35, 9, 25)):
-        log.add(metrics.EVAL, step, accuracy=0.9 - count / 10, cross_entropy=math.nan if count else 1.0, examples=9,
-                **dict(not_finite=count) if count else {})
-        assert patience_spent(str(tmp_path), step, config) == spent
+def test_a_length_in_epochs_ends_a_run_at_the_step_that_it_makes():
+    config = train_settings(epochs=2.0, max_steps=None)
+    assert [ended((), config, step, last) for step, last in ((8, 9), (9, 9), (9, None))] == [None, 'epochs', None]
+
+
+def test_evaluations_that_are_not_finite_spend_patience_after_a_best_one_only():
+    found, config = [], train_settings(patience=2, eval_steps=5)
+    for step, count in zip(range(5, 40, 5), (9, 9, 9, 1, 0, 1, 9)):
+        found.append(dict(step=step, accuracy=0.9 - count / 10, cross_entropy=None if count else 1.0, examples=9,
+                          **dict(not_finite=count) if count else {}))
+        assert ended(found, config, step, 1000) == ('patience' if step == 35 else None)
 
 
 def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patience_only(whole, tmp_path, capsys):
@@ -105,10 +110,8 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
     assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
     output = capsys.readouterr().out
     assert '--keep_best keeps' not in output
-    assert (f'patience   the run ends, because the evaluation of step {best} is still the best after 1 more\n'
-            in output) and f'saved      {result.checkpoint}\n' in output
-    assert records(given, metrics.PATIENCE) == [dict(kind='patience', step=end, best_step=best, evaluations=1)]
-    assert kinds.count(metrics.PATIENCE) == 1
+    assert 'ended      by --patience=1\n' in output and f'saved      {result.checkpoint}\n' in output
+    assert set(kinds) == {'start', 'train', 'eval', 'checkpoint'}
     assert [step_of(each) for each in checkpoints(f'{given.run.train_dir}/best')] == [best]  # by the same comparison
     before = pathlib.Path(given.run.train_dir, metrics.NAME).read_text()
     for again in (given, given.replace(max_steps=2000)):
@@ -120,8 +123,7 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
     assert 'ended      without --check nothing' in capsys.readouterr().out
     assert pathlib.Path(given.run.train_dir, metrics.NAME).read_text() == before
     assert trainer.train(given.replace(patience=whole.run.patience))[2] == 'patience'
-    first, last = records(given, metrics.PATIENCE)
-    assert (first['evaluations'], last['step']) == (1, expected_end(whole, whole.run.patience)[0])
+    assert step_of(checkpoints(given.run.train_dir)[-1]) == expected_end(whole, whole.run.patience)[0]
     assert_same_bits(last_variables(given.run.train_dir), last_variables(whole.run.train_dir))
     assert trainer.train(whole.replace(train_dir=given.run.train_dir, patience=2))[2] == 'patience'  # less than it had
 
@@ -146,13 +148,13 @@ def test_killed_and_resumed_it_ends_at_the_step_of_an_unbroken_run(mode, kills, 
         saved = max((step_of(prefix) for prefix in checkpoints(given.run.train_dir)), default=0)
     process = start_script('multi_gpu_train.py', **as_given(given))
     output = process.communicate(timeout=patient(60))[0]
-    assert process.returncode == 0 and f'is still the best after {given.run.patience} more' in output, output
+    assert process.returncode == 0 and f'by --patience={given.run.patience}' in output, output
     assert_same_run(given, whole)
 
 
 # What is on the disk of the last evaluation, by the number of its lines and characters that are there.
-BESIDE = {'before it': (0, 0), 'in its record': (0, 50), 'after it': (1, 0), 'after its end': (2, 0),
-          'in the save': (3, 0)}
+BESIDE = {'before it': (0, 0), 'in its record': (0, 50), 'after it': (1, 0),
+          'in the save': (2, 0)}
 
 
 @pytest.mark.parametrize('moment', mostly_stress(BESIDE, 'in its record'))
@@ -161,7 +163,7 @@ def test_a_kill_beside_the_last_evaluation_changes_no_end(moment, whole, tmp_pat
     path = pathlib.Path(again.run.train_dir, metrics.NAME)
     lines = path.read_text().splitlines(True)
     last = max(i for i, line in enumerate(lines) if line.startswith('{"kind": "eval"'))
-    assert [line.split('"')[3] for line in lines[last:]] == ['eval', 'patience', 'checkpoint']
+    assert [line.split('"')[3] for line in lines[last:]] == ['eval', 'checkpoint']
     whole_lines, characters = BESIDE[moment]
     path.write_text(''.join([*lines[:last + whole_lines], lines[last][:characters]]))
     for part in path.parent.glob(f'model.ckpt-{expected_end(whole, 3)[0]}.*'):
@@ -191,8 +193,7 @@ def test_a_longer_interval_ends_a_run_as_if_it_had_always_been_so_long(whole, tm
 def test_in_async_it_ends_after_an_evaluation_for_which_all_towers_have_waited(whole, tmp_path, capsys):
     config = whole.replace(train_dir=str(tmp_path / 'train'), variable_update='async', num_gpus=3, keep_best=False)
     last = train(config)
-    end, best = expected_end(config, 3)
-    assert records(config, metrics.PATIENCE) == [dict(kind='patience', step=end, best_step=best, evaluations=3)]
+    end, _ = expected_end(config, 3)
     assert (last['global_step'], last['examples_seen']) == (end, 8 * end)
     assert 'advice     --patience ends the run after its best evaluation; --keep_best keeps' in capsys.readouterr().out
 

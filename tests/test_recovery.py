@@ -114,10 +114,10 @@ def test_where_patience_has_ended_the_run_it_ends_there_once(run, before_the_end
     broken, _ = run('broken', flags, at=len(losses.uses) - before_the_end, work_is_done=True)
     assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
     one, other = ([(record['kind'], record['step']) for record in metrics.read(
-        config.run.train_dir, metrics.TRAIN, metrics.EVAL, metrics.PATIENCE, metrics.START, metrics.CHECKPOINT)
+        config.run.train_dir, metrics.TRAIN, metrics.EVAL, metrics.START, metrics.CHECKPOINT)
         if record['kind'] != metrics.START or record['step'] >= last_variables(config.run.train_dir)['global_step']]
         for config in (broken, whole))
-    assert one == other and one[-2][0] == metrics.PATIENCE
+    assert one == other and one[-2][0] == metrics.EVAL
 
 
 @pytest.mark.stress

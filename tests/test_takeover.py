@@ -36,8 +36,8 @@ def write(folder, names, run=None, records=(), **settings):
         record = RunRecord(train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **settings)), last_step=9)
         text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()))
         (folder / SETTINGS).write_text(text)
-    for kind, step, *of_run in records:
-        metrics.Metrics(str(folder)).write(kind, step, **dict(run=of_run[0]) if of_run else {})
+    for kind, step, *figures in records:
+        metrics.Metrics(str(folder)).write(kind, step, **dict(*figures))
 
 
 def checkpoint_records(*steps):
@@ -45,6 +45,7 @@ def checkpoint_records(*steps):
     return [(metrics.CHECKPOINT, step) for step in steps]
 
 
+EVALUATED = [(metrics.EVAL, step, dict(accuracy=0.5, cross_entropy=1.0)) for step in (3, 4, 5)]  # none is better
 # name: (what is in the folder, flags of the start, refusal or '', whether it is renamed). The folder's: names,
 # then the run's id, records and settings.
 STARTS = {
@@ -61,10 +62,10 @@ STARTS = {
     'another seed, finished': (
         dict(names=saved(9), run=RUN), dict(seed=4), 'has a finished run of --seed=0', False),
     'another seed, ended by patience': (
-        dict(names=saved(5), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4),
+        dict(names=saved(5), run=RUN, records=EVALUATED, patience=2, eval_steps=1), dict(seed=4),
         'has a finished run of --seed=0', False),
     'another seed, continued after its patience': (
-        dict(names=saved(6), run=RUN, records=[(metrics.PATIENCE, 5)], patience=2, eval_steps=1), dict(seed=4),
+        dict(names=saved(6), run=RUN, records=EVALUATED, patience=4, eval_steps=1), dict(seed=4),
         'has an unfinished run of --seed=0', False),
     'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), 'there --warm_start=', False),
     'another data set': (dict(names=saved(5), run=RUN), dict(dataset='shapes'), 'run of --dataset=cifar10', False),
@@ -97,9 +98,9 @@ STARTS = {
     **{f'{name} {flags}': (dict(names=[name]), flags, f'holds {name}, but no config.json', False)
        for name in (LIST, 'model.ckpt-7.meta', 'model.ckpt-7' + DATA, 'model.ckpt-7-00000-of-00002', 'model.ckpt.index',
                     'model.ckpt') for flags in ({}, dict(restart=True))},
-    'an eval_dir': (dict(names=[], records=[(metrics.EVAL, 5, RUN)]), {}, 'is it an --eval_dir?', False),
+    'an eval_dir': (dict(names=[], records=[(metrics.EVAL, 5, dict(run=RUN))]), {}, 'is it an --eval_dir?', False),
     'a restart of it all the same': (
-        dict(names=[], records=[(metrics.EVAL, 5, RUN)]), dict(restart=True), 'is it an --eval_dir?', False),
+        dict(names=[], records=[(metrics.EVAL, 5, dict(run=RUN))]), dict(restart=True), 'is it an --eval_dir?', False),
     "the tutorial's run": (dict(names=saved(0, 5)), {}, 'there --warm_start=', False),
     "a restart of the tutorial's run": (
         dict(names=saved(0, 5)), dict(restart=True), 'holds checkpoint, but no config.json', False),

@@ -110,6 +110,7 @@ class Output:
     Attributes:
       notes: the lines so far that are notes.
       record_seconds: how long `on_record` has taken so far.
+      is_closed: whether standard output was closed, as a pipe or a terminal can be, or cannot be written.
       failure: the error in writing to standard output, such as a full disk; None if there was none, or if the reader
         has left. A class attribute.
 
@@ -127,6 +128,7 @@ class Output:
                 raise UsageError(f'{name}={function!r} is not a function; give a function, or None')
         self.notes = []
         self.record_seconds = 0.0
+        self.is_closed = False
         self._callback = say
         self._on_record = on_record
 
@@ -282,10 +284,10 @@ def open_closed() -> list[int]:
 
 
 @contextlib.contextmanager
-def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
-    """Context for writing to standard output, whose pipe or terminal may be closed; `left` is then called.
+def reader_may_leave() -> Iterator[None]:
+    """Context for writing to standard output, whose pipe or terminal may be closed: then `Output.is_closed`.
 
-    `left` is also called if a file cannot be written, because its disk is full; the error is kept as `Output.failure`.
+    If a file cannot be written, because its disk is full, the error is kept as `Output.failure`.
     """
     try:
         yield
@@ -295,4 +297,4 @@ def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
         if error.errno != errno.EPIPE and (error.errno != errno.EIO or stat.S_ISREG(os.fstat(1).st_mode)):
             Output.failure = error
         discard(sys.stdout)
-        left()
+        Output.current.is_closed = True

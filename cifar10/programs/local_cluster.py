@@ -94,7 +94,6 @@ class _Tasks:
         self._relays = []
         self._is_ending = False  # after a failure or a signal nothing is started
         self._failing = 0  # ticks since the first failure
-        self._unread = threading.Event()  # set once nobody reads our output any more
         self._processes = {name: self._started(name) for name in commands}
 
     def _started(self, name):
@@ -121,7 +120,7 @@ class _Tasks:
                     statuses[name] = None
         failures = {name: status for name, status in statuses.items() if status}
         is_running = None in statuses.values()
-        if failures or self._unread.is_set():
+        if failures or console.Output.current.is_closed:
             self.status = self.status or next(iter(failures.values()), program.UNREAD)
             if is_running:
                 self._end(failures)
@@ -152,8 +151,8 @@ class _Tasks:
             self._write(name, line.rstrip('\n'))
 
     def _write(self, name, line):
-        if not self._unread.is_set():
-            with console.reader_may_leave(self._unread.set):
+        if not console.Output.current.is_closed:
+            with console.reader_may_leave():
                 sys.stdout.write(f'{name:<{self._width}} | {console.printable(line)}\n')
                 sys.stdout.flush()
 

@@ -1,10 +1,9 @@
-"""Which evaluation of a run is better than another, and whether a run has waited for a better one long enough."""
+"""Which evaluation of a run is better than another."""
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from cifar10.run import metrics
-from cifar10.run.reporter import due
 from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 
@@ -36,19 +35,3 @@ def _rank(evaluation, figure):
     is_finite = loss is not None and math.isfinite(loss)
     return (-evaluation.get('not_finite', 0), metrics.rounded(evaluation[figure]),
             -metrics.rounded(loss) if is_finite else -math.inf)
-
-
-def patience_spent(train_dir: str, step: int, settings: TrainSettings) -> int | None:
-    """Returns the step of the best evaluation if `--patience` ends a run after a step; None if the run goes on.
-
-    Only the records of evaluations decide, so a run that is killed and resumed ends where an unbroken one does. An
-    evaluation counts only at a multiple of `--eval_steps`. Another was the last one of a run that was made longer
-    later, and a run of that length from its start does not have it.
-    """
-    patience, every, figure = settings.run.patience, settings.reports.eval_steps, counting(settings)
-    best, since = None, 0
-    for record in metrics.read(train_dir, metrics.EVAL) if patience else ():
-        is_counted = record['step'] <= step and due(every, record['step'])  # later ones are of steps that are repeated
-        if is_counted and figure in record:
-            best, since = (record, 0) if is_better(record, best, figure) else (best, since + 1)
-    return best['step'] if best and since >= patience else None

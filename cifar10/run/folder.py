@@ -44,7 +44,7 @@ class Folder(NamedTuple):
       record: the newest record of the run; None if there is none, as in a folder of the tutorial's scripts.
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
-      spent: the steps at which patience has ended the run, as metrics.jsonl has them.
+      evaluations: the records that metrics.jsonl has of the run's evaluations, in the order of their steps.
     """
     path: str
     flag: str = 'train_dir'
@@ -53,7 +53,7 @@ class Folder(NamedTuple):
     record: RunRecord | None = None
     starts: tuple[Mapping[str, Any], ...] = ()
     recorded: frozenset[int] = frozenset()
-    spent: frozenset[int] = frozenset()
+    evaluations: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def given(self) -> str:
@@ -87,15 +87,14 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
     Raises:
       UsageError: it cannot be listed, or its config.json cannot be read.
     """
-    records = metrics.read(path, metrics.START, metrics.CHECKPOINT, metrics.PATIENCE)
-    starts = tuple(record for record in records if record['kind'] == metrics.START)
+    records = metrics.read(path, metrics.START, metrics.CHECKPOINT, metrics.EVAL)
+    starts, checkpoints, evaluations = (tuple(record for record in records if record['kind'] == kind)
+                                        for kind in (metrics.START, metrics.CHECKPOINT, metrics.EVAL))
     record = _config(path)
     if record is None and starts:  # a program that cleans /tmp has removed config.json
         record = RunRecord.parse(starts[-1], os.path.join(path, metrics.NAME))
-    steps = {kind: frozenset(record['step'] for record in records if record['kind'] == kind)
-             for kind in (metrics.CHECKPOINT, metrics.PATIENCE)}
     return glance(path, flag)._replace(
-        record=record, starts=starts, recorded=steps[metrics.CHECKPOINT], spent=steps[metrics.PATIENCE])
+        record=record, starts=starts, recorded=frozenset(each['step'] for each in checkpoints), evaluations=evaluations)
 
 
 def glance(path: str, flag: str = 'train_dir') -> Folder:

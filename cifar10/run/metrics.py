@@ -10,7 +10,7 @@ from cifar10.base import files
 from cifar10.base.console import Output
 
 NAME = 'metrics.jsonl'
-KINDS = TRAIN, EVAL, START, CHECKPOINT, PATIENCE = 'train', 'eval', 'start', 'checkpoint', 'patience'
+KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 
 
 class Metrics:

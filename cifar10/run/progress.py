@@ -33,13 +33,11 @@ class Progress(Reporter):
 
     Attributes:
       images_per_sec: of the newest record; None before the first.
-      output_closed: whether standard output was closed, as a pipe or a terminal can be.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
                  facts: Callable[[int], Mapping[str, Any]], clock: Callable[[], float], explained: bool = True):
         self.images_per_sec = None
-        self.output_closed = False
         self._first_step, self._last_step = step + 1, last_step
         self._every = every
         self._examples_per_step = examples_per_step
@@ -59,7 +57,7 @@ class Progress(Reporter):
         return self
 
     def __exit__(self, *error):
-        with console.reader_may_leave(self._leave):
+        with console.reader_may_leave():
             self._bar.close()
 
     def after_step(self, step, results):
@@ -108,7 +106,7 @@ class Progress(Reporter):
 
     def say(self, word: str | datetime.datetime, text: str) -> None:
         """Prints a line, unless standard output was closed."""
-        with console.reader_may_leave(self._leave):
+        with console.reader_may_leave():
             console.say(word, text)
 
     def _move_bar(self, step, loss, now):
@@ -119,7 +117,7 @@ class Progress(Reporter):
             self._bar.set_postfix_str(f'loss {loss:.2f}, {images_per_sec:,.0f} images/s', refresh=False)
         if step >= self._first_step + _UNKNOWN:
             self._bar.bar_format = _BAR
-        with console.reader_may_leave(self._leave):
+        with console.reader_may_leave():
             self._bar.update(step - self._bar.n)
 
     def at_end(self, step):
@@ -129,7 +127,3 @@ class Progress(Reporter):
         if self._unsaid:
             self.say(*self._unsaid)
             self._unsaid = None
-
-    def _leave(self):
-        """Notes that standard output was closed, which ends the run without an error."""
-        self.output_closed = True

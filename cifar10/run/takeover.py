@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from cifar10.base.errors import listed
 from cifar10.base.registry import DATASETS
 from cifar10.run import metrics
+from cifar10.run.ended import ended
 from cifar10.run.folder import LIST, SETTINGS, Folder, is_unfinished, step_of, step_without_index
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
@@ -87,13 +88,12 @@ def _another_run(folder, settings):
     if not names:
         return None
     newest = step_of(folder.checkpoints[-1])
-    is_spent = newest in folder.spent
-    has_ended = is_spent or stored.last_step is not None and newest >= stored.last_step
+    rule = ended(folder.evaluations, stored.settings, newest, stored.last_step)
     offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
     was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
-    return (f"{folder.given} has {'a finished' if has_ended else 'an unfinished'} {was}{why}. For "
+    return (f"{folder.given} has {'a finished' if rule else 'an unfinished'} {was}{why}. For "
             f'{_phrase(now, names)} {remedy(folder, bool(offers_variables))}'
-            f'{_how_to_go_on(stored, has_ended, is_spent, settings)}')
+            f'{_how_to_go_on(stored, rule, settings)}')
 
 
 def _unlike(stored, settings):
@@ -122,15 +122,14 @@ def _phrase(values: Mapping, names):
     return ' '.join([*given, *(['without', listed(missing)] if missing else [])])
 
 
-def _how_to_go_on(stored, has_ended, is_spent, settings):
+def _how_to_go_on(stored, rule, settings):
     """Returns the end of a remedy: the command that continues the stored run, if any does.
 
-    A run that has ended gets more patience, if that is spent, or the length of the settings, those of another run, if
-    that is longer.
+    A run that has ended by its patience gets more. Another gets the length of the settings, if that is longer.
     """
-    if not has_ended:
+    if not rule:
         return f'; to continue it: {stored.command()}'
-    if is_spent:
+    if rule == 'patience':
         further = dict(patience=2 * stored.settings.run.patience)
     elif stored.settings.recipe.planned:
         return ''

@@ -41,7 +41,7 @@ def check(settings: TrainSettings) -> None:
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
         if takeover.sets_aside(plan.folder, settings):
             say('restart', f'the folder {plan.folder.path} would be renamed')
-        if plan.finished:
+        if plan.ended:
             say('ended', 'without --check nothing would be done')
         elif cluster or not os.path.exists(plan.data.files[0]):
             why = 'it needs all tasks of the cluster' if cluster else 'the images are not prepared yet'

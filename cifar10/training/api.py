@@ -113,7 +113,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
         a terminal. By default nothing is printed, and the notes of the result are Python warnings.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
-        'train', 'eval', 'patience' or 'checkpoint'), its 'step' and its figures.
+        'train', 'eval' or 'checkpoint'), its 'step' and its figures.
       termination: handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 within this call: the first ends the run after
         a step, with a checkpoint. By default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call
         then continues from the newest checkpoint.

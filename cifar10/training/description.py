@@ -122,7 +122,7 @@ def _rates_to_try(optimizer, chosen, examples, epochs):
 def describe_run(plan: Plan) -> list[str]:
     """Returns the lines about the progress and the place of the run."""
     run = plan.settings.run
-    if plan.finished:
+    if plan.ended:
         progress = f'at step {plan.step}'
     elif plan.step:
         taken = (metrics.last(run.train_dir, metrics.TRAIN) or {}).get('step', 0)  # and perhaps some more
@@ -132,12 +132,12 @@ def describe_run(plan: Plan) -> list[str]:
         progress = f'new, to step {plan.last_step}'
     lines = [Line('run', f'{run.train_dir}, {progress}'),
              Line('watch', f'tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}')]
-    if plan.finished:
-        flag = f'--{plan.ended_by}'
+    if plan.ended:
+        flag = f'--{plan.ended}'
         remedy = f'a larger {flag} continues it'
-        if plan.settings.recipe.planned and not plan.is_spent:
+        if plan.settings.recipe.planned and plan.step >= plan.last_step:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
-        length = f'{getattr(run, plan.ended_by):.10g}'
+        length = f'{getattr(run, plan.ended):.10g}'
         lines.append(Line('done', f'the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}'))
     else:
         lines += _untraced(plan)

@@ -3,7 +3,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cifar10.base.console import say
+from cifar10.base.console import Output, say
 from cifar10.base.errors import reason
 from cifar10.base.graphs import LOST
 from cifar10.base.signals import Termination
@@ -50,11 +50,10 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
 
 
 def _loop(run, reports, termination):
-    """Takes steps up to the last one, or until patience, a signal or the end of standard output ends the run."""
-    with reports.begun() as (progress, reporters):
+    """Takes steps until the run has ended, a signal comes or standard output is closed."""
+    with reports.begun() as reporters:
         def begin(thread, step):
-            is_over = step > run.plan.last_step or reports.is_spent or progress.output_closed
-            if is_over or (termination and termination.requested):
+            if reports.ended(step - 1) or Output.current.is_closed or (termination and termination.requested):
                 return None
             also = {}
             for reporter in reporters:

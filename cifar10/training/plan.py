@@ -28,7 +28,7 @@ class Plan(NamedTuple):
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after.
       examples_seen: the examples of the steps up to `step`, as the checkpoint has counted them.
-      is_spent: whether the run has ended because its patience is spent.
+      ended: the setting that has ended the run, as `run.ended` returns it; None if steps remain.
       first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
         or None.
       folder: what is in the train_dir.
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     step: int
     last_step: int
     examples_seen: int = 0
-    is_spent: bool = False
+    ended: str | None = None
     first_values: Mapping[str, np.ndarray] | None = None
     test: Records | None = None
     folder: Folder | None = None
@@ -64,19 +64,6 @@ class Plan(NamedTuple):
     def examples_at(self, step: int) -> int:
         """Returns the examples of all steps up to this one."""
         return self.examples_seen + (step - self.step) * self.examples_per_step
-
-    @property
-    def ended_by(self) -> str | None:
-        """The setting that has ended the run: 'patience', 'epochs' or 'max_steps'; None if steps remain."""
-        if self.is_spent:
-            return 'patience'
-        length = 'epochs' if self.settings.run.epochs else 'max_steps'
-        return length if self.step >= self.last_step else None
-
-    @property
-    def finished(self) -> bool:
-        """Whether no step remains."""
-        return self.ended_by is not None
 
 
 def recipe_of(settings: TrainSettings, data: Records) -> Recipe:

@@ -18,7 +18,7 @@ from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import saved, takeover
-from cifar10.run.better import patience_spent
+from cifar10.run.ended import ended
 from cifar10.run.record import RunRecord, digits, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rate
@@ -52,9 +52,9 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
     _refuse_impossible(made, in_numbers=compares or not restored)
     if record:
         _refuse_another_network(made, record, folder.given)
-    is_spent = bool(restored and patience_spent(folder.path, made.step, chosen))
-    made = _with_length(made)._replace(is_spent=is_spent)
-    lines = [] if made.finished else _remarks(made, settings)
+    made = _with_length(made)
+    made = made._replace(ended=ended(folder.evaluations, chosen, made.step, made.last_step))
+    lines = [] if made.ended else _remarks(made, settings)
     made, lines_of_model = with_model(made)
     return made, [*lines, *lines_of_model, *_changed_images(made)]
 

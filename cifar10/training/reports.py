@@ -13,8 +13,9 @@ from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.best import Best
-from cifar10.run.better import counting, patience_spent
+from cifar10.run.better import counting
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
+from cifar10.run.ended import ended
 from cifar10.run.folder import Folder
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
@@ -39,7 +40,6 @@ class Reports:
       began: when the start began, as `time.perf_counter` had it.
 
     Attributes:
-      is_spent: whether the patience of the run is spent, so that it has ended.
       best: the `Best` of the run, or None if it is not kept.
     """
 
@@ -48,7 +48,7 @@ class Reports:
         self._directory = directory
         self._run = run
         self._validation = validation
-        self.is_spent = False
+        self._evaluated = []  # the records of the evaluations
         self._progress = None
         self._record = record
         self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
@@ -88,13 +88,13 @@ class Reports:
             self._validation.close()
 
     @contextlib.contextmanager
-    def begun(self) -> Iterator[tuple[Progress, list[Reporter]]]:
-        """Context with the progress and all reporters of the run from its present step on, in their order."""
+    def begun(self) -> Iterator[list[Reporter]]:
+        """Context with all reporters of the run from its present step on, in their order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         # The records of later steps are dropped: these steps are repeated.
         for written in (*self._written, self._trace):
             written.drop_after(run.step)
-        self.is_spent = bool(patience_spent(self._directory.path, run.step, plan.settings))
+        self._evaluated = metrics.read(self._directory.path, metrics.EVAL)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
@@ -108,7 +108,7 @@ class Reports:
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log, facts,
                 self._cost.seconds_of_steps, plan.mode.synchronous and not plan.mode.uses_strategy) as progress:
             self._progress = progress
-            yield progress, self._reporters()
+            yield self._reporters()
             progress.say('cost', self._cost.summary())
 
     def _reporters(self):
@@ -125,6 +125,11 @@ class Reports:
         # Last, once all else that the run did up to this step is on the disk: no start does it again.
         reporters.append(_NowAndThen(self._save, self._is_save_due, plan.last_step))
         return [*reporters, self._cost]
+
+    def ended(self, step: int) -> str | None:
+        """Returns the setting that has ended the run by a step, or None."""
+        plan = self._run.plan
+        return ended(self._evaluated, plan.settings, step, plan.last_step)
 
     def refuse(self, step: int, losses: Sequence[float] = (), first: int = 0) -> None:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is now another folder."""
@@ -147,7 +152,7 @@ class Reports:
         return due(reports.save_steps, step) or is_late and (run.averages_after(step) or not run.plan.mode.drifts)
 
     def _evaluate(self):
-        """Evaluates the run as it is now; keeps it if it is the best, and ends the run if patience is spent."""
+        """Evaluates the run as it is now; keeps it if it is the best, and says whether it ends the run."""
         run, step, say = self._run, self._run.step, self._progress.say
         with self._cost.of(EVALUATION):
             candidate = self.best.candidate() if self.best else None
@@ -159,16 +164,12 @@ class Reports:
                 result = self._validation.evaluate(values)
             self._slack = 1
             tensorboard.write(self._evaluations, step, result, run.plan.data.classes)
-            self._log.add(metrics.EVAL, step, **result.figures)
+            self._evaluated.append(self._log.add(metrics.EVAL, step, **result.figures))
             say(datetime.datetime.now(), f'{result}, step {step}')
             if candidate and self.best.keep(step, **result.figures):
                 say('best', self.best.describe())
-            if best_step := patience_spent(self._directory.path, step, run.plan.settings):
-                evaluations = run.plan.settings.run.patience
-                self._log.add(metrics.PATIENCE, step, best_step=best_step, evaluations=evaluations)
-                say('patience', f'the run ends, because the evaluation of step {best_step} is still the best after '
-                                f'{evaluations} more')
-                self.is_spent = True
+            if step < run.plan.last_step and (rule := self.ended(step)):
+                say('ended', f'by --{rule}={getattr(run.plan.settings.run, rule)}')
 
 
 class _NowAndThen(Reporter):

@@ -45,9 +45,9 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     with directory.locked(), failures.plain_errors(directory.path):
         plan, lines = planning.plan(settings, devices, images)
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
-        if plan.finished:
+        if plan.ended:
             checkpoint.tidy(plan.folder, plan.step, settings.reports.max_to_keep)
-            return plan.checkpoint, plan.step, plan.ended_by
+            return plan.checkpoint, plan.step, plan.ended
         run, validation = built(plan)
         folder, record, restored, plan = plan.folder, planning.record_of(plan), plan.restored, run.plan
         if takeover.sets_aside(folder, settings):  # last, once all that can refuse a start has been done
@@ -57,12 +57,12 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             del restored  # its values, which only the first session needs, may fill much memory
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
-    ended = plan._replace(step=step_of(newest), is_spent=reports.is_spent)
+    ended = reports.ended(step := step_of(newest))
     with reader_may_leave():
-        say('saved', f"{newest}{'' if ended.finished else '; start again to continue'}")
-        if ended.finished:
+        say('saved', f"{newest}{'' if ended else '; start again to continue'}")
+        if ended:
             say_all(_next(settings, reports.best))
-    return newest, ended.step, ended.ended_by
+    return newest, step, ended
 
 
 def built(plan: Plan) -> tuple[Run, Validation | None]:

@@ -26,7 +26,7 @@ def with_model(plan: Plan) -> tuple[Plan, list[str]]:
     if plan.checkpoint:
         taken = plan.record.settings.run.warm_start
         plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
-        is_ignored = given and not plan.finished
+        is_ignored = given and not plan.ended
         ignored = Line('ignored', f'--warm_start={given}: the run continues from its own checkpoint', note=True)
         return plan, [ignored] if is_ignored else []
     values, notes, pattern = {}, [], plan.settings.recipe.freeze
