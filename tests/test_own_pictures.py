@@ -263,7 +263,7 @@ def test_another_decoder_prepares_again_but_a_run_keeps_to_its_images(folder, si
         monkeypatch.setattr(module, 'DECODER', 'pillow99_libjpeg9')
     capsys.readouterr()
     settings = train_settings(dataset=path, data_dir=data_of(path), test_fraction=0.3, image_size=size, network='fast')
-    kept = records.find(settings.data, os.path.basename(before.folder)).prepared()
+    kept = records.find(settings.data, os.path.basename(before.folder)).records()
     said = capsys.readouterr().out
     assert 'pillow99' in said and picture_files.DECODER in said and before.folder in said
     assert kept.folder == before.folder and read_tree(data_of(path)) == written

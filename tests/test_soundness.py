@@ -41,7 +41,7 @@ def opened(settings, graph):
                          max_steps=100, batch_size=4, **changes)
         devices = choose(2, 'cpu')
         steps = [2] * (mode == 'local')
-        run = Run(plan_of(given, records.find(given.data).prepared(), devices, update_mode(mode, devices, *steps)))
+        run = Run(plan_of(given, records.find(given.data).records(), devices, update_mode(mode, devices, *steps)))
         soundness = Soundness(run)
         variable = spoiling = None
         if spoil:

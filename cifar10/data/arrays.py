@@ -165,7 +165,6 @@ def _opened(path):
 
 
 def _read(file, name, path):
-    """Returns an array of an open file."""
     try:
         return file[name]
     except (ValueError, zipfile.BadZipFile, OSError, EOFError) as error:

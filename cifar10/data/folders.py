@@ -111,7 +111,6 @@ def _names(folder):
 
 
 def _class_names(folder):
-    """Returns the sorted names of the class directories in a folder."""
     return [name for name in _names(folder) if os.path.isdir(os.path.join(folder, name))]
 
 

@@ -119,11 +119,7 @@ class Own(Dataset):
         records.write(folder, part, len(examples), rows, (source for _, (_, source) in examples))
 
     def _divided(self, parts: Mapping[str, list]) -> Mapping[str, list]:
-        """Sets the fraction of each class apart for testing, but at least one example; the order stays as it is.
-
-        Args:
-          parts: {part: its examples}, pairs whose first element is the label; if there is a fraction, all are in TRAIN.
-        """
+        """Sets the fraction of each class apart for testing, but at least one example; the order stays as it is."""
         if self.test_fraction is None:
             return parts
         counts = collections.Counter(label for label, _ in parts[TRAIN])

@@ -256,7 +256,7 @@ class Found(NamedTuple):
         """Returns whether a folder, given by its name, was made of the same files, by whatever decoder."""
         return (folder or '').partition('_')[0] == os.path.basename(self.folder).partition('_')[0]
 
-    def prepared(self, part: str = TRAIN) -> Records:
+    def records(self, part: str = TRAIN) -> Records:
         """Returns the Records of a part; downloads, renders or converts the data set if its files do not exist."""
         given = f'--data_dir={self.data_dir}'
         if not os.path.isdir(self.folder):
@@ -269,7 +269,7 @@ class Found(NamedTuple):
         return self._records(part, classes).verified()
 
     def expected(self) -> 'Expected | None':
-        """Returns what `prepared` will make, or None if the files exist already.
+        """Returns what `records` will make, or None if the files exist already.
 
         Raises a UsageError if the files cannot be made.
         """
@@ -316,7 +316,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
         images is converted at this size; other data sets are resized as they are used.
     """
-    return _find(name, data_dir, test_fraction, image_size).prepared(part)
+    return _find(name, data_dir, test_fraction, image_size).records(part)
 
 
 def _make(dataset, name, folder, image_size, given):
@@ -418,7 +418,7 @@ def read_classes(folder: str) -> tuple[str, ...]:
 
 
 class Expected(NamedTuple):
-    """What `Found.prepared` will make.
+    """What `Found.records` will make.
 
     Attributes:
       parts: the Records of each part. In a folder of images every file counts as an image.

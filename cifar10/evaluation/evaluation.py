@@ -226,7 +226,7 @@ def _find_own(record, settings, data):
             # Copies may have new times, so pixels decide. The run may have left out files that are no pictures.
             classes, labels = found.dataset.expected()
             if classes == record.classes and len(labels[records.TRAIN]) >= record.examples and (
-                    found.prepared(records.TRAIN).digest == record.images_sha256):
+                    found.records(records.TRAIN).digest == record.images_sha256):
                 return found
     return None
 
@@ -236,10 +236,10 @@ def _own_images(record, settings, folder, found):
     records.refuse_among_images(settings.eval_dir, '--eval_dir', found.name)
     _check_eval_dir(settings.eval_dir, folder)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = found.prepared(part)
+    images = found.records(part)
     if DATASETS.is_own(found.name) and record.examples is not None:
         # The run may have been trained on images that are test images now.
-        before = images if part == records.TRAIN else found.prepared(records.TRAIN)
+        before = images if part == records.TRAIN else found.records(records.TRAIN)
         record.refuse_another(dict(examples=before.count), folder.given, trained.OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '
@@ -264,10 +264,10 @@ def _other_images(record, settings, data):
     if unknown := [each for each in classes if each not in known]:
         raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '
                          f"or give them the run's names: {listed(known)}")
-    images = found.prepared(records.TEST)
+    images = found.records(records.TEST)
     images = dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
     with contextlib.suppress(UsageError):  # the run's own images may be on another machine
         own = records.find(data, record.images_folder)
         if os.path.isdir(own.folder):
-            records.warn_of_equal(own._replace(line=None).prepared(records.TRAIN), images)
+            records.warn_of_equal(own._replace(line=None).records(records.TRAIN), images)
     return images

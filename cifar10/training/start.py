@@ -62,7 +62,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
         return devices, images, [*lines, Line('data', f'{settings.data.dataset}: the run would begin by '
                                                       f'{expected.how}, into {found.folder}')]
     with _offering_shapes(settings, folder):
-        images = Images(*(found.prepared(part) for part in (records.TRAIN, records.TEST)))
+        images = Images(*(found.records(part) for part in (records.TRAIN, records.TEST)))
     return devices, images, lines
 
 

@@ -141,7 +141,7 @@ def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.n
 
 
 def _resized(picture, preparation, size=None, divisor=1):
-    """Returns the part of a picture that is kept, in its size.
+    """Returns the box of a picture that is kept, in its new size.
 
     Args:
       size: the full width and height of the picture, if it was decoded at a fraction of them.

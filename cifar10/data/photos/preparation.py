@@ -40,7 +40,7 @@ class Preparation(NamedTuple):
         return self.stored_size or min(height, width, short_side(self.size))
 
     def window(self, width: int, height: int) -> tuple[tuple[int, ...], tuple[int, int]]:
-        """Returns the part of a picture that is kept (left, top, right, bottom), and the (width, height) it gets."""
+        """Returns the box of a picture that is kept (left, top, right, bottom), and its new (width, height)."""
         short = min(width, height)
         if self.stored_size:
             left, top = (width - short) // 2, (height - short) // 2
@@ -89,7 +89,7 @@ def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions
 
 
 def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the part of a picture in a box, int32 [4] as `Augmentation.boxes` returns several, as an image.
+    """Cuts a box, int32 [4] as in `Augmentation.boxes`, out of a picture of any shape.
 
     Args:
       picture: uint8 [height, width, 3].

@@ -213,7 +213,7 @@ class PhotoFiles(Images):
         return augmentation(pixels, positions), labels
 
     def cut_out(self, augmentation, examples, positions):
-        """Returns (images uint8 [n, size, size, 3], labels int32 [n]), the parts of photos that are augmented."""
+        """Returns (images uint8 [n, size, size, 3], labels int32 [n]), the boxes of an augmentation."""
         facts = tf.gather(self._facts, examples)
         labels, shapes = facts[:, 0], facts[:, 1:]
         photos = tf.data.Dataset.from_tensor_slices((

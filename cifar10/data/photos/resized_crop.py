@@ -1,6 +1,6 @@
-"""Augmentation of photos: a random part of the picture, resized and mirrored at random.
+"""Augmentation of photos: a random crop, resized and mirrored at random.
 
-The part is chosen before a picture is read, from its size alone.
+The crop is chosen before a picture is read, from its size alone.
 """
 import math
 
@@ -19,12 +19,12 @@ _CENTRE = 7 / 8  # of the shorter side, in evaluation
 
 
 class ResizedCrop(Augmentation):
-    """Trains on a random part of each picture, resized and mirrored at random; evaluates the centre.
+    """Trains on a random crop of each picture, resized and mirrored at random; evaluates the centre.
 
-    The part has 8 to 100% of the picture's area, evenly distributed, and a width of 3/4 to 4/3 of its height, evenly
+    The crop has 8 to 100% of the picture's area, evenly distributed, and a width of 3/4 to 4/3 of its height, evenly
     distributed on a logarithmic scale (Szegedy et al. 2015, "Going deeper with convolutions", section 6). Ten draws are
-    tried, as in torchvision. If none fits into the picture, the part is the largest one whose aspect is allowed, at a
-    random place. Half of the parts are mirrored. Evaluation takes the centre square of 7/8 of the shorter side.
+    tried, as in torchvision. If none fits into the picture, the crop is the largest whose aspect is allowed, at a
+    random place. Half of the crops are mirrored. Evaluation takes the centre square of 7/8 of the shorter side.
     """
 
     def flags_for(self, size):
@@ -41,7 +41,7 @@ class ResizedCrop(Augmentation):
 
 
 def _crops(shapes, positions, seed):
-    """Returns the heights and widths of random parts of pictures, int32 [n, 2], given theirs, float32 [n, 2]."""
+    """Returns the heights and widths of random crops, int32 [n, 2], of pictures, float32 [n, 2]."""
     blocks = [draws(positions.first, shapes.shape[0], seed, 1 + i) for i in range(_BLOCKS)]
     numbers = tf.concat([block[:, 2 * half:2 * half + 2] for block in blocks for half in (0, 1)], 1)
     numbers = tf.reshape(numbers, [shapes.shape[0], 2 * _BLOCKS, 2])
