@@ -50,7 +50,7 @@ from cifar10.own import network as own_network  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
-from cifar10.run.folder import glance, look  # noqa: E402
+from cifar10.run.folder import best_of, glance, look  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
@@ -376,6 +376,11 @@ def evaluated(checkpoint_dir, eval_dir, **flags):
     evaluation.evaluate(eval_settings(checkpoint_dir=str(checkpoint_dir), eval_dir=str(eval_dir), run_once=True,
                                       tower_device='cpu', **flags))
     return metrics.read(str(eval_dir), metrics.EVAL)[-1]
+
+
+def best_prefix(train_dir):
+    """Returns the prefix of the best checkpoint of a run."""
+    return os.path.join(train_dir, f"model.ckpt-{best_of(str(train_dir))['step']}")
 
 
 def as_given(config, **changes):

@@ -22,6 +22,7 @@ from cifar10.base import console
 from cifar10.evaluation import confusion
 from cifar10.programs import program
 from cifar10.run import metrics
+from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
 from cifar10.training import api, trainer
 from tests.helpers import (
@@ -227,7 +228,7 @@ def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small
         cifar10.train(**small, eval_steps=4, keep_best=True, on_record=on_record)
     assert raised.value is error
     assert [os.path.basename(prefix) for prefix in checkpoints(small['train_dir'])] == ['model.ckpt-4']
-    assert os.listdir(os.path.join(small['train_dir'], 'best'))  # it is of the step of the checkpoint
+    assert look(small['train_dir']).best['step'] == 4
     assert cifar10.train(**small).finished
 
     def say(line):

@@ -1,148 +1,74 @@
-"""The best checkpoint of a run that evaluates itself: whole in the folder `best`, where nothing else is touched."""
-import contextlib
+"""The best checkpoint of a run that evaluates itself: best.json names it, and rotation leaves it."""
 import json
-import math
 import os
 import pathlib
 
 import pytest
 
+from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import metrics
-from cifar10.run.best import Best
-from cifar10.run.folder import step_of
-from tests.helpers import assert_same_bits, checkpoints, evaluated, state_of, train, variables
+from cifar10.run.checkpoint import find_best
+from cifar10.run.folder import best_of, look, step_of
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
+from cifar10.training import trainer
+from tests.helpers import assert_same_bits, best_prefix, checkpoints, evaluated, train, variables
+
+A, B, C = (10, 0.5), (20, 0.7), (30, 0.6)  # the steps and accuracies of evaluations
 
 
-def of(folder, run='a'):
-    return Best(str(folder), run, 'the record')
+@pytest.mark.parametrize('noted, records, saved, step, best', [
+    (None, [], [], 30, None),
+    (None, [A, B, C], [10, 20, 30], 30, B),
+    (A, [A, B], [10, 20], 20, B),  # killed between the checkpoint and best.json
+    (A, [A, B], [10], 20, A),  # killed before the checkpoint
+    (B, [A, B, C], [20, 30], 30, B),
+    (B, [], [20], 30, B),  # a cleaner has removed the records
+    (B, [C], [20, 30], 30, B),
+    (A, [C], [10, 30], 30, C),
+    (B, [A], [10, 20], 10, A),  # that of step 20 cannot be read, so its steps are taken again
+    (B, [A], [20], 10, None),
+    (B, [A, B, C], [10, 30], 30, C)])  # somebody has removed it
+def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved, step, best, tmp_path):
+    def figures(evaluation):
+        return dict(step=evaluation[0], accuracy=evaluation[1], cross_entropy=1.0, examples=10)
+    directory = TrainDir(str(tmp_path))
+    for each in records:
+        metrics.Metrics(str(tmp_path)).write(metrics.EVAL, **figures(each))
+    for each in saved:
+        (tmp_path / f'model.ckpt-{each}.index').touch()
+    if noted:
+        directory.note_best(figures(noted))
+
+    def find(figure='accuracy'):
+        return find_best(directory, best_of(str(tmp_path)), metrics.read(str(tmp_path), metrics.EVAL), step, figure)
+    found = find()
+    assert (found and found['step']) == (best and best[0])
+    assert best_of(str(tmp_path)) == (figures(best) if best else None)
+    assert find() == best_of(str(tmp_path)) == find(None)
 
 
-def offer(best, step, accuracy, text=None, **figures):
-    """Writes a candidate of a step; returns whether it is kept, or None if there must be no candidate."""
-    prefix = best.candidate()
-    if prefix is None:
-        return None
-    for suffix in ('.data-00000-of-00001', '.index'):
-        pathlib.Path(f'{prefix}-{step}{suffix}').write_text(text or str(step))
-    return best.keep(step, accuracy=accuracy, correct=1, **figures)
+def test_a_run_that_does_not_keep_its_best_notes_none(tmp_path):
+    record = metrics.record_of(metrics.EVAL, 10, accuracy=0.5, cross_entropy=1.0)
+    (tmp_path / 'model.ckpt-10.index').touch()
+    assert find_best(TrainDir(str(tmp_path)), None, [record], 10, None) is None
+    assert not (tmp_path / 'best.json').exists()
 
 
-def files_of(step):
-    return [f'model.ckpt-{step}.data-00000-of-00001', f'model.ckpt-{step}.index']
+@pytest.mark.parametrize('content', ['', '[]', '{"accuracy": 1}', '{"step": "high"}', 'null'])
+def test_a_best_json_of_somebody_else_is_refused_and_stays(content, settings):
+    folder = pathlib.Path(settings().run.train_dir)
+    folder.mkdir()
+    (folder / 'best.json').write_text(content)
+    with pytest.raises(UsageError, match='best.json'):
+        trainer.train(settings(**KEEPING))
+    assert (folder / 'best.json').read_text() == content
 
 
-def test_the_best_checkpoint_is_the_only_one(tmp_path):
-    best = of(tmp_path)
-    assert best.figures() is None and best.describe() == ''
-    assert offer(best, 30, 0.5) and offer(best, 20, 0.7) and not offer(best, 30, 0.7)
-    assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(20)]
-    assert best.figures() == dict(step=20, accuracy=0.7, correct=1, of=dict(run='a'), steps=[20])
-    assert offer(of(tmp_path), 50, 0.8) and best.figures()['step'] == 50
-    assert best.describe() == f'step 50, accuracy 0.800, in {tmp_path}/best'
-    assert Best(str(tmp_path), 'another', 'the record').describe() == ''
-    assert (tmp_path / 'best' / 'config.json').read_text() == 'the record'
-    assert (tmp_path / 'best' / files_of(50)[1]).read_text() == '50'
-
-
-@pytest.mark.parametrize('accuracy', [0.6, 0.8])
-def test_of_two_evaluations_of_a_step_the_later_one_counts(accuracy, tmp_path):
-    best = of(tmp_path)
-    assert offer(best, 40, 0.7, 'first') and not offer(best, 40, 0.7, 'the same again')
-    assert (tmp_path / 'best' / files_of(40)[1]).read_text() == 'first'
-    assert offer(of(tmp_path), 40, accuracy, 'second') and of(tmp_path).figures()['accuracy'] == accuracy
-    assert {(tmp_path / 'best' / name).read_text() for name in files_of(40)} == {'second'}
-    assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(40)]
-    assert not offer(best, 50, 0.5) and offer(best, 30, 0.4)  # resumed before step 40, whose record is dropped
-    assert offer(best, 50, 0.5) and best.figures()['step'] == 50
-
-
-def test_the_figures_are_valid_json(tmp_path):
-    assert offer(of(tmp_path), 20, 1 / 3, cross_entropy=math.nan, examples=9, not_finite=1)
-    text = (tmp_path / 'best' / 'best.json').read_text()
-    assert json.loads(text, parse_constant=pytest.fail)['cross_entropy'] is None
-    (tmp_path / 'best' / 'best.json').write_text(text.replace('null', 'NaN'))  # as it once was
-    assert not offer(of(tmp_path), 30, 0.9, cross_entropy=0.1, examples=9, not_finite=9)
-    assert offer(of(tmp_path), 40, 0.2, cross_entropy=0.1, examples=9)
-
-
-def test_what_is_not_the_runs_in_the_folder_of_the_best_is_left_alone_and_what_a_kill_left_is_removed(tmp_path):
-    folder = tmp_path / 'best'
-    assert offer(of(tmp_path), 20, 0.6)
-    mine = ['mine', 'model.ckpt-35.index', 'model.ckpt-55.data-00000-of-00001']
-    # Of a run that was killed: a better checkpoint that best.json names beside the best, parts of one, a file.
-    left = ['model.ckpt-30.index', '.model.ckpt-40.index', 'model.ckpt-50.data-00000-of-00001', '.best.json.0123abcd']
-    for name in mine + left:
-        (folder / name).write_text('x')
-    figures = json.loads((folder / 'best.json').read_text())
-    (folder / 'best.json').write_text(json.dumps(dict(figures, steps=[20, 30, 50])))
-    best = of(tmp_path)
-    assert best.figures()['step'] == 20 and offer(best, 60, 0.7)
-    assert sorted(os.listdir(folder)) == sorted(['best.json', 'config.json', *mine, *files_of(60)])
-
-
-def spoil(content):
-    return lambda folder: (folder / 'best.json').write_text(content)
-
-
-@pytest.mark.parametrize('run, change', [
-    ('b', lambda folder: None), ('a', lambda folder: (folder / metrics.NAME).touch()), ('a', spoil('')),
-    ('a', spoil('[]')), ('a', spoil('{"accuracy": "high", "of": {}}')),
-    ('a', lambda folder: os.remove(folder / 'best.json'))],
-    ids=['of another run', 'trained on', 'empty', 'a list', 'other values', 'no figures'])
-def test_a_folder_that_is_not_provably_the_best_checkpoint_of_this_run_stays(run, change, tmp_path, capsys):
-    assert offer(of(tmp_path), 20, 0.5)
-    change(tmp_path / 'best')
-    before = state_of(tmp_path)
-    best = of(tmp_path, run)
-    assert offer(best, 30, 0.9) is None and offer(best, 40, 0.9) is None and state_of(tmp_path) == before
-    assert capsys.readouterr().out == (
-        f"best       {tmp_path}/best holds something other than this run's best checkpoint, so it is left alone "
-        'and no best checkpoint is kept; move it away\n')
-
-
-def test_a_best_checkpoint_of_the_first_release_is_replaced_as_one_of_this(tmp_path):
-    assert offer(of(tmp_path), 20, 0.5)
-    path = tmp_path / 'best' / 'best.json'
-    evaluation = dict(run='a', data='test', num_examples=None, use_ema=True)
-    path.write_text(json.dumps(dict(json.loads(path.read_text()), of=evaluation)))
-    assert offer(of(tmp_path), 30, 0.6) and of(tmp_path).figures()['step'] == 30
-
-
-@pytest.mark.parametrize('step', [25, 30])
-@pytest.mark.parametrize('moment', range(1, 11))
-def test_a_kill_at_any_moment_leaves_one_best_checkpoint_after_the_next(tmp_path, moment, step, monkeypatch):
-    def killed(function):
-        def call(*arguments):
-            calls.append(function)
-            if len(calls) == moment:
-                raise KeyboardInterrupt
-            return function(*arguments)
-        return call
-    calls = []
-    offer(of(tmp_path), 30, 0.1)
-    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
-        for name in ('replace', 'rename', 'remove'):
-            patch.setattr(os, name, killed(getattr(os, name)))
-        offer(of(tmp_path), step, 0.2, 'later')  # the same or an earlier step, of a run that went another way
-    if figures := of(tmp_path).figures():
-        texts = {(tmp_path / 'best' / name).read_text() for name in files_of(figures['step'])}
-        assert (figures['accuracy'], texts) in ((0.1, {'30'}), (0.2, {'later'}))
-    assert (figures or step == 30) and offer(of(tmp_path), 40, 0.3)
-    assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(40)]
-
-
-KEEPING = dict(eval_steps=2, keep_best=True, max_steps=8, save_steps=100, learning_rate=0.02, moving_averages=False)
-
-
-def best_of(train_dir):
-    """Returns (the figures of the best checkpoint of a run, its step, its variables)."""
-    folder = os.path.join(train_dir, 'best')
-    with open(os.path.join(folder, 'best.json')) as stream:
-        figures = json.load(stream)
-    prefix, = checkpoints(folder)
-    return figures, step_of(prefix), variables(prefix)
+KEEPING = dict(eval_steps=2, keep_best=True, max_steps=8, save_steps=100, learning_rate=0.02, moving_averages=False,
+               max_to_keep=1)
 
 
 def steps(train_dir):
@@ -150,24 +76,49 @@ def steps(train_dir):
     return [step_of(prefix) for prefix in checkpoints(train_dir)]
 
 
-@pytest.mark.stress
-def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(settings, tmp_path, capsys):
-    train(settings(**KEEPING))
+def test_the_best_checkpoint_is_used_by_its_name_and_only_a_better_evaluation_writes_one(settings, tmp_path, capsys):
+    written = []
+    result = trainer.train(settings(**KEEPING))
     folder = settings().run.train_dir
-    found = metrics.read(folder, metrics.EVAL)
-    accuracies = {record['step']: record['accuracy'] for record in found}
-    highest = max(accuracies, key=accuracies.get)  # the first of them
-    figures, step, kept = best_of(folder)
-    assert list(accuracies) == [2, 4, 6, 8] and steps(folder) == [8]
-    assert (figures['step'], step, round(figures['accuracy'], 6)) == (highest, highest, accuracies[highest])
-    output = capsys.readouterr().out  # when it was found, and at the end
-    assert output.count(f'best       step {highest}, accuracy {accuracies[highest]:.3f}, in {folder}/best\n') == 2
-    assert f"next       {command('eval')} --train_dir={folder}/best --run_once evaluates the model; " in output
-    whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=highest, eval_steps=0,
+    found = {record['step']: record for record in metrics.read(folder, metrics.EVAL)}
+    written = [record['step'] for record in metrics.read(folder, metrics.CHECKPOINT)]
+    better = [step for step in found if all(
+        found[step]['accuracy'] > found[before]['accuracy'] for before in found if before < step)]
+    assert list(found) == [2, 4, 6, 8] and written == sorted({*better, 8}) and result[1] == 8
+    best = better[-1]
+    figures = look(folder).best
+    assert {**found[best], **figures} == found[best] and steps(folder) == sorted({best, 8})
+    output = capsys.readouterr().out
+    assert output.count(f"best       step {best}, accuracy {figures['accuracy']:.3f}\n") == 2
+    assert f"next       {command('eval')} --train_dir={folder} --checkpoint=best evaluates the model; " in output
+    assert evaluated(folder, tmp_path / 'eval', checkpoint='best')['correct'] == figures['correct']
+    taken = train(settings(warm_start=f'{folder}/best', train_dir=str(tmp_path / 'other'), max_steps=1,
+                           learning_rate=1e-30))
+    assert_same_bits({'linear/weights': taken['linear/weights']},
+                     {'linear/weights': variables(best_prefix(folder))['linear/weights']})
+    whole = train(settings(**dict(KEEPING, train_dir=str(tmp_path / 'whole'), max_steps=best, eval_steps=0,
                                   keep_best=False)))
-    assert_same_bits(kept, whole)
-    assert evaluated(f'{folder}/best', tmp_path / 'eval')['correct'] == figures['correct']
-    assert not [name for name in os.listdir(folder) if name.startswith('.best')]
+    assert_same_bits(variables(best_prefix(folder)), whole)
+    train(settings(**dict(KEEPING, max_steps=9, keep_best=False, save_steps=1)))
+    assert steps(folder) == sorted({best, 9})  # it stays
+
+
+@pytest.mark.parametrize('flag', ['checkpoint', 'warm_start'])
+def test_without_a_best_checkpoint_a_line_says_so(flag, one_step, settings, tmp_path):
+    folder = settings().run.train_dir
+    with pytest.raises(UsageError, match=f'there is no {folder}/best.json; a run with --keep_best writes it'):
+        if flag == 'checkpoint':
+            evaluated(folder, tmp_path / 'eval', checkpoint='best')
+        else:
+            trainer.train(settings(warm_start=f'{folder}/best', train_dir=str(tmp_path / 'other')))
+
+
+def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
+    given = eval_settings(train_dir=str(tmp_path), checkpoint='best')
+    assert (given.checkpoint, given.eval_dir, given.run_once) == (f'{tmp_path}/best', f'{tmp_path}/eval', True)
+    assert eval_settings(checkpoint='best').checkpoint == '/tmp/cifar10_train/best'
+    with pytest.raises(UsageError, match='each say'):
+        eval_settings(train_dir=str(tmp_path), checkpoint='./best')
 
 
 def kill_at(monkeypatch, count):
@@ -183,31 +134,27 @@ def kill_at(monkeypatch, count):
 
 
 @pytest.mark.stress  # by default, without runs: above
-def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_better(settings, monkeypatch):
-    flags = dict(KEEPING, eval_steps=3, save_steps=5)
+def test_a_run_goes_on_from_its_best_and_forgets_one_that_cannot_be_read(settings, monkeypatch):
+    flags = dict(KEEPING, eval_steps=3, save_steps=5, max_to_keep=0)
     folder = settings().run.train_dir
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         kill_at(patch, 3)
-        train(settings(**dict(flags, max_steps=20, learning_rate=0.1)))
-    figures = best_of(folder)[0]
-    assert steps(folder) == [5] and figures['step'] in (3, 6)
-    with open(os.path.join(folder, 'best', 'notes.txt'), 'w') as stream:
-        stream.write('mine')
+        train(settings(**dict(flags, max_steps=20)))
+    assert steps(folder) == [3, 5, 6] and look(folder).best['step'] == 6
+    os.truncate(best_prefix(folder) + '.index', 5)
     train(settings(**dict(flags, max_steps=7, learning_rate=1e-6)))  # another way than before, from step 5 on
     found = metrics.read(folder, metrics.EVAL)
     assert [record['step'] for record in found] == [3, 6, 7]
-    counting = found if figures['step'] == 3 else found[1:]  # the best one of step 6 is not of this way
-    assert best_of(folder)[0]['correct'] == max(record['correct'] for record in counting)
-    assert any(record['step'] == best_of(folder)[1] and record['correct'] == best_of(folder)[0]['correct']
-               for record in found)
-    with open(os.path.join(folder, 'best', 'best.json'), 'w') as stream:
-        json.dump(dict(figures, accuracy=0.0), stream)
-    train(settings(**dict(flags, max_steps=9)))
-    assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
+    assert look(folder).best['correct'] == max(record['correct'] for record in found)
 
 
 @pytest.mark.stress  # in the other modes: test_modes.py
 def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(settings, tmp_path):
     train(settings(variable_update='async', num_gpus=2, **KEEPING))
     folder = settings().run.train_dir
-    assert evaluated(f'{folder}/best', tmp_path / 'eval')['correct'] == best_of(folder)[0]['correct']
+    assert evaluated(folder, tmp_path / 'eval', checkpoint='best')['correct'] == look(folder).best['correct']
+
+
+def test_it_is_valid_json(tmp_path):
+    TrainDir(str(tmp_path)).note_best(metrics.record_of(metrics.EVAL, 20, cross_entropy=float('nan'), accuracy=0.5))
+    assert json.loads((tmp_path / 'best.json').read_text(), parse_constant=pytest.fail)['cross_entropy'] is None

@@ -14,7 +14,7 @@ from cifar10.base import console, files
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, metrics, saved
-from cifar10.run.folder import glance, step_of
+from cifar10.run.folder import Folder, glance, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
@@ -50,7 +50,8 @@ def saving(tmp_path):
     names = ('global_step', 'examples_seen', 'weights')
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
     variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
-    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, (), 0, metrics.Metrics(str(tmp_path)))
+    path = str(tmp_path)
+    saved = checkpoint.Checkpoints(TrainDir(path), None, Folder(path), 0, metrics.Metrics(path))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 
@@ -215,7 +216,7 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
     os.makedirs(directory.path)
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
-        checkpoints_of_run = checkpoint.Checkpoints(directory, None, (), 1, None)
+        checkpoints_of_run = checkpoint.Checkpoints(directory, None, Folder(directory.path), 1, None)
     checkpoints_of_run.last = None if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
     if start == 'nothing':
         assert checkpoints_of_run.resume() is None

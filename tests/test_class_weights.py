@@ -1,5 +1,4 @@
 """Weights of the classes: of mean 1 over the data set, the same on all towers, told where a data set is uneven."""
-import pathlib
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.model.class_weights import class_weights
 from cifar10.run import metrics
-from cifar10.run.best import Best
+from cifar10.run.folder import best_of
 from tests.helpers import checkpoints, mostly_stress, variables
 
 COUNTS = dict(cat=40, dog=8, hen=2)
@@ -99,21 +98,6 @@ def test_even_classes_are_not_spoken_of(settings, capsys):
     assert 'uneven' not in output and 'recall' not in output
 
 
-def test_with_weights_the_best_checkpoint_has_the_best_mean_recall(tmp_path):
-    kept = {}
-    for figure in ('accuracy', 'mean_recall'):
-        folder = tmp_path / figure
-        folder.mkdir()
-        best = Best(str(folder), 'a', 'the record', figure)
-        for step, accuracy, mean_recall in ((10, 0.7, 0.3), (20, 0.6, 0.4), (30, 0.8, 0.35)):
-            for suffix in ('.data-00000-of-00001', '.index'):
-                (folder / 'best').mkdir(exist_ok=True)
-                pathlib.Path(f'{best.candidate()}-{step}{suffix}').write_text('')
-            best.keep(step, accuracy=accuracy, mean_recall=mean_recall)
-        kept[figure] = best.figures()['step']
-    assert kept == dict(accuracy=30, mean_recall=20)
-
-
 @pytest.mark.parametrize('weights, figure', mostly_stress(
     [('none', 'accuracy'), ('balanced', 'mean_recall')], ('balanced', 'mean_recall')))
 def test_a_run_keeps_its_best_by_the_figure_that_counts(weights, figure, uneven):
@@ -121,4 +105,4 @@ def test_a_run_keeps_its_best_by_the_figure_that_counts(weights, figure, uneven)
     train(**settings)
     records = metrics.read(settings['train_dir'], metrics.EVAL)
     best = max(records, key=lambda record: (record[figure], -record['cross_entropy']))
-    assert checkpoints(f"{settings['train_dir']}/best")[0].endswith(f"model.ckpt-{best['step']}")
+    assert best_of(settings['train_dir'])['step'] == best['step']

@@ -5,7 +5,6 @@ processes at each call for real as well.
 """
 import contextlib
 import functools
-import json
 import os
 import re
 
@@ -15,8 +14,8 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
-from cifar10.run import metrics
-from cifar10.run.folder import parts, step_of
+from cifar10.run import metrics, saved
+from cifar10.run.folder import best_of, parts, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -33,12 +32,14 @@ from tests.crashes import (
 from tests.helpers import (
     ROOT,
     assert_same_bits,
+    best_prefix,
     checkpoints,
     last_variables,
     mostly_stress,
     rewrite,
     script_command,
     tf,
+    variables,
     write_records,
 )
 from tests.test_picture_files import encoded
@@ -187,14 +188,23 @@ def assert_keeps_the_best(state, folder, keeping):
     with tf.Graph().as_default():
         trainer.train(train_settings(train_dir=str(folder), **flags))
     assert_same_bits(last_variables(folder), last_variables(train_dir))
-    assert_same_bits(last_variables(folder / 'best'), last_variables(train_dir / 'best'))
+    assert_same_bits(variables(best_prefix(folder)), variables(best_prefix(train_dir)))
     one, other = ([(record['step'], record['correct']) for record in metrics.read(str(each), metrics.EVAL)]
                   for each in (folder, train_dir))
     assert one == other and [step for step, _ in one] == [15, 30, 40]
-    found, expected = (json.loads((each / 'best' / 'best.json').read_text()) for each in (folder, train_dir))
-    assert found.pop('of')['run'] == json.loads((folder / 'config.json').read_text())['run']
-    assert expected.pop('of') and found == expected
+    assert best_of(str(folder)) == best_of(str(train_dir))
     assert names(folder) == names(train_dir)
+
+
+def test_after_a_kill_or_a_power_failure_best_json_names_a_whole_checkpoint_or_none(keeping, tmp_path):
+    states = [*killed_states(keeping[1]), *(state for _, state in distinct(power_failures(keeping[1])))]
+    named = set()
+    for i, state in enumerate(states):
+        folder = write_tree(tmp_path / str(i), {path: content for path, content in state.items() if '/' not in path})
+        if best := best_of(str(folder)):
+            assert saved.corruption(best_prefix(folder)) is None
+            named.add(best['step'])
+    assert len(states) > 200 and len(named) > 1
 
 
 @pytest.mark.stress

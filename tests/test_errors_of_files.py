@@ -6,13 +6,21 @@ import os
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.run import best, metrics, saved
-from cifar10.run.best import Best
-from cifar10.run.folder import look, step_of
+from cifar10.run import metrics, saved
+from cifar10.run.folder import best_of, look, step_of
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.crashes import command_of, names, read_tree, run_traced, write_tree
-from tests.helpers import assert_same_bits, checkpoints, last_variables, mostly_stress, script_command, tf
+from tests.helpers import (
+    assert_same_bits,
+    best_prefix,
+    checkpoints,
+    last_variables,
+    mostly_stress,
+    script_command,
+    tf,
+    variables,
+)
 from tests.test_crashes import evaluator, flags, keeping, pictures, records_of, run  # noqa: F401 (fixtures)
 from tests.tracer import form
 
@@ -119,8 +127,8 @@ def test_training(begins, run, flags, tmp_path):  # noqa: F811
 @pytest.mark.stress
 def test_a_best_checkpoint_that_is_kept(keeping, tmp_path):  # noqa: F811
     def compare(folder, whole):
-        for part in ('.', 'best'):
-            assert_same_bits(last_variables(folder / part), last_variables(whole / part))
+        assert_same_bits(last_variables(folder), last_variables(whole))
+        assert_same_bits(variables(best_prefix(folder)), variables(best_prefix(whole)))
         assert names(folder) == names(whole)
     assert_survives(lambda folder: script_command('multi_gpu_train.py', train_dir=folder, **keeping[0]), {}, compare,
                     80, tmp_path)
@@ -191,11 +199,12 @@ def test_an_export(run, tmp_path):  # noqa: F811
 @pytest.mark.parametrize('code, name', [
     ('metrics.read(folder, "train")', metrics.NAME),
     pytest.param('metrics.last(folder, "train")', metrics.NAME, marks=pytest.mark.stress),
-    pytest.param('best.Best(folder, "", "").figures()', f'{best.BEST}/{best.FIGURES}', marks=pytest.mark.stress)])
+    pytest.param('best_of(folder)', 'best.json', marks=pytest.mark.stress)])
 def test_what_cannot_be_read_is_named(code, name, run, tmp_path):  # noqa: F811
     folder, log = tmp_path / 'run', tmp_path / 'log'
-    write_tree(folder, {**read_tree(run[1]), best.BEST: None, f'{best.BEST}/{best.FIGURES}': b'{}'})
-    command = command_of('-c', f'from cifar10.run import best, metrics; folder = {str(folder)!r}; {code}')
+    write_tree(folder, {**read_tree(run[1]), 'best.json': b'{"step": 40}'})
+    command = command_of('-c', 'from cifar10.run import metrics; from cifar10.run.folder import best_of; '
+                               f'folder = {str(folder)!r}; {code}')
     assert run_traced(command, folder, '--reads', log=log).returncode == 0
     reads = [number for number, line in enumerate(open(log), 1) if json.loads(line)[0] == 'read']
     assert reads
@@ -248,12 +257,15 @@ def record_in(folder):
 
 
 def best_in(folder):
-    return Best(str(folder), '', '').figures()
+    try:
+        return best_of(str(folder))
+    except UsageError as error:
+        assert str(error).startswith(f'{folder}/best.json ')
 
 
 # Of each file that is replaced, and that a program reads: what it holds, or None.
 READERS = {'model.ckpt-40.index': checkpoint_in, 'model.ckpt-40.data-00000-of-00001': checkpoint_in,
-           'config.json': record_in, 'best/best.json': best_in}
+           'config.json': record_in, 'best.json': best_in}
 EVERY = pytest.mark.parametrize('every', mostly_stress([23, 1], 23))
 
 

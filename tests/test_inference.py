@@ -193,12 +193,6 @@ def test_a_result_has_the_same_curves_matrix_and_losses_whoever_evaluated(settin
     assert pixels.shape[1:] == (4 * (7 * 24 + 4), 3) and pixels.std() > 20
 
 
-def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
-    for path in (tmp_path, tmp_path / 'best', f'{tmp_path}/best/'):
-        assert eval_settings(train_dir=str(path)).eval_dir == str(tmp_path / 'eval')
-    assert eval_settings(train_dir=str(tmp_path), eval_dir='other').eval_dir == 'other'
-
-
 @pytest.mark.stress
 def test_a_model_of_nan_classifies_no_file_and_json_stays_json(trained, pictures, tmp_path):
     prefix = os.path.join(trained, 'model.ckpt-12')

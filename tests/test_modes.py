@@ -55,7 +55,7 @@ def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path,
         assert np.isfinite(value).all(), name
         if 'moving_' in name and mode != 'async':
             assert not np.array_equal(value, before[name]), name
-    beside = evaluated(tmp_path / 'resumed' / 'best', tmp_path / 'eval', test_time_averaging=False)
+    beside = evaluated(tmp_path / 'resumed', tmp_path / 'eval', checkpoint='best', test_time_averaging=False)
     within, = [record for record in metrics.read(str(tmp_path / 'resumed'), metrics.EVAL)
                if record['step'] == beside['step']]
     assert within['correct'] == beside['correct']

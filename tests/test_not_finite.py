@@ -74,26 +74,26 @@ def test_a_run_goes_on_and_its_best_checkpoint_is_of_finite_predictions(run, fol
     assert set(counts) == {1, 13} and sorted(counts) == counts and 2 < counts.count(1) < 7
     assert all(record['examples'] == 13 and record['cross_entropy'] is None for record in records)
     assert {record['correct'] for record in records if record['not_finite'] == 13} == {0}
-    best = strict((run / 'best' / 'best.json').read_text())
+    best = strict((run / 'best.json').read_text())
     highest = max(record['accuracy'] for record in records)
     assert best['step'] == next(record['step'] for record in records if record['accuracy'] == highest)
-    assert checkpoints(run / 'best') == [f"{run}/best/model.ckpt-{best['step']}"] and best['not_finite'] == 1
+    assert f"{run}/model.ckpt-{best['step']}" in checkpoints(run) and best['not_finite'] == 1
     again = shutil.copytree(run, tmp_path / 'again')
     trainer.train(settings_of(folder, again, max_steps=10))
     line, = (line for line in capsys.readouterr().out.splitlines() if line.endswith('step 9'))
     assert 'precision @ 1 = 0.000 (0 of 13); 13 not finite, such as that of ' in line
-    assert strict((again / 'best' / 'best.json').read_text())['step'] == best['step']
+    assert strict((again / 'best.json').read_text())['step'] == best['step']
 
 
 def test_a_run_without_a_finite_prediction_has_no_best_checkpoint_and_spends_no_patience(folder, tmp_path):
     config = settings_of(folder, tmp_path / 'train', learning_rate=1.0, max_steps=4, patience=1)
     assert trainer.train(config)[1:] == (4, 'max_steps')
     assert {record['not_finite'] for record in metrics.read(config.run.train_dir, metrics.EVAL)} == {13}
-    assert checkpoints(tmp_path / 'train' / 'best') == []
+    assert not (tmp_path / 'train' / 'best.json').exists()
 
 
 def test_an_evaluation_counts_it_as_wrong_and_names_it_first(run, tmp_path, capsys):
-    given = dict(train_dir=str(run / 'best'), eval_dir=str(tmp_path), tower_device='cpu')
+    given = dict(train_dir=str(run), checkpoint='best', eval_dir=str(tmp_path), tower_device='cpu')
     result = evaluate(**given, per_class=True, say=print)
     lines = capsys.readouterr().out.splitlines()
     black, line = 'test/cat/black.png', next(line for line in lines if 'precision @ 1' in line)
@@ -113,7 +113,7 @@ def test_an_evaluation_counts_it_as_wrong_and_names_it_first(run, tmp_path, caps
 
 
 def test_it_spoils_no_other_file(run, folder, tmp_path):
-    given = dict(train_dir=str(run / 'best'), tower_device='cpu')
+    given = dict(train_dir=str(run), checkpoint='best', tower_device='cpu')
     paths = [str(folder / 'test' / name) for name in ('cat/0.png', 'cat/black.png', 'dog/1.png')]
     with pytest.warns(UserWarning, match='1 of 3 images could not be classified'):
         found = predict(paths, **given)
@@ -138,7 +138,7 @@ def test_it_spoils_no_other_file(run, folder, tmp_path):
 
 
 def test_an_exported_model_gives_it_no_class(run, tmp_path):
-    export.export(eval_settings(checkpoint_dir=str(run / 'best'), export_dir=str(tmp_path / 'model'),
+    export.export(eval_settings(checkpoint_dir=str(run), checkpoint='best', export_dir=str(tmp_path / 'model'),
                                 tower_device='cpu'))
     images = np.random.default_rng(0).integers(0, 99, [3, 32, 32, 3], np.uint8)
     images[1] = 0
@@ -157,7 +157,7 @@ def test_all_json_is_valid(run, folder, tmp_path):
     result = run_script('cifar10_eval.py', train_dir=copy, run_once=True, json=True)
     assert result.returncode == 0 and [strict(line)['not_finite'] for line in result.stdout.splitlines()] == [13]
     found = [pathlib.Path(path, name) for path, _, names in os.walk(copy) for name in names if '.json' in name]
-    assert {path.name for path in found} == {'metrics.jsonl', 'config.json', 'best.json'} and len(found) == 5
+    assert {path.name for path in found} == {'metrics.jsonl', 'config.json', 'best.json'} and len(found) == 4
     for path in found:
         for text in path.read_text().splitlines() if path.suffix == '.jsonl' else [path.read_text()]:
             strict(text)

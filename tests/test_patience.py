@@ -9,9 +9,9 @@ import pytest
 import cifar10
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.run import metrics
-from cifar10.run.better import is_better
+from cifar10.run.best import is_better
 from cifar10.run.ended import ended
-from cifar10.run.folder import step_of
+from cifar10.run.folder import best_of, step_of
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
@@ -112,7 +112,7 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
     assert '--keep_best keeps' not in output
     assert 'ended      by --patience=1\n' in output and f'saved      {result.checkpoint}\n' in output
     assert set(kinds) == {'start', 'train', 'eval', 'checkpoint'}
-    assert [step_of(each) for each in checkpoints(f'{given.run.train_dir}/best')] == [best]  # by the same comparison
+    assert best_of(given.run.train_dir)['step'] == best  # by the same comparison
     before = pathlib.Path(given.run.train_dir, metrics.NAME).read_text()
     for again in (given, given.replace(max_steps=2000)):
         result = cifar10.train(**as_given(again), say=print)

@@ -136,14 +136,13 @@ def test_what_was_computed_wrongly_is_not_evaluated_nor_kept_as_the_best(setting
     with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 has differed from the others since step 4'):
         trainer.train(config)
     assert flipped_mean and [record['step'] for record in metrics.read(config.run.train_dir, metrics.EVAL)] == [4]
-    assert [step_of(prefix) for prefix in checkpoints(f'{config.run.train_dir}/best')] == [4]
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]
 
 
-@pytest.mark.parametrize('folder, flags', [
-    ('', dict(save_steps=4)),
-    pytest.param('/best', dict(eval_steps=4, keep_best=True), marks=pytest.mark.stress)])
+@pytest.mark.parametrize('flags', [
+    dict(save_steps=4), pytest.param(dict(eval_steps=4, keep_best=True), marks=pytest.mark.stress)])
 def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpoint_has_its_name(
-        folder, flags, settings, monkeypatch):
+        flags, settings, monkeypatch):
     save = tf.train.Saver.save
 
     def spoiling(self, session, prefix, step=None, **options):
@@ -157,4 +156,4 @@ def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpo
     config = settings(**flags_of('linear', 'parameter_server', 12, **{'save_steps': 12, **flags}))
     with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .what was read back differs'):
         trainer.train(config)
-    assert [step_of(prefix) for prefix in checkpoints(f'{config.run.train_dir}{folder}')] == [4]
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]

@@ -14,7 +14,6 @@ EVAL_DIR = '/tmp/cifar10_eval'
 # The folders in a train_dir for what TensorBoard shows of its run, and for the evaluations. TensorBoard shows their
 # names.
 CURVES, EVALUATIONS = 'train', 'eval'
-BEST = 'best'  # the folder of a run's best checkpoint, in its train_dir
 DATA_DIR = '/tmp/cifar10_data'
 
 

@@ -2,7 +2,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cifar10.run.better import counting, is_better
+from cifar10.run.best import counting, is_better
 from cifar10.run.reporter import due
 from cifar10.settings.training import TrainSettings
 

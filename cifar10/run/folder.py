@@ -18,7 +18,7 @@ from cifar10.run.record import RunRecord
 
 PROGRAM = 'cifar10 multi_gpu_train'  # in config.json
 SETTINGS = 'config.json'
-FIGURES = 'best.json'  # the figures of the checkpoint in that folder
+BEST = 'best.json'  # names the best checkpoint, with the figures of its evaluation
 LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
 EVENTS_SUFFIX = '.cifar10'
@@ -29,12 +29,12 @@ _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
 _OF_CHECKPOINT = rf'{re.escape(CHECKPOINT)}(-\d+)?({_PART}|-\d{{5}}-of-\d{{5}})?'
 _TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
 _REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
-_PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(FIGURES)}')
+_PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(BEST)}')
 _UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|{_PRIVATE}'
 
 
 class Folder(NamedTuple):
-    """What is in the folder of a run, or of its best checkpoint.
+    """What is in the folder of a run.
 
     Attributes:
       path: of the folder, which need not exist.
@@ -45,6 +45,7 @@ class Folder(NamedTuple):
       starts: what metrics.jsonl has of each start that took steps of the run, in their order.
       recorded: the steps of the checkpoints that metrics.jsonl has.
       evaluations: the records that metrics.jsonl has of the run's evaluations, in the order of their steps.
+      best: what best.json has: the step of the best checkpoint and the figures of its evaluation; None without one.
     """
     path: str
     flag: str = 'train_dir'
@@ -54,6 +55,7 @@ class Folder(NamedTuple):
     starts: tuple[Mapping[str, Any], ...] = ()
     recorded: frozenset[int] = frozenset()
     evaluations: tuple[Mapping[str, Any], ...] = ()
+    best: Mapping[str, Any] | None = None
 
     @property
     def given(self) -> str:
@@ -94,7 +96,8 @@ def look(path: str, flag: str = 'train_dir') -> Folder:
     if record is None and starts:  # a program that cleans /tmp has removed config.json
         record = RunRecord.parse(starts[-1], os.path.join(path, metrics.NAME))
     return glance(path, flag)._replace(
-        record=record, starts=starts, recorded=frozenset(each['step'] for each in checkpoints), evaluations=evaluations)
+        record=record, starts=starts, recorded=frozenset(each['step'] for each in checkpoints),
+        evaluations=evaluations, best=best_of(path))
 
 
 def glance(path: str, flag: str = 'train_dir') -> Folder:
@@ -131,6 +134,15 @@ def _config(path):
     if not isinstance(values, dict) or values.get('program') != PROGRAM:
         raise UsageError(f'{path} was not written by this program; use another directory')
     return RunRecord.parse(values, path)
+
+
+def best_of(path: str) -> dict[str, Any] | None:
+    """Returns `Folder.best` of the folder at a path; raises a UsageError if its best.json cannot be read."""
+    path = os.path.join(path, BEST)
+    best = read_json(path)
+    if best is None or isinstance(best, dict) and isinstance(best.get('step'), int):
+        return best
+    raise UsageError(f'{path} was not written by this program; move it away')
 
 
 def read_json(path: str) -> Any:

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import Line, say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import EXAMPLES_SEEN
-from cifar10.run.folder import CHECKPOINT, LIST, Folder, exists, glance
+from cifar10.run.folder import BEST, CHECKPOINT, LIST, Folder, best_of, exists, glance
 from cifar10.run.takeover import ANOTHER_RUN, refuse_others
 
 _RETRY_SECS = 0.5
@@ -102,10 +102,16 @@ def named(flag: str, given: str, others: str = '') -> Saved:
     """Returns the checkpoint that the user names; raises a UsageError if it cannot be read completely.
 
     Args:
-      given: its value: the prefix, or the name of the index.
+      given: its value: the prefix, the name of the index, or DIR/best for the best checkpoint in DIR.
       others: what else the flag takes, for the message, such as 'a directory, or '.
     """
     prefix = given.removesuffix('.index')
+    folder, name = os.path.split(prefix)
+    if name == 'best' and not exists(prefix):
+        if (best := best_of(folder)) is None:
+            raise UsageError(f'--{flag}={given}: there is no {os.path.join(folder, BEST)}; a run with --keep_best '
+                             f'writes it after its first evaluation. Give {others}the prefix of a checkpoint')
+        prefix = os.path.join(folder, f"{CHECKPOINT}-{best['step']}")
     if exists(prefix):
         try:
             return read(prefix)

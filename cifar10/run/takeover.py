@@ -10,7 +10,7 @@ from cifar10.base.errors import listed
 from cifar10.base.registry import DATASETS
 from cifar10.run import metrics
 from cifar10.run.ended import ended
-from cifar10.run.folder import LIST, SETTINGS, Folder, is_unfinished, step_of, step_without_index
+from cifar10.run.folder import BEST, LIST, SETTINGS, Folder, is_unfinished, step_of, step_without_index
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
@@ -71,8 +71,8 @@ def _of_others(folder):
     if names := folder.of_checkpoints:
         return (f'{folder.given} holds {names[0]}, but no {SETTINGS}, so it is no run of this program; {ANOTHER_DIR}'
                 f'{_there(folder.path)}')
-    if metrics.NAME in folder.files:
-        return (f'{folder.given} holds a {metrics.NAME}, but no run of this program; is it an --eval_dir? Use another '
+    if names := folder.files & {metrics.NAME, BEST}:
+        return (f'{folder.given} holds a {min(names)}, but no run of this program; is it an --eval_dir? Use another '
                 '--train_dir')
     return None
 

@@ -9,14 +9,15 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import BEST, CURVES, EVALUATIONS, make_dir
+from cifar10.base.directories import CURVES, EVALUATIONS, make_dir
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.signals import is_stopped
-from cifar10.run.folder import CHECKPOINT, LIST, PROGRAM, SETTINGS, glance, parts, written_by
+from cifar10.run.folder import BEST, CHECKPOINT, LIST, PROGRAM, SETTINGS, glance, parts, written_by
 from cifar10.run.record import RunRecord
 
 _LOCK = 'lock'
@@ -42,15 +43,15 @@ class TrainDir:
         """Like `checkpoint_prefix`, for a checkpoint that is still being written; `publish` renames it."""
         return os.path.join(self.path, '.' + CHECKPOINT)
 
-    def begin(self, record: RunRecord, run: str | None = None) -> tuple[str, str]:
-        """Writes the record of a start and the id of its run; returns (the id, both as JSON text).
+    def begin(self, record: RunRecord, run: str | None = None) -> str:
+        """Writes the record of a start and the id of its run; returns the id.
 
         A new run has no id yet, and gets one.
         """
         run = run or secrets.token_hex(8)
         self._settings = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
         self._write_settings()
-        return run, self._settings
+        return run
 
     def _write_settings(self):
         files.replace(os.path.join(self.path, SETTINGS), self._settings + '\n')
@@ -63,7 +64,7 @@ class TrainDir:
         self.refuse_another_folder()
         if not os.path.exists(os.path.join(self.path, SETTINGS)):
             self._write_settings()
-        folders = self.path, *(os.path.join(self.path, name) for name in (BEST, CURVES, EVALUATIONS))
+        folders = self.path, *(os.path.join(self.path, name) for name in (CURVES, EVALUATIONS))
         files.mark_used(*(os.path.join(each, name) for each in folders for name in glance(each).files), *others)
 
     def publish(self, step: int) -> str:
@@ -88,6 +89,16 @@ class TrainDir:
         text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
             f'all_model_checkpoint_paths: "{name}"\n' for name in names)
         files.replace(os.path.join(self.path, LIST), text)
+
+    def note_best(self, evaluation: Mapping[str, Any]) -> None:
+        """Writes best.json: the step of a checkpoint that is on the disk, and the figures of its evaluation."""
+        figures = {name: value for name, value in evaluation.items() if name not in ('kind', 'time')}
+        files.replace(os.path.join(self.path, BEST), json.dumps(figures, indent=2) + '\n')
+
+    def forget_best(self) -> None:
+        """Removes best.json, before the steps up to that of its checkpoint are taken again."""
+        os.remove(os.path.join(self.path, BEST))
+        files.sync(self.path)
 
     def remove_checkpoint(self, prefix: str) -> None:
         """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""

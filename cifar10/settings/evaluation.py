@@ -3,13 +3,14 @@ import dataclasses
 import os
 from typing import Any
 
-from cifar10.base.directories import BEST, DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
+from cifar10.base.directories import DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS
 from cifar10.settings.definition import checked, setting
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
+_BEST = 'best'  # the value of --checkpoint for the best one of a run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +23,8 @@ class _Checkpoints:
     checkpoint_dir: str = setting(
         TRAIN_DIR, "the tutorial's name for --train_dir; the results are in --eval_dir", is_path=True)
     checkpoint: str = setting(
-        None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in train_dir',
-        is_path=True)
+        None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in train_dir; best: the '
+        'best one there', is_path=True)
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its folder eval', is_path=True)
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
@@ -94,20 +95,22 @@ def eval_settings(**given: Any) -> EvalSettings:
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
     values = checked(GROUPS, given)
-    directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint') if values.get(name)}
+    is_best = values.get('checkpoint') == _BEST
+    directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint')
+                   if values.get(name) and not (is_best and name == 'checkpoint')}
     if len(directories) > 1:
         raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} each say "
                          'what to evaluate; give one of them')
     settings = EvalSettings(**values)
     if settings.train_dir:
-        folder, name = os.path.split(os.path.abspath(settings.train_dir))
-        of_run = folder if name == BEST else settings.train_dir  # the best checkpoint is in a folder of the run's
-        eval_dir = values.get('eval_dir') or os.path.join(of_run, EVALUATIONS)
+        eval_dir = values.get('eval_dir') or os.path.join(settings.train_dir, EVALUATIONS)
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.export_dir and (settings.image or settings.json):
         raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
     if settings.csv and (settings.json or not settings.image):
         raise UsageError(f'--csv={settings.csv} is for the classes of --image; give that, and leave out --json')
+    if is_best:
+        settings = dataclasses.replace(settings, checkpoint=os.path.join(settings.checkpoint_dir, _BEST))
     if settings.checkpoint:
         settings = dataclasses.replace(settings, checkpoint_dir=os.path.dirname(settings.checkpoint) or '.',
                                        run_once=True)

@@ -237,7 +237,7 @@ class ReportSettings:
         '0: never', minimum=0, change=Change.FREE)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0, change=Change.FREE)
     keep_best: bool = setting(
-        False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best', change=Change.FREE)
+        False, 'keep the best checkpoint of --eval_steps, which best.json names', change=Change.FREE)
     profile_steps: str = setting(
         None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], of=Of.START)
 

@@ -57,7 +57,8 @@ def _take_first_step(plan: Plan) -> None:
         validation.close()
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
-            checkpoints = checkpoint.Checkpoints(TrainDir(folder), plan.restored, (), 1, metrics.Metrics(folder))
+            checkpoints = checkpoint.Checkpoints(
+                TrainDir(folder), plan.restored, plan.folder, 1, metrics.Metrics(folder))
         with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
             failures.refuse_divergence(run.step, losses, plan.folder.path)

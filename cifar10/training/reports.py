@@ -12,8 +12,7 @@ from cifar10.base.directories import CURVES, EVALUATIONS
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import checkpoint, failures, metrics, takeover
-from cifar10.run.best import Best
-from cifar10.run.better import counting
+from cifar10.run.best import counting, is_better, summary
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.ended import ended
 from cifar10.run.folder import Folder
@@ -38,9 +37,6 @@ class Reports:
       restored: the checkpoint that the run continues from, or None; its values are dropped with the first session.
       validation: evaluates the run between two steps, or None.
       began: when the start began, as `time.perf_counter` had it.
-
-    Attributes:
-      best: the `Best` of the run, or None if it is not kept.
     """
 
     def __init__(self, run: Run, directory: TrainDir, folder: Folder, restored: Saved | None,
@@ -57,8 +53,8 @@ class Reports:
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, restored, folder.recorded, settings.reports.max_to_keep, self._log)
-            self._run_id, text = directory.begin(
+                directory, restored, folder, settings.reports.max_to_keep, self._log)
+            self._run_id = directory.begin(
                 record._replace(step=plan.step), folder.run_id if plan.checkpoint else None)
             remove(takeover.abandoned(folder))
             self._events = Events(os.path.join(directory.path, CURVES))
@@ -74,9 +70,6 @@ class Reports:
             self._evaluations.add_hyperparameters(found)
             self._written.append(self._evaluations)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
-        self.best = None
-        if settings.reports.keep_best:
-            self.best = Best(directory.path, self._run_id, text + '\n', counting(settings))
 
     def __enter__(self):
         return self
@@ -95,6 +88,9 @@ class Reports:
         for written in (*self._written, self._trace):
             written.drop_after(run.step)
         self._evaluated = metrics.read(self._directory.path, metrics.EVAL)
+        self.checkpoints.best = checkpoint.find_best(
+            self._directory, self.checkpoints.best, self._evaluated, run.step,
+            counting(plan.settings) if reports.keep_best else None)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
@@ -136,13 +132,13 @@ class Reports:
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory.path, self._run.plan.mode.drifts, first)
 
-    def _save(self):
+    def _save(self, best=None):
         self._trace.write()
         with self._cost.of(SAVING):
             self._soundness.check()
             self._directory.keep(*self._data_files)
-            by_clock = not due(self._run.plan.settings.reports.save_steps, self._run.step)
-            self.checkpoints.save(self._run.session, passing=by_clock)
+            by_clock = not best and not due(self._run.plan.settings.reports.save_steps, self._run.step)
+            self.checkpoints.save(self._run.session, by_clock, best)
         self._saved_at = time.monotonic()
 
     def _is_save_due(self, step):
@@ -155,19 +151,19 @@ class Reports:
         """Evaluates the run as it is now; keeps it if it is the best, and says whether it ends the run."""
         run, step, say = self._run, self._run.step, self._progress.say
         with self._cost.of(EVALUATION):
-            candidate = self.best.candidate() if self.best else None
             self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
             values = run.variables(self._validation.names)
-            if candidate:
-                self.checkpoints.copy(run.session, candidate)
             with doing('evaluation', self._slack):
                 result = self._validation.evaluate(values)
             self._slack = 1
             tensorboard.write(self._evaluations, step, result, run.plan.data.classes)
-            self._evaluated.append(self._log.add(metrics.EVAL, step, **result.figures))
+            record = self._log.add(metrics.EVAL, step, **result.figures)
+            self._evaluated.append(record)
             say(datetime.datetime.now(), f'{result}, step {step}')
-            if candidate and self.best.keep(step, **result.figures):
-                say('best', self.best.describe())
+            figure = counting(run.plan.settings)
+            if run.plan.settings.reports.keep_best and is_better(record, self.checkpoints.best, figure):
+                self._save(record)
+                say('best', summary(record, figure))
             if step < run.plan.last_step and (rule := self.ended(step)):
                 say('ended', f'by --{rule}={getattr(run.plan.settings.run, rule)}')
 

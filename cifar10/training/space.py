@@ -35,7 +35,7 @@ def needed(plan: Plan, variables: Collection[tf.Variable]) -> tuple[int, int, st
         count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 2
         limit = f'all are kept, --save_steps={reports.save_steps}'
     if reports.keep_best:
-        count += 2  # the best so far, and one that may be better
+        count += 1  # the best so far
         limit += ', --keep_best'
     curves = _space_for_tensorboard(plan, len(variables))
     return size, size * count + curves, (

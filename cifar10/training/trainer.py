@@ -12,6 +12,7 @@ from cifar10.base.signals import Termination
 from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, failures, takeover
+from cifar10.run.best import counting, summary
 from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
@@ -46,7 +47,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan, lines = planning.plan(settings, devices, images)
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
         if plan.ended:
-            checkpoint.tidy(plan.folder, plan.step, settings.reports.max_to_keep)
+            figure = counting(plan.settings) if plan.settings.reports.keep_best else None
+            checkpoint.tidy(plan.folder, plan.step, settings.reports.max_to_keep, figure)
             return plan.checkpoint, plan.step, plan.ended
         run, validation = built(plan)
         folder, record, restored, plan = plan.folder, planning.record_of(plan), plan.restored, run.plan
@@ -61,7 +63,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     with reader_may_leave():
         say('saved', f"{newest}{'' if ended else '; start again to continue'}")
         if ended:
-            say_all(_next(settings, reports.best))
+            say_all(_next(settings, reports.checkpoints.best))
     return newest, step, ended
 
 
@@ -85,12 +87,11 @@ def built(plan: Plan) -> tuple[Run, Validation | None]:
 
 def _next(settings, best):
     """Returns lines about what to do after a run: with its best checkpoint, with the user's own images."""
-    described = best.describe() if best else ''
-    of_run, of_model = (f"{command('eval')} --train_dir={shlex.quote(os.path.abspath(path))}"
-                        for path in (settings.run.train_dir, best.path if described else settings.run.train_dir))
-    lines = [Line('best', described)] if described else []
-    lines.append(Line('next', f'{of_model} --run_once evaluates the model; --image=FILE classifies, '
-                              '--export_dir=DIR exports it'))
+    of_run = f"{command('eval')} --train_dir={shlex.quote(os.path.abspath(settings.run.train_dir))}"
+    which = '--checkpoint=best' if best else '--run_once'
+    lines = [Line('best', summary(best, counting(settings)))] if best else []
+    lines.append(Line('next', f'{of_run} {which} evaluates the model; --image=FILE classifies, --export_dir=DIR '
+                              'exports it'))
     if DATASETS.is_own(settings.data.dataset):
         lines.append(Line('next', f'{of_run} --run_once --eval_data=train_eval lists the images that fit their class '
                                   'least: some may have the wrong one'))

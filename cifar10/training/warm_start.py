@@ -57,7 +57,7 @@ def find(given: str) -> saved.Saved:
     """
     is_dir = os.path.isdir(given) and not exists(given)
     warn_of_others(given if is_dir else os.path.dirname(given), f'--warm_start={given}')
-    folders = 'the train_dir of a run, the folder best in one, or '
+    folders = 'the train_dir of a run, DIR/best for the best checkpoint in one, or '
     if not is_dir:
         found = saved.named('warm_start', given, folders)
     elif (found := saved.newest(lambda: glance(given, 'warm_start'))) is None:
