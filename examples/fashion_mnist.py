@@ -9,7 +9,6 @@ import zlib
 import numpy as np
 
 from cifar10.base.console import say
-from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError
 from cifar10.data import download
 
@@ -40,11 +39,9 @@ def read(data_dir: str) -> list[np.ndarray]:
     for name, (size, checksum) in FILES.items():
         path = os.path.join(data_dir, name)
         if os.path.exists(path):
-            warn_of_others(data_dir, f'--data_dir={data_dir}')
             if not download.is_published(path, size, checksum):
                 say('warning', f'{path} is not the published file (its checksum differs); using it as it is')
         else:
-            refuse_of_others(data_dir, f'--data_dir={data_dir}')
             try:
                 os.makedirs(data_dir, exist_ok=True)
                 download.fetch(URL + name, path, size, checksum)

@@ -1,12 +1,8 @@
-"""The directories that a user names: their defaults, and whether this user alone can write to them."""
+"""The directories that a user names: their defaults, and whether this user can write to them."""
 import contextlib
-import functools
 import os
-import pathlib
-import stat
 
 from cifar10.base import files
-from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error
 
 TRAIN_DIR = '/tmp/cifar10_train'
@@ -15,47 +11,6 @@ EVAL_DIR = '/tmp/cifar10_eval'
 # names.
 CURVES, EVALUATIONS = 'train', 'eval'
 DATA_DIR = '/tmp/cifar10_data'
-
-
-def refuse_of_others(path: str, given: str) -> None:
-    """Raises a UsageError if other users may change a directory or file that is going to be written, or executed.
-
-    Args:
-      path: of the directory or file; need not exist.
-      given: how the user gave it, such as '--train_dir=/tmp/train', for the message.
-    """
-    if why := _of_others(path):
-        raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own')
-
-
-@functools.cache  # so that the warning appears once
-def warn_of_others(path: str, given: str) -> None:
-    """Warns if other users may change a directory that is only read. The arguments are as for `refuse_of_others`."""
-    if why := _of_others(path):
-        say('warning', f'{given}: {why}, so others may have changed what is read there')
-
-
-def _of_others(path):
-    """Returns why other users may change what is at a path, as a phrase, or None.
-
-    Where everybody may write, as in /tmp, anybody can make a directory or a link before its user does. Elsewhere the
-    owner of a directory is who it is meant to be, and a group that may write to it is meant to.
-    """
-    for route in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
-        is_shared = False
-        for place in [*reversed(pathlib.PurePath(route).parents), route]:
-            if not os.path.lexists(place):
-                break
-            status = os.lstat(place)
-            is_open = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
-            if os.path.ismount(place):  # such as the volume of a container, whose files may all have another owner
-                is_shared, is_open = False, is_open and status.st_mode & stat.S_ISVTX
-            if is_shared and status.st_uid not in (0, os.geteuid()):
-                return f'{place} belongs to user {status.st_uid}'
-            if is_open and place == route:
-                return f'{place} is writable by everybody (its owner can change that: chmod o-w {place!r})'
-            is_shared = is_shared or is_open
-    return None
 
 
 def make_dir(path: str, flag: str) -> None:
@@ -90,7 +45,6 @@ def check_dir(path: str, flag: str) -> None:
 
 def check_plot(path: str) -> None:
     """Raises a UsageError if no plot can be written to a path. Selects a matplotlib backend without windows."""
-    refuse_of_others(path, path)
     try:
         import matplotlib
     except ImportError:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base.console import Line, say, say_all
-from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, named, shortage
 from cifar10.base.registry import DATASETS
@@ -258,12 +257,9 @@ class Found(NamedTuple):
 
     def records(self, part: str = TRAIN) -> Records:
         """Returns the Records of a part; downloads, renders or converts the data set if its files do not exist."""
-        given = f'--data_dir={self.data_dir}'
         if not os.path.isdir(self.folder):
-            refuse_of_others(os.path.dirname(self.folder), given)
-            _make(self.dataset, self.name, self.folder, self.image_size, given)
+            _make(self.dataset, self.name, self.folder, self.image_size, f'--data_dir={self.data_dir}')
         else:
-            warn_of_others(os.path.dirname(self.folder), given)
             say_all([self.line] if self.line and part == TRAIN else ())
         classes = self.dataset.classes or read_classes(self.folder)
         return self._records(part, classes).verified()

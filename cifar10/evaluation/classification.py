@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import printable, say
-from cifar10.base.directories import check_dir, make_dir, refuse_of_others
+from cifar10.base.directories import check_dir, make_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_file
 from cifar10.data.arrays import coloured
@@ -159,7 +159,6 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 def _check_new(path):
     """Raises a UsageError if a file exists, or cannot be made."""
     check_dir(os.path.dirname(os.path.abspath(path)), '--csv')
-    refuse_of_others(path, f'--csv={path}')
     if os.path.lexists(path):
         raise UsageError(f'--csv={path} exists; remove it, or give the name of a new file')
 

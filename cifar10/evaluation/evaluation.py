@@ -9,7 +9,7 @@ from typing import Any
 
 from cifar10.base import files
 from cifar10.base.console import Output, say, say_all
-from cifar10.base.directories import EVALUATIONS, check_dir, make_dir, refuse_of_others
+from cifar10.base.directories import EVALUATIONS, check_dir, make_dir
 from cifar10.base.errors import RunError, UsageError, listed
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
@@ -64,7 +64,6 @@ def evaluate(settings: EvalSettings,
 
 def _check_eval_dir(path, folder):
     """Raises a UsageError if a directory is no eval_dir, or holds a run: TensorBoard would mix the curves of both."""
-    refuse_of_others(path, f'--eval_dir={path}')
     check_dir(path, '--eval_dir')
     if os.path.realpath(path) == os.path.realpath(folder.path):
         raise UsageError(f'--eval_dir={path} is {folder.given}; use another directory')

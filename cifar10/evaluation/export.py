@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
-from cifar10.base.directories import check_dir, make_dir, refuse_of_others
+from cifar10.base.directories import check_dir, make_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_folder, remove_leftovers
 from cifar10.base.graphs import place_of, seeded_graph
@@ -33,7 +33,6 @@ def export(settings: EvalSettings) -> None:
         raise _used(settings)
     look, devices = trained.open_checkpoint_dir(settings)
     run = trained.load_run(settings, look())
-    refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
     most = None if _takes_any_number(run) else _MOST
     if most:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line, say_all
-from cifar10.base.directories import TRAIN_DIR, warn_of_others
+from cifar10.base.directories import TRAIN_DIR
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader, seeded_graph
 from cifar10.base.registry import DATASETS
@@ -114,7 +114,6 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     devices = choose(1, settings.tower_device)
     gpus.claim(devices.num_gpus)
     if settings.checkpoint:
-        warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
         prefix = saved.named('checkpoint', settings.checkpoint).prefix
 
         def look_at_one():
@@ -122,7 +121,6 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
             return folder._replace(files=frozenset(), checkpoints=(prefix,) if exists(prefix) else ())
         return look_at_one, devices
     flag = 'checkpoint_dir' if settings.checkpoint_dir not in (settings.train_dir, TRAIN_DIR) else 'train_dir'
-    warn_of_others(settings.checkpoint_dir, f'--{flag}={settings.checkpoint_dir}')
     found = functools.partial(look, settings.checkpoint_dir, flag)
     _check_checkpoint_dir(found(), required)
     return found, devices

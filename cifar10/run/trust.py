@@ -1,13 +1,10 @@
 """Whether a user's own code is executed where only a run names it; where its network is now.
 
-A config.json may name any file. As ssh does with its files, the program trusts a file if it and the folders
-above it belong to the user or to root, and nobody else can write to them. Importing this module must not
-import TensorFlow.
+A config.json may name any file. Importing this module must not import TensorFlow.
 """
 import contextlib
 import grp
 import os
-import pathlib
 import pwd
 import stat
 from typing import TYPE_CHECKING
@@ -41,7 +38,7 @@ def located(record: 'RunRecord', path: str, network: str | None) -> 'RunRecord':
 
 
 def check(flag: str, name: str, path: str) -> str:
-    """Checks that only this user can have written the code that a run names.
+    """Checks that only this user or root can have written the code that a run names, and what is imported beside it.
 
     Args:
       name: the flag's value, with 'FILE.py:FUNCTION'.
@@ -50,37 +47,30 @@ def check(flag: str, name: str, path: str) -> str:
       A line that reports that the file is executed.
 
     Raises:
-      UsageError: others may have written it.
+      UsageError: the file or its folder belongs to another user, or others may write to it.
     """
-    file = OWN[flag].divided(name)[1].rpartition(':')[0]
-    for route in map(pathlib.Path, (os.path.abspath(file), os.path.realpath(file))):  # with links, and without
-        for place in (route, *route.parents):
-            if os.path.lexists(place) and (why := _of_others(os.lstat(place), place not in (route, route.parent))):
+    file = os.path.abspath(OWN[flag].divided(name)[1].rpartition(':')[0])
+    for route in (file, os.path.realpath(file)):  # a link, and where it leads
+        for place in (route, os.path.realpath(os.path.dirname(route))):
+            if os.path.lexists(place) and (why := _of_others(os.lstat(place))):
                 raise UsageError(f"the run in {path} names the Python file {file}, which may be somebody else's code: "
                                  f'{place} {why}; give --{flag}={name} if you trust it')
     return Line('code', f'{file} is executed, because the run names it')
 
 
-def _of_others(status, is_above):
-    """Returns how others can change what a file or folder with this status holds, as a phrase; None if they cannot.
-
-    The rule is that of ssh (`safe_path` in its misc.c) with two exceptions: a group that has nobody else in it may
-    write, as in Debian's ssh; and a folder that `is_above` the one of the file may be sticky, as /tmp is, where nobody
-    else can replace a folder of the user's. In the folder of the file others could add modules.
-    """
+def _of_others(status):
+    """Returns how others can change a file or folder with this status, as a phrase; None if they cannot."""
     if status.st_uid not in (0, os.geteuid()):
         return f'belongs to user {status.st_uid}'
-    if stat.S_ISLNK(status.st_mode) or is_above and status.st_mode & stat.S_ISVTX:
+    if stat.S_ISLNK(status.st_mode):
         return None
     if status.st_mode & stat.S_IWOTH:
         return 'is writable by everybody'
-    if status.st_mode & stat.S_IWGRP and not _is_private(status):
-        return 'is writable by its group'
-    return None
+    return 'is writable by its group' if status.st_mode & stat.S_IWGRP and not _is_private(status) else None
 
 
 def _is_private(status):
-    """Returns whether the group of a file is the private one of its owner, which has the owner's name."""
+    """Returns whether nobody but the owner is in the group of a file: many systems give each user such a group."""
     with contextlib.suppress(KeyError):
         group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid).pw_name
         return group.gr_name == owner and set(group.gr_mem) <= {owner}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cifar10.base import graphs
 from cifar10.base.console import Line
-from cifar10.base.directories import check_dir, refuse_of_others
+from cifar10.base.directories import check_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, UPDATE_MODES
 from cifar10.data import records
@@ -136,7 +136,6 @@ def check_directory(settings: TrainSettings) -> Folder:
     """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     path = settings.run.train_dir
     given = f'--train_dir={path}'
-    refuse_of_others(path, given)
     check_dir(path, '--train_dir')
     directory = TrainDir(path)
     directory.refuse_another_process()

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
-from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
 from cifar10.run import saved
@@ -56,7 +55,6 @@ def find(given: str) -> saved.Saved:
       UsageError: there is none, or it cannot be read.
     """
     is_dir = os.path.isdir(given) and not exists(given)
-    warn_of_others(given if is_dir else os.path.dirname(given), f'--warm_start={given}')
     folders = 'the train_dir of a run, DIR/best for the best checkpoint in one, or '
     if not is_dir:
         found = saved.named('warm_start', given, folders)

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
-from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed, reason
 from cifar10.run.saved import Saved
 
@@ -65,7 +64,6 @@ def _read(path):
     remedy = 'give a file that numpy.savez has written'
     if not os.path.isfile(path):
         raise UsageError(f'--warm_start={path} is not a file; {remedy}')
-    warn_of_others(os.path.dirname(path), f'--warm_start={path}')
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError('not an .npz file')
