@@ -104,17 +104,19 @@ def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
     assert 'idle       1 ps, because replicated keeps a copy of the variables on each device; leave out' in output
 
 
-@pytest.mark.stress
+ONE_GROUP = dict(num_gpus=4, num_towers=1), '1 of 2 groups of 2 devices; --num_towers=2 would use them', 4
+
+
 @pytest.mark.classic
-@pytest.mark.parametrize('changes, idle, needed', [
+@pytest.mark.parametrize('changes, idle, needed', mostly_stress([
     (dict(), None, 2),
     (dict(num_gpus=4), None, 4),
     (dict(num_gpus=4, num_towers=3), None, 4),  # a group has a single tower
     (dict(num_gpus=4, variable_update='mirrored'), None, 'mirrored has only one tower on them'),
-    (dict(num_gpus=4, num_towers=1), '1 of 2 groups of 2 devices; --num_towers=2 would use them', 4),
+    ONE_GROUP,
     (dict(num_gpus=3, gpus_per_tower=3, num_towers=2, network=RESIDUAL), None, 3),
     (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), '4 of 8 devices; --num_towers=8 would use them', None),
-    (dict(num_towers=2), None, None), (dict(num_gpus=4, num_towers=5), None, None)])
+    (dict(num_towers=2), None, None), (dict(num_gpus=4, num_towers=5), None, None)], ONE_GROUP))
 def test_devices_that_wait_are_named(settings, changes, idle, needed):
     expected = [f'idle       {idle}'] if idle else []
     if needed:

@@ -254,7 +254,7 @@ class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
     Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate, the
-    precision 'auto') may still be undecided; `planning.decide` decides them.
+    precision 'auto') may still be undecided; `planning.decided` decides them.
     """
     run: RunSettings
     data: DataSettings

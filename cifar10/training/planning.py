@@ -54,7 +54,7 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
         _refuse_another_network(made, record, folder.given)
     made = _with_length(made)
     made = made._replace(ended=ended(folder.evaluations, chosen, made.step, made.last_step))
-    lines = [] if made.ended else _remarks(made, settings)
+    lines = [] if made.ended else _remarks(made, settings, devices)
     made, lines_of_model = with_model(made)
     return made, [*lines, *lines_of_model, *_changed_images(made)]
 
@@ -125,9 +125,9 @@ def _with_length(plan):
     return plan._replace(last_step=plan.step + math.ceil(remaining / plan.examples_per_step))
 
 
-def _remarks(plan, given):
-    """Returns lines about the decisions, in a run that has steps to take."""
-    settings, record, devices = plan.settings, plan.record, plan.devices
+def _remarks(plan, given, devices):
+    """Returns lines about the decisions, in a run that has steps to take; `devices` may be more than the towers use."""
+    settings, record = plan.settings, plan.record
     changes = record.difference_to(takeover.chosen(settings, Change.REPORTED)) if record else {}
     names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
     return [*_emulation_warning(settings.towers, devices),
