@@ -86,7 +86,7 @@ def run(options, planned):
     """
     taken = Run(planned)
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
-    validation = Validation(planned.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
+    validation = Validation(planned.recipe, test, choose_devices(1, 'cpu'), use_ema=True, saved=taken.saved)
     curve, trained, begin = [], 0.0, None
     with taken.opened():
         def add_point(images):

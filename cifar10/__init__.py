@@ -22,7 +22,8 @@ __version__ = '2.0.0.dev0'
 _MODULES = {
     'train': 'training.api', 'evaluate': 'training.api', 'predict': 'training.api', 'TrainResult': 'training.api',
     'EvalResult': 'training.api', 'Predictions': 'evaluation.classification',
-    'on_towers': 'own.script', 'Termination': 'base.signals', 'UsageError': 'base.errors', 'RunError': 'base.errors'}
+    'on_towers': 'own.script', 'use_tensorflow_1': 'own.tf1', 'Termination': 'base.signals',
+    'UsageError': 'base.errors', 'RunError': 'base.errors'}
 __all__ = list(_MODULES)
 
 

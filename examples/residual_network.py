@@ -7,7 +7,7 @@ section 4.2. All convolutions are batch-normalised. A mean over all positions an
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.model import batch_normalisation, next_part
+from cifar10.model import batch_normalisation
 
 STAGES = (16, 32, 64)  # channels
 L2 = 1e-4
@@ -18,7 +18,6 @@ def residual(images, num_classes, training):
     x = convolution('first', images, STAGES[0], 1, training)
     for i, channels in enumerate(STAGES):
         stride = 1 if i == 0 else 2
-        x = x if i == 0 else next_part(x)  # each stage can be on a device of its own
         with tf.variable_scope(f'stage{i + 1}'):
             y = tf.nn.relu(convolution('conv1', tf.nn.relu(x), channels, stride, training))
             y = convolution('conv2', y, channels, 1, training)

@@ -7,7 +7,7 @@ the stem of that table, which leaves a quarter of their height and width; smalle
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.model import batch_normalisation, next_part
+from cifar10.model import batch_normalisation
 
 L2 = 1e-4
 BLOCKS = 2  # in each of four stages
@@ -18,7 +18,6 @@ def network(images, num_classes, training, width=64):
     """Returns logits, float [n, num_classes], of images [n, height, width, 3]; the first stage has `width` channels."""
     x = stem(images, width, training)
     for stage in range(4):
-        x = x if stage == 0 else next_part(x)  # each stage can be on a device of its own
         for block in range(BLOCKS):
             with tf.variable_scope(f'stage{stage + 1}/block{block + 1}'):
                 x = residual_block(x, width * 2 ** stage, 2 if stage > 0 and block == 0 else 1, training)

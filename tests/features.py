@@ -16,7 +16,7 @@ FEATURES = {
     'resnet18': dict(network=f'{_EXAMPLES}/resnet18.py:narrow'),
     'random numbers': dict(network=f'{_NETWORKS}:noisy'),
     'stateless dropout': dict(network=f'{_NETWORKS}:stateless'),
-    'three parts': dict(network=f'{_NETWORKS}:three_parts'),
+    'three parts': dict(network='three_parts'),
     'frozen weights': dict(network=f'{_NETWORKS}:convolutions', freeze='weights0', learning_rate=0.01),
     # Optimizers.
     'momentum': dict(network='linear', optimizer='momentum', learning_rate=0.01),
@@ -29,7 +29,7 @@ FEATURES = {
     'lion': dict(network='linear', optimizer=f'{_EXAMPLES}/lion.py:lion', learning_rate=0.01),
     # Precisions.
     'bf16': dict(precision='bf16'),
-    'fp16': dict(network=f'{_NETWORKS}:three_parts', precision='fp16'),
+    'fp16': dict(network='three_parts', precision='fp16'),
     # Images.
     'images of 48 pixels': dict(network=f'{_NETWORKS}:convolutions', image_size=48),
     'shifted images': dict(network=f'{_NETWORKS}:convolutions', augmentation='shift', label_smoothing=0.1),
@@ -44,7 +44,7 @@ FEATURES = {
     'checkpoints by the clock': dict(network='linear', save_minutes=1e-9),
 }
 # The number of parts of the network, where it has several.
-PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'random numbers': 2, 'three parts': 3, 'fp16': 3}
+PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'three parts': 3, 'fp16': 3}
 # Whose towers do not take the steps of one tower: they normalise or mix their own batches, drop the same, overflow.
 EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16', 'mixup'}
 SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`

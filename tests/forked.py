@@ -20,7 +20,7 @@ import time
 
 _PRELOADED = (
     'cifar10.training.trainer', 'cifar10.cluster.member', 'cifar10.tools.check', 'cifar10.evaluation.evaluation',
-    'cifar10.evaluation.classification', 'cifar10.model.classic', 'tests.linear')
+    'cifar10.evaluation.classification', 'cifar10.model.classic', 'tests.linear', 'tests.networks')
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 
@@ -144,6 +144,7 @@ def preload():
     for name in _PRELOADED:
         importlib.import_module(name)
     sys.modules['tests.linear'].register()
+    sys.modules['tests.networks'].register()
     gc.freeze()
     gc.enable()
 

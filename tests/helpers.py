@@ -45,8 +45,8 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.data.images import Images  # noqa: E402
 from cifar10.evaluation import evaluation  # noqa: E402
-from cifar10.own import model as own_model  # noqa: E402
-from cifar10.own import network as own_network  # noqa: E402
+from cifar10.model.network_draws import at_position  # noqa: E402
+from cifar10.model.recipe import Recipe  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
@@ -54,16 +54,18 @@ from cifar10.run.folder import best_of, glance, look  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
+from cifar10.settings.training import train_settings  # noqa: E402
 from cifar10.training import graph, planning, trainer  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
 from cifar10.training.planning import decided  # noqa: E402
 from cifar10.training.start import prepared  # noqa: E402
-from tests import linear  # noqa: E402
+from tests import linear, networks  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINEAR = f'{ROOT}/tests/linear.py:network'  # for processes that tests start, where they are not about the network
 linear.register()
+networks.register()
 
 
 @contextlib.contextmanager
@@ -150,19 +152,28 @@ def mostly_stress(values, *default):
                                                         marks=pytest.mark.stress) for value in values]
 
 
-def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,)):
-    """Returns what is told of a network of one's own before it is trained; raises a UsageError if it is refused."""
-    return own_model.check(name, own_model.network(name).inference, batch_size, sizes, dtype, 0)
+def own_towers(name, num_classes=10, **settings):
+    """Returns the `RecipeTowers` of a network of one's own, or of other code that the settings name."""
+    settings = train_settings(**settings, **dict(network=name) if name else {})
+    return Recipe(settings.recipe, num_classes, count=50_000).own
 
 
-def inference_of(function, num_classes=10):
-    """Returns a function (images, training) that builds copies of a network function of these arguments."""
-    known = {}
+def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,), num_classes=10, **settings):
+    """Returns the notes on a network of one's own before it is trained; raises a UsageError if it is refused."""
+    return own_towers(name, num_classes, **settings).check(batch_size, list(sizes), dtype)
 
-    def inference(images, training):
-        return own_network.inference_of(
-            lambda images, _, training: function(images, training), images, training, num_classes, known)
-    return inference
+
+def add_tower(towers, images, labels=None, dtype=tf.float32):
+    """Adds a tower of a `RecipeTowers` to the current graph; returns its `Computed`."""
+    labels = tf.zeros([images.shape[0]], tf.int32) if labels is None else labels
+    with at_position(0, tf.zeros([], tf.int64)):
+        return towers.train(images, labels, dtype)[0]
+
+
+def logits_of(towers, images):
+    """Adds a tower as `add_tower` does; returns the logits, which its network has added to the activations."""
+    add_tower(towers, images)
+    return tf.get_collection(tf.GraphKeys.ACTIVATIONS)[-1]
 
 
 def checkpoints(directory):

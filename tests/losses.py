@@ -72,11 +72,6 @@ def weighted_by_those_of_the_batch(logits, labels):
     return weights / tf.reduce_mean(weights) * cross_entropy(logits, labels)
 
 
-def of_hard_examples(logits, labels):
-    losses = cross_entropy(logits, labels)
-    return losses * tf.cast(losses >= tf.math.top_k(losses, tf.size(losses) // 2).values[-1], tf.float32)
-
-
 def ranked(logits, labels):
     return cross_entropy(logits, labels) / (1 + tf.cast(tf.argsort(tf.argsort(labels)), tf.float32))
 

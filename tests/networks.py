@@ -1,16 +1,23 @@
-"""Networks of one's own with what the tests of all features need: random numbers, cuts, images of any size."""
+"""Networks with what the tests of all features need: random numbers, parts, images of any size."""
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.model import dropout, next_part, uniform_like
+from cifar10.base.registry import NETWORKS
+from cifar10.model import NUM_CLASSES, Network, dropout, uniform_like
+from cifar10.model.parts import next_part
+
+
+def register():
+    """Makes `three_parts` a name of that network in this process, because only built-in networks are divided."""
+    NETWORKS['three_parts'] = 'tests.networks:THREE_PARTS'
 
 
 def noisy(images, num_classes, training):
-    """Draws random numbers for its images and for two layers, in two parts."""
+    """Draws random numbers for its images and for two layers."""
     x = tf.reshape(images, [-1, 24 * 24 * 3])
     if training:
         x += 0.1 * uniform_like(x)
-    x = tf.nn.relu(dropout(next_part(x @ tf.get_variable('first', [24 * 24 * 3, 10])), 0.4, training))
+    x = tf.nn.relu(dropout(x @ tf.get_variable('first', [24 * 24 * 3, 10]), 0.4, training))
     return dropout(x, 0.2, training) @ tf.get_variable(
         'last', [10, num_classes], initializer=tf.truncated_normal_initializer(stddev=0.1))
 
@@ -24,11 +31,14 @@ def stateless(images, num_classes, training):
     return x @ tf.get_variable('last', [8, num_classes])
 
 
-def three_parts(images, num_classes, training):
-    """Is cut twice."""
+def three_parts(images, training=False, num_classes=NUM_CLASSES):
+    """Is cut twice; `Network.inference` has its arguments."""
     x = tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.cast(tf.get_variable('first', [24 * 24 * 3, 16]), images.dtype)
     x = next_part(tf.nn.relu(next_part(x)))
-    return x @ tf.cast(tf.get_variable('second', [16, num_classes]), images.dtype)
+    return tf.cast(x @ tf.cast(tf.get_variable('second', [16, num_classes]), images.dtype), tf.float32)
+
+
+THREE_PARTS = Network(three_parts)
 
 
 def convolutions(images, num_classes, training):

@@ -15,8 +15,8 @@ def _step():
 
 def integers_of_the_images(features, labels, mode):
     loss = cross_entropy(labels, network(features))
-    brightest = tf.argmax(tf.reduce_mean(features, [1, 2, 3]))  # line
-    rate = 0.1 / tf.cast(1 + brightest, tf.float32)
+    brightest = tf.argmax(tf.reduce_mean(features, [1, 2, 3]))
+    rate = 0.1 / tf.cast(1 + brightest, tf.float32)  # line
     return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
 
 
@@ -66,9 +66,37 @@ def gradients_of_single_images(features, labels, mode):
     return _spec(tf.reduce_mean(losses), train_op)
 
 
-def no_global_step(features, labels, mode):
+def a_function_of_the_loss(features, labels, mode):
     loss = cross_entropy(labels, network(features))
-    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss))
+    rate = 0.1 * tf.square(loss)  # line
+    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
+
+
+def the_largest_loss(features, labels, mode):
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=network(features))
+    loss = tf.reduce_mean(losses)
+    rate = 0.01 * tf.reduce_max(losses)  # line
+    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
+
+
+def the_best_loss(features, labels, mode):
+    loss = cross_entropy(labels, network(features))
+    best = tf.get_variable('best', [], initializer=tf.constant_initializer(2.0), trainable=False)
+    with tf.control_dependencies([best.assign(tf.minimum(best, loss))]):  # line
+        return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
+
+
+def measured_in_the_step(features, labels, mode):
+    logits = network(features)
+    loss, accuracy = cross_entropy(labels, logits), tf.metrics.accuracy(labels, tf.argmax(logits, 1))
+    updated = tf.train.AdamOptimizer(0.01).minimize(loss, _step())
+    return _spec(loss, tf.group(updated, accuracy[1]))
+
+
+def unfed_with_a_default(features, labels, mode):
+    rate = tf.placeholder_with_default(0.5, [])  # line
+    loss = cross_entropy(labels, tf.nn.dropout(network(features), rate=rate))
+    return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
 
 
 def two_steps_at_once(features, labels, mode):
@@ -147,7 +175,7 @@ def _predicts(predictions_of):
     return model_fn
 
 
-no_predictions = _predicts(lambda logits: dict(scores=logits))
+no_predictions = _predicts(lambda logits: None)
 classes_only = _predicts(lambda logits: dict(classes=tf.argmax(logits, 1)))
 class_ids_only = _predicts(lambda logits: dict(class_ids=tf.argmax(logits, 1)[:, None]))
 a_tensor_of_classes = _predicts(lambda logits: tf.argmax(logits, 1))
@@ -197,19 +225,23 @@ def some_images_behind_a_normalisation(features, labels, mode):
 
 # {function: what is told}.
 WARNED = dict(
-    sum_with_noise='depends on how images are divided into batches', chosen='so these were not compared',
-    some_images_behind_a_normalisation='depends on how images are divided into batches')
+    sum_with_noise='depends on how examples are divided into batches', chosen='so these were not compared',
+    some_images_behind_a_normalisation='depends on how examples are divided into batches')
 # {function: what is said}; where a line of the function is marked, it is named.
 REFUSED = dict(
-    integers_of_the_images='which depends on the images and is no gradient',
-    an_integer_as_a_float='which depends on the images and is no gradient',
-    reads_activations='which depends on the images and is no gradient',
+    a_function_of_the_loss='of which the mean over the towers is not the value for the whole batch',
+    the_largest_loss='of which the mean over the towers is not the value for the whole batch',
+    the_best_loss='of which the mean over the towers is not the value for the whole batch',
+    measured_in_the_step='leave the metric out of train_op',
+    unfed_with_a_default='which nothing feeds',
+    integers_of_the_images='of which the mean over the towers is not the value for the whole batch',
+    an_integer_as_a_float='of which the mean over the towers is not the value for the whole batch',
+    reads_activations='which depends on the batch and is no gradient',
     gradient_in_a_branch='in a branch or a loop',
     gradient_after_an_update='take all gradients before the first update',
-    gradients_of_single_images='the number of its gradients follows the number of images',
-    no_global_step='its train_op does not increment the global step by 1',
+    gradients_of_single_images='the number of its gradients follows the number of examples',
     two_steps_at_once='its train_op does not increment the global step by 1',
-    counted_in_a_branch='its train_op does not increment the global step by 1',
+    counted_in_a_branch='takes the global step in a branch or a loop',
     synchronised_replicas='it uses a SyncReplicasOptimizer',
     hooks='its training_hooks has a Hook, which nothing calls',
     scaffold='its scaffold gives variables their first values, which nothing calls',
@@ -217,7 +249,7 @@ REFUSED = dict(
     no_gradient='its train_op applies no gradient',
     draws_for_both='is used both for the gradients and for the update',
     no_loss='without loss=; return an EstimatorSpec with loss= and train_op=',
-    no_predictions="in mode 'infer' its predictions are 'scores'; return 'logits' or 'probabilities' in predictions=",
+    no_predictions="in mode 'infer' its predictions are None; return 'logits' or 'probabilities' in predictions=",
     classes_only="predictions are 'classes'; return 'logits' or 'probabilities'",
     class_ids_only="predictions are 'class_ids'; return 'logits' or 'probabilities'",
     a_tensor_of_classes="; return 'logits' or 'probabilities'",

@@ -18,10 +18,8 @@ from cifar10.tools.check import check
 from cifar10.training import trainer
 from cifar10.training.run import Run
 from cifar10.training.space import needed
-from tests.helpers import ROOT, mostly_stress, planned, run_script, small_disk, state_of, train
+from tests.helpers import mostly_stress, planned, run_script, small_disk, state_of, train
 from tests.test_picture_files import encoded
-
-RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 
 
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
@@ -114,7 +112,7 @@ ONE_GROUP = dict(num_gpus=4, num_towers=1), '1 of 2 groups of 2 devices; --num_t
     (dict(num_gpus=4, num_towers=3), None, 4),  # a group has a single tower
     (dict(num_gpus=4, variable_update='mirrored'), None, 'mirrored has only one tower on them'),
     ONE_GROUP,
-    (dict(num_gpus=3, gpus_per_tower=3, num_towers=2, network=RESIDUAL), None, 3),
+    (dict(num_gpus=3, gpus_per_tower=3, num_towers=2, network='three_parts'), None, 3),
     (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), '4 of 8 devices; --num_towers=8 would use them', None),
     (dict(num_towers=2), None, None), (dict(num_gpus=4, num_towers=5), None, None)], ONE_GROUP))
 def test_devices_that_wait_are_named(settings, changes, idle, needed):

@@ -11,14 +11,13 @@ from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.model.averages import saved_names
-from cifar10.own import network as own_network
-from cifar10.own.call import with_fed
+from cifar10.own.isolated_call import with_feeds
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
 from cifar10.training import graph
 from cifar10.training.run import Run
 from tests import idioms
-from tests.helpers import ROOT, mostly_stress, plan_of, rehearsed, tf, update_mode
+from tests.helpers import ROOT, add_tower, mostly_stress, own_towers, plan_of, rehearsed, tf, update_mode
 
 STEPS, GLOBAL_BATCH = 5, 8
 
@@ -59,28 +58,28 @@ WARNED = {
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
     'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
-    'summed_after_dropout': 'depends on how images are divided into batches',
-    'hard_examples': 'depends on how images are divided into batches',
-    'summed_beside_dropout': 'depends on how images are divided into batches',
-    'chosen_beside_a_counter': 'its gradient of k depends on how images are divided into batches',
-    'summed_beside_dropout_and_statistics': 'its gradient of k depends on how images are divided into batches',
-    'summed_by_a_small_change': 'what it assigns to centre depends on how images are divided into batches',
-    'less_the_first': 'depends on how images are divided into batches',
-    'failing_on_noise': 'it fails on random images (',
-    'summed_activity': 'depends on how images are divided into batches',
-    'summed_by_an_assignment': 'what it assigns to moving depends on how images are divided into batches',
-    'counter_of_the_batch': 'what it assigns to count depends on how images are divided into batches',
-    'queued': 'what it assigns to queue depends on how images are divided into batches'}
+    'summed_after_dropout': 'depends on how examples are divided into batches',
+    'hard_examples': 'depends on how examples are divided into batches',
+    'summed_beside_dropout': 'depends on how examples are divided into batches',
+    'chosen_beside_a_counter': 'its gradient of k depends on how examples are divided into batches',
+    'summed_beside_dropout_and_statistics': 'its gradient of k depends on how examples are divided into batches',
+    'summed_by_a_small_change': 'the value that it assigns to centre depends on how examples are divided into batches',
+    'less_the_first': 'depends on how examples are divided into batches',
+    'failing_on_noise': 'it fails on random examples (',
+    'summed_activity': 'depends on how examples are divided into batches',
+    'summed_by_an_assignment': 'the value that it assigns to moving depends on how examples are divided into batches',
+    'counter_of_the_batch': 'the value that it assigns to count depends on how examples are divided into batches',
+    'queued': 'the value that it assigns to queue depends on how examples are divided into batches'}
 REFUSED = {
     'averages_of_weights_named_as_here': 'it keeps a moving average of the variable w, and so does training',
-    'counter_of_images': 'the integer variable count is assigned a value that depends on the images',
+    'counter_of_images': 'the integer variable count is assigned a value that depends on the batch',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
     'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond, so it may run',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
     'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'begun_with_infinity': 'the variable mask begins with infinity',
     'with_text': 'the variable labels holds text',
-    'begun_with_the_images': 'the initial value of the variable b depends on the images',
+    'begun_with_the_images': 'the initial value of the variable b depends on the batch',
     'drawn_in_training_only': 'is another one each time that the file is run',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
     'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; '}
@@ -168,9 +167,10 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
 def test_evaluation_needs_no_variable_that_training_does_not_save(network, after_steps):
     _, saved = after_steps(network, 'replicated', 2, 4)
     with tf.name_scope('tower_0'):
-        own_network.network(name_of(network)).inference(tf.placeholder(tf.float32, [4, 24, 24, 3]))
+        own_towers(name_of(network)).evaluate(tf.placeholder(tf.float32, [4, 24, 24, 3]))
     for averaged in False, True:
-        assert saved_names(averaged).keys() - {tf.GraphKeys.GLOBAL_STEP} <= saved.keys()
+        names = [variable.op.name for variable in tf.global_variables()]
+        assert set(saved_names(names, saved, averaged).values()) - {tf.GraphKeys.GLOBAL_STEP} <= saved.keys()
 
 
 # What the losses of a network are where it has summed them up itself; others have all that it has collected.
@@ -201,7 +201,7 @@ def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(
     images, labels = tf.placeholder(tf.float32, [GLOBAL_BATCH, 24, 24, 3]), tf.placeholder(tf.int32, [GLOBAL_BATCH])
     rate = tf.placeholder(tf.float32, [])
     with tf.variable_scope(tf.get_variable_scope(), use_resource=True):
-        logits, given = with_fed(getattr(idioms, network)(images, 10, True))
+        logits, given = with_feeds(getattr(idioms, network)(images, 10, True))
     tf.losses.sparse_softmax_cross_entropy(labels, logits)
     loss, update_ops = ONE_DEVICE[network](), tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     variables = {variable.op.name: variable for variable in tf.global_variables()}
@@ -243,8 +243,8 @@ def test_of_the_activations_tensorboard_shows_the_outputs_of_layers(after_steps)
 
 
 def test_a_branch_that_is_not_taken_adds_no_loss(graph):
-    own_network.network(name_of('loss_in_the_other_branch')).inference(tf.zeros([4, 24, 24, 3]), True)
-    assert not graph.get_collection(tf.GraphKeys.LOSSES)
+    computed = add_tower(own_towers(name_of('loss_in_the_other_branch')), tf.zeros([4, 24, 24, 3]))
+    assert computed.scalars.keys() == {'total_loss', 'cross_entropy', 'accuracy'}
 
 
 def test_where_one_image_is_normalised_by_itself_that_is_told():

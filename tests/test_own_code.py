@@ -9,14 +9,7 @@ from absl import flags
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError
 from cifar10.own import code
-from cifar10.own import network as own_network
-from tests.helpers import (
-    ROOT,
-    rehearsed,
-    run_forked,
-    run_script,
-    tf,
-)
+from tests.helpers import ROOT, add_tower, evaluated, own_towers, rehearsed, run_forked, run_script, tf, train
 from tests.test_picture_files import encoded
 
 HELPED = '''
@@ -57,6 +50,23 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
             assert 'building' in result.stderr
 
 
+def test_a_network_that_computes_something_else_is_reported_and_its_run_continues(
+        own, settings, tmp_path, capsys):
+    text = """
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+"""
+    train(settings(network=own(text)))
+    own(text.replace('mean', 'max'))
+    capsys.readouterr()
+    train(settings(network=f'{tmp_path}/mine.py:network', max_steps=5))
+    assert 'the run was last trained with another mine.py' in capsys.readouterr().out
+    own(text)
+    evaluated(tmp_path / 'train', tmp_path / 'eval', num_examples=10)
+    assert 'the run was last trained with another mine.py' in capsys.readouterr().out
+
+
 @pytest.mark.parametrize('content, function, part', [
     (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f; it has none'),
     ('f = 1', 'f', 'has no function f; it has none'),
@@ -68,8 +78,8 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
     ('def f(images, num_classes, decay=0.1, is_training=True): pass', 'f',
      'its argument is_training is in another place'),
     ('def f(features, labels, mode, params): pass', 'f',
-     "missing a required argument: 'params'; it is called with (images, num_classes, training)"),
-    ('def f(features, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter, a func'),
+     "missing a required argument: 'params'; it is called with (features, labels, mode)"),
+    ('def f(x, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter, a function'),
     ('def f(x, y, is_training): pass', 'f', 'its argument y would get num_classes'),
     *((f'def f(x, num_classes, {other}=None): pass', 'f', f'its argument {other} would get training')
       for other in ('mode', 'params', 'keep_prob', 'reuse', 'scope'))])
@@ -77,7 +87,7 @@ def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, 
     if content:
         (tmp_path / 'mine.py').write_text(content)
     with pytest.raises(UsageError, match='--network=') as refused:
-        own_network.network(f"{tmp_path / 'mine.py'}:{function}")
+        own_towers(f"{tmp_path / 'mine.py'}:{function}")
     assert part in str(refused.value) and '\n' not in str(refused.value)
 
 
@@ -85,7 +95,7 @@ def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, 
     'images, num_classes, training', 'x, n, train', 'inputs, classes, is_training', 'input_tensor, k, phase_train',
     'net, num_classes=10, is_training=True, reuse=None, scope="net"', '*arguments', 'images, *rest, scope=None'])
 def test_arguments_may_have_other_names(arguments, own):
-    own_network.network(own(f'def network({arguments}): pass'))
+    own_towers(own(f'def network({arguments}): pass'))
 
 
 def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):
@@ -93,7 +103,7 @@ def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path,
     (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
     (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
     with pytest.raises(UsageError, match=r'\(broken_helper.py, line 3\) \(line 2 of .*mine.py\)'):
-        own_network.network(f"{tmp_path / 'mine.py'}:f")
+        own_towers(f"{tmp_path / 'mine.py'}:f")
 
 
 def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_path):
@@ -101,7 +111,7 @@ def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_p
     (tmp_path / 'layers' / 'ops.py').write_text('import tensorflow.compat.v1 as tf\n\nINIT = tf.no_such_thing\n')
     (tmp_path / 'mine.py').write_text('from layers.ops import INIT\n')
     with pytest.raises(UsageError, match=r"'no_such_thing' \(line 3 of .*/layers/ops.py\)"):
-        own_network.network(f"{tmp_path / 'mine.py'}:f")
+        own_towers(f"{tmp_path / 'mine.py'}:f")
 
 
 def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
@@ -152,7 +162,7 @@ def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_execut
             f'from absl import flags\nFLAGS = flags.FLAGS\nflags.DEFINE_float("of_helper", {-scale}, "")\n')
         (tmp_path / folder / 'net.py').write_text(FLAGS_FILE.format(scale))
         with tf.variable_scope(str(scale).replace('.', '_')):
-            own_network.network(f'{tmp_path}/{folder}/net.py:network').inference(tf.zeros([2, 24, 24, 3]), True)
+            add_tower(own_towers(f'{tmp_path}/{folder}/net.py:network'), tf.zeros([2, 24, 24, 3]))
         assert {name: flags.FLAGS[name].value for name in flags.FLAGS} == before
     seen = [variable.op.name.partition('seen/')[2] for variable in tf.global_variables() if 'seen' in variable.name]
     assert seen == [f'{scale}/{-scale}' for scale in (1.5, 2.5, 3.5)]
@@ -208,7 +218,7 @@ import tensorflow.compat.v1 as tf
 def doubled(operation, gradient):
     return FACTOR * gradient
 def network(images, num_classes, training):
-    weights = tf.get_variable('w', [3, num_classes])
+    weights = tf.get_variable('w', [3, num_classes], initializer=tf.zeros_initializer())
     with tf.get_default_graph().gradient_override_map(dict(Identity='Doubled')):
         weights = tf.identity(weights)
     return tf.reduce_mean(images, [1, 2]) @ weights
@@ -220,10 +230,11 @@ def test_a_gradient_that_a_file_registers_is_that_of_its_last_execution(own, gra
         name = own(GRADIENT.replace('FACTOR', str(factor)))
         assert rehearsed(name) == []
         with tf.Graph().as_default():
-            logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-            gradient, = tf.gradients(logits, tf.trainable_variables())
+            (gradient, _), = add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).gradients
             with tf.Session() as session:
-                np.testing.assert_allclose(session.run(gradient), np.full([3, 10], 4 * factor))
+                session.run(tf.global_variables_initializer())
+                of_logits = 0.1 - np.eye(10)[0]  # all logits are 0, and the class is 0
+                np.testing.assert_allclose(session.run(gradient), factor * np.tile(of_logits, [3, 1]), rtol=1e-5)
 
 
 @pytest.mark.stress

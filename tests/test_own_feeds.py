@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from cifar10.base import graphs
 from cifar10.base.errors import UsageError
-from cifar10.own import network as own_network
-from tests.helpers import (
-    rehearsed,
-    tf,
-)
+from tests.helpers import add_tower, logits_of, own_towers, rehearsed, tf
 
 
 @pytest.mark.parametrize('condition', ['tf.logical_not(fed)', 'tf.equal(tf.cast(fed, tf.int32), 0)'])
@@ -27,8 +22,7 @@ def network(images, num_classes, training):
     return x @ tf.get_variable('w', [3, num_classes]), {{fed: training}}
 ''')
     assert rehearsed(name) == []
-    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    assert len(tf.get_collection(graphs.MOVING_STATISTICS)) == 1
+    assert len(add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).statistics) == 1
 
 
 def test_any_tensor_may_be_fed_as_in_a_session_also_by_its_name(own, graph):
@@ -45,8 +39,8 @@ def network(images, num_classes, training):
 @pytest.mark.parametrize('key', ['"x:0"', 'placeholder'])
 @pytest.mark.parametrize('shape, fed, told', [
     ('[None, 3, 24, 24]', 'images', ['it feeds x:0, a tensor float32 (None, 3, 24, 24) (line 4 of ']),
-    ('[None, 24, 24, 3]', 'None', ['(line 4 of ', ', None; feed what fits']),
-    ('[], tf.uint8', 'images', ['a tensor float32 (8, 24, 24, 3); feed what fits, also in its type'])])
+    ('[None, 24, 24, 3]', 'None', ['(line 4 of ', ', None; feed a value of its shape and type']),
+    ('[], tf.uint8', 'images', ['a tensor float32 (8, 24, 24, 3); feed a value of its shape and type'])])
 def test_what_is_fed_must_fit(shape, fed, told, key, own):
     shape, _, dtype = shape.partition('], ')
     name = own(f'''
@@ -67,25 +61,29 @@ def network(images, num_classes, training):
     keep = tf.placeholder_with_default(0.5, [], "keep")
     x = tf.reduce_mean(images, [1, 2]) * tf.cond(keep < 1, lambda: keep, lambda: 1.0)
     tf.placeholder_with_default(False, [])
-    return x @ tf.get_variable('w', [3, num_classes]), {keep: 1.0} if CONDITION else {}
+    logits = x @ tf.get_variable('w', [3, num_classes])
+    tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, logits)
+    return logits, {keep: 1.0} if CONDITION else {}
 '''
 
 
-@pytest.mark.parametrize('condition, warns', [('training', False), ('True', False), ('not training', True)])
-def test_a_placeholder_keeps_its_default_which_is_told_in_training(condition, warns, own, graph):
-    name = own(DEFAULTS.replace('CONDITION', condition))
-    told = [f'warning: --network={name}: nothing feeds its placeholder keep, which keeps its default (line 4 of '
-            f'{name.rpartition(":")[0]}); to feed it, return logits, {{placeholder: value}}']
-    assert rehearsed(name) == told * warns
-    logits = {}
-    for training in True, False:
-        with tf.variable_scope(tf.get_variable_scope(), reuse=not training):
-            logits[training] = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), training)
+@pytest.mark.parametrize('condition, ratio', [('training', 2), ('True', 1)])
+def test_a_placeholder_keeps_its_default_in_evaluation(condition, ratio, own, graph):
+    towers, images = own_towers(own(DEFAULTS.replace('CONDITION', condition))), tf.ones([4, 24, 24, 3])
+    tf.train.create_global_step()
+    trained = logits_of(towers, images)
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        evaluated = towers.evaluate(images)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        trained, evaluated = session.run([logits[True], logits[False]])
-    ratios = {'training': 2, 'True': 1, 'not training': 0.5}
-    np.testing.assert_allclose(trained, ratios[condition] * evaluated, rtol=1e-5)
+        trained, evaluated = session.run([trained, evaluated])
+    np.testing.assert_allclose(trained, ratio * evaluated, rtol=1e-5)
+
+
+def test_a_default_that_counts_in_training_is_refused_with_the_line_of_the_placeholder(own):
+    name = own(DEFAULTS.replace('CONDITION', 'not training'))
+    with pytest.raises(UsageError, match='placeholder keep, which nothing feeds .line 4 of .* return logits, {pla'):
+        rehearsed(name)
 
 
 FED = '''
@@ -100,27 +98,31 @@ def network(images, num_classes, training):
         with tf.control_dependencies([tf.assign(mean, 0.5 * mean + 0.5 * tf.reduce_mean(y, 0))]):
             return tf.identity(y)
     y = tf.cond(is_training, assigned, lambda: y - mean) * keep + noise
-    return y @ tf.get_variable('w', [3, num_classes]), {
+    logits = y @ tf.get_variable('w', [3, num_classes])
+    tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, logits)
+    return logits, {
         x: images, is_training: training, keep: 0.5 if training else 1.0, noise: tf.reduce_mean(images, [0, 1, 2])}
 '''
 
 
 def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
-    network = own_network.network(own(FED))
+    towers = own_towers(own(FED))
     images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
-    logits = network.inference(images, training=True)
-    gradients = tf.gradients(logits, tf.trainable_variables())
-    (variable, value, keep), = tf.get_collection(graphs.MOVING_STATISTICS)
+    tf.train.create_global_step()
+    computed = add_tower(towers, images)  # of the class 0
+    logits, = tf.get_collection(tf.GraphKeys.ACTIVATIONS)
+    (gradient, weights), = computed.gradients
+    (variable, value, keep), = computed.statistics
     tf.get_variable_scope().reuse_variables()
-    evaluated = network.inference(images)
+    evaluated = towers.evaluate(images)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        weights = session.run(tf.trainable_variables()[0])
+        weights, found = session.run(weights), session.run(logits)
         pixels = session.run(images).mean((1, 2))
         fed = pixels * 0.5 + pixels.mean(0)
-        np.testing.assert_allclose(session.run(logits), fed @ weights, rtol=1e-5, atol=1e-6)
-        of_weights = np.repeat(fed.sum(0)[:, None], 10, 1)
-        np.testing.assert_allclose(session.run(gradients[0]), of_weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found, fed @ weights, rtol=1e-5, atol=1e-6)
+        of_logits = np.exp(found) / np.exp(found).sum(1, keepdims=True) - np.eye(10)[0]
+        np.testing.assert_allclose(session.run(gradient), fed.T @ of_logits / 4, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(session.run(evaluated), (pixels + pixels.mean(0)) @ weights, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(session.run(value), 0.5 * pixels.mean(0), rtol=1e-5, atol=1e-6)
     assert variable.op.name == 'mean' and keep == 0
@@ -135,10 +137,12 @@ import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     a, b = (tf.placeholder(tf.float32, [None, 24, 24, 3]) for _ in range(2))
     {line}
-    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes]), {fed}
+    logits = tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+    tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, logits)
+    return logits, {fed}
 ''')
     assert rehearsed(name) == []
-    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    logits = logits_of(own_towers(name), tf.ones([4, 24, 24, 3]))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         weights = session.run(tf.trainable_variables()[0])
@@ -162,9 +166,11 @@ import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     a, b = (tf.placeholder_with_default(100.0, []) for _ in range(2))
     x = tf.reduce_mean(images, [1, 2]) * tf.cond(b > 50, lambda: 5.0, lambda: b)
-    return x @ tf.get_variable('w', [3, num_classes]), {a: 2 * tf.reduce_max(images), b: a}
+    logits = x @ tf.get_variable('w', [3, num_classes])
+    tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, logits)
+    return logits, {a: 2 * tf.reduce_max(images), b: a}
 ''')
-    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    logits = logits_of(own_towers(name), tf.ones([4, 24, 24, 3]))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         weights = session.run(tf.trainable_variables()[0])
@@ -184,5 +190,4 @@ def network(images, num_classes, training):
     x, = tf2.cond(fed, assigned, lambda: [x - mean], 'chosen')
     return x @ tf.get_variable('w', [3, num_classes]), {fed: training}
 ''')
-    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    assert len(tf.get_collection(graphs.MOVING_STATISTICS)) == 1
+    assert len(add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).statistics) == 1

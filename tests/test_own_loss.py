@@ -1,4 +1,4 @@
-"""A user's own loss: on any number of towers the variables of one tower, or it is refused or told before training."""
+"""A user's own loss: towers have the variables of one tower, or it is refused or reported before training."""
 import itertools
 import shutil
 
@@ -7,23 +7,22 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.own import loss as own_loss
 from tests import losses
-from tests.helpers import ROOT, last_variables, mostly_stress
+from tests.helpers import ROOT, last_variables, mostly_stress, rehearsed
 
 TRAINED = ('cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', 'with_centers', 'with_class_weights',
            'smoothed', 'above_a_margin',
            'in_an_absolute_scope')
-ALONE = 'with_noise',  # which draws other numbers for other towers
 REFUSED = {
     'mean': 'it returns float32 (); return the loss of each example, float [8], without a mean or a sum over them',
     'of_each_class': 'it returns float32 (8, 1); return the loss of each example',
     'nothing': 'it returns NoneType; return the loss of each example',
-    'constant': 'its losses do not depend on the logits',
+    'constant': 'its loss depends on no trainable variable',
     'of_a_placeholder': 'it makes the placeholder',
     'misspelt': "has no attribute 'sparse_softmax' (line "}
-RELATIVE = 'the loss of an example depends on the other examples of its batch'
-WARNED = dict.fromkeys(['relative', 'weighted_by_those_of_the_batch', 'of_hard_examples', 'ranked'], RELATIVE)
+BY_BATCH = 'depends on how examples are divided into batches'
+WARNED = {**dict.fromkeys(['relative', 'weighted_by_those_of_the_batch', 'ranked'], BY_BATCH),
+          'with_noise': 'draws other random numbers after a resume'}
 
 
 def name_of(function):
@@ -60,13 +59,13 @@ def test_the_cross_entropy_of_ones_own_has_the_bits_of_the_programs(trained):
 @pytest.mark.parametrize('function', REFUSED)
 def test_what_is_no_loss_of_each_example_is_refused_in_one_line(function):
     with pytest.raises(UsageError) as refused:
-        own_loss.check(name_of(function))
+        rehearsed('linear', batch_size=8, loss=name_of(function))
     assert REFUSED[function] in str(refused.value) and '\n' not in str(refused.value)
 
 
-@pytest.mark.parametrize('function', [*WARNED, *TRAINED, *ALONE])
-def test_what_is_hardly_meant_is_told(function):
-    warnings = own_loss.check(name_of(function))
+@pytest.mark.parametrize('function', [*WARNED, *TRAINED])
+def test_a_loss_that_is_probably_a_mistake_is_reported(function):
+    warnings = rehearsed('linear', batch_size=8, loss=name_of(function))
     assert len(warnings) == (function in WARNED) and all(WARNED[function] in warning for warning in warnings)
 
 
@@ -90,5 +89,5 @@ def test_a_run_keeps_its_loss_also_in_a_file_that_was_moved(call, settings, tmp_
 
 
 def test_every_loss_is_in_a_table():
-    assert {*TRAINED, *REFUSED, *WARNED, *ALONE} == {
+    assert {*TRAINED, *REFUSED, *WARNED} == {
         name for name, value in vars(losses).items() if getattr(value, '__module__', None) == losses.__name__}

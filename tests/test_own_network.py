@@ -11,14 +11,14 @@ import pytest
 from cifar10.base import graphs
 from cifar10.base.directories import CURVES
 from cifar10.base.errors import UsageError
-from cifar10.model.parts import divided
-from cifar10.own import network as own_network
-from cifar10.own.network import rehearse
+from cifar10.own import code
 from tests.helpers import (
     ROOT,
+    add_tower,
     assert_same_bits,
-    inference_of,
     last_variables,
+    mostly_stress,
+    own_towers,
     rehearsed,
     run_forked,
     run_script,
@@ -73,8 +73,8 @@ for command in json.loads(sys.argv[1]):
 
 @pytest.mark.stress
 def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp_path, data_dir):
-    network = linear('from cifar10.model import next_part; bias = tf.get_variable("bias", [10], '
-                     'initializer=tf.truncated_normal_initializer())', 'next_part(pixels) @ weights + bias')
+    network = linear('bias = tf.get_variable("bias", [10], initializer=tf.truncated_normal_initializer())',
+                     'pixels @ weights + bias')
     (tmp_path / 'script.py').write_text(DETERMINISTIC)
     picture = tmp_path / 'picture.png'
     picture.write_bytes(encoded(np.zeros([40, 40, 3], np.uint8), 'PNG'))
@@ -84,8 +84,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     tool = [str(ROOT / 'cifar10_eval.py'), f"--checkpoint_dir={tmp_path / 'first'}", '--tower_device=cpu']
     commands = [
         [*run, first, '--check'], [*run, first, '--deterministic', '--eval_steps=1'],
-        [*run, f"--train_dir={tmp_path / 'second'}", f"--warm_start={tmp_path / 'first'}", '--freeze=bias',
-         '--num_gpus=2', '--gpus_per_tower=2'],
+        [*run, f"--train_dir={tmp_path / 'second'}", f"--warm_start={tmp_path / 'first'}", '--freeze=bias'],
         [*tool, f"--eval_dir={tmp_path / 'eval'}", '--run_once', '--num_examples=10'],
         [*tool, f'--image={picture}'], [*tool, f"--export_dir={tmp_path / 'exported'}"]]
     result = run_forked([sys.executable, str(tmp_path / 'script.py'), json.dumps(commands)])
@@ -96,24 +95,24 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
 @pytest.mark.parametrize('line, result, part', [
     ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 (8, 7) (line 12 of mine.py); return logits, '
      'float [images, 10]'),
-    ('pass', 'None', 'it returns NoneType'),
+    ('pass', 'None', 'it returns None'),
     ('pass', '(pixels @ weights)[:4]', 'it returns 4 rows for 8 images (line '),
-    ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
+    ('pass', 'pixels[:, :10]', 'its loss depends on no trainable variable'),
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 11 of '),
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.constant(1.0))', 'pixels @ weights',
      'it adds Const to the collection UPDATE_OPS (line 11 of mine.py), which is not assign, assign_add'),
     ('keep = 1.0 if training else tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
-     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); '
-     'beside its result, let the function return what the placeholder is fed: return result, {placeholder: value}'),
+     'it makes the placeholder keep_prob, which nothing feeds (line 11 of mine.py); feed it: return logits, '
+     '{placeholder: value}'),
     ('loss = tf.nn.l2_loss(tf.placeholder(tf.float32, [10], "labels")); tf.losses.add_loss(loss)', 'pixels @ weights',
      'its loss L2Loss needs the placeholder labels, which nothing feeds (line 11 of mine.py); leave the loss out, or '
-     'out of tf.GraphKeys.LOSSES: training adds that of --loss'),
-    ('pass', '(pixels @ weights, {"layer": pixels})', "beside its logits it returns a dict with the key 'layer'; its "
-     'keys are the placeholders that are fed: return the logits alone, or logits, {placeholder: value}'),
+     'out of tf.GraphKeys.LOSSES: training adds the loss of --loss'),
+    ('pass', '(pixels @ weights, {"layer": pixels})', "the dict that it returns has the key 'layer'; its keys are "
+     'the placeholders that are fed: return logits, {placeholder: value}'),
     ('pass', '(pixels @ weights, {tf.placeholder(tf.float32): weights})',
      'a value that depends on the variable weights'),
     ('tf.contrib.crf.crf_decode(pixels)', 'pixels @ weights',
-     '(line 11 of mine.py); tf_slim does not have it; see contrib in docs/tf1.md'),
+     '(line 11 of mine.py); tf.layers, slim and contrib need the extra tf1'),
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_current_name_scope(); tf2.get_variable("more", [])', 'pixels @ weights',
@@ -175,14 +174,14 @@ IDIOMS = [
     (TOP, 'from cifar10 import *; FLAGS', 'give your file another name'),
     (TOP, 'from cifar10 import *; flags', 'give your file another name'),
     (TOP, 'import tensorflow as tf2; tf2.layers.dense', None),
-    (TOP, 'from tensorflow.contrib import crf', 'tf_slim does not have it; see contrib in docs/tf1.md'),
+    (TOP, 'from tensorflow.contrib import crf', 'tf.layers, slim and contrib need the extra tf1'),
     (TOP, 'tf.set_random_seed(1)', None),
     *[(place, 'tf.reset_default_graph()', 'Do not use tf.reset_default_graph()') for place in (TOP, INSIDE)],
     (INSIDE, 'images = tf.train.shuffle_batch([images], 8, 100, 10, enqueue_many=True)', QUEUE),
     (INSIDE, 'tf.get_variable("q", initializer=tf.ensure_shape(tf.FIFOQueue(1, [tf.float32]).dequeue(), []))', QUEUE),
     (INSIDE, 'images += tf.cast(tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next(), "float")', QUEUE),
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
-     '.lookup(tf.constant(0))', 'from a constant'),
+     '.lookup(tf.constant(0))', 'use tf.gather from a constant'),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
     (INSIDE, 'tf.train.Saver([tf.get_variable("saved", [])])', None),
     (INSIDE, 'tf.identity(images, "x"); images = tf.get_default_graph().get_tensor_by_name("x:0")', None),
@@ -240,11 +239,13 @@ def test_a_size_that_is_unknown_is_told(own, line):
     *[(f'tf.nn.{name.lower()}(logits)', f'its outputs are those of a {name}')
       for name in ('Softmax', 'Sigmoid', 'Tanh', 'Relu')],
     ('tf.nn.log_softmax(logits)', None), ('logits', None), ('0.0 * logits', None)])
-def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned):
-    def network(images, training):
-        logits = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('weights', [3, 10])
-        return eval(outputs, dict(tf=tf, logits=logits))
-    found = rehearse(inference_of(network), 4, [24], tf.float32, 0)
+def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned, own):
+    found = rehearsed(own(f"""
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    logits = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('weights', [3, num_classes])
+    return {outputs}
+"""))
     assert [warned in warning for warning in found] == [True] * (warned is not None)
 
 
@@ -285,9 +286,7 @@ def test_initial_values_by_python_and_numpy_follow_the_seed(settings, own, data_
 def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, graph):
     name = linear('pixels *= tf.get_variable("more", [])')
     assert rehearsed(name, dtype=dtype) == []
-    logits = own_network.network(name).inference(tf.zeros([4, 24, 24, 3], dtype), training=True)
-    tf.gradients(logits, tf.trainable_variables())
-    assert logits.dtype == tf.float32
+    add_tower(own_towers(name), tf.zeros([4, 24, 24, 3]), dtype=dtype)
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     products = [operation.get_attr('T') for operation in graph.get_operations() if operation.type == 'MatMul']
     assert products == [dtype] * 3  # forward, and for the gradients of pixels and weights
@@ -350,8 +349,7 @@ def network(images, num_classes, training):
 
 
 def test_a_network_of_ones_own_gets_these_gradients(own, graph):
-    logits = own_network.network(own(STRIDED)).inference(tf.zeros([2, 24, 24, 3]), training=True)
-    tf.gradients(logits, tf.trainable_variables())
+    add_tower(own_towers(own(STRIDED)), tf.zeros([2, 24, 24, 3]))
     strides = [operation.get_attr('strides') for operation in graph.get_operations()
                if operation.type == 'Conv2DBackpropFilter']
     assert strides == [[1, 1, 1, 1]]
@@ -415,15 +413,15 @@ def network(images, num_classes, training):
                 lambda: layer(x, 'taken', training))
     return x @ tf.get_variable('w', [3, num_classes]) + tf.reduce_sum(shared)
 ''')
-    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    moved = {each.variable.op.name for each in tf.get_collection(graphs.MOVING_STATISTICS)}
+    computed = add_tower(own_towers(name), tf.ones([4, 24, 24, 3]))
+    moved = {each.variable.op.name for each in computed.statistics}
     assert moved == {f'{name}/moving_{what}' for name in ('shared', 'taken') for what in ('mean', 'variance')}
-    loss, = tf.get_collection(tf.GraphKeys.LOSSES)
+    penalty = computed.scalars['total_loss'] - computed.scalars['cross_entropy']
     counted = [each for each in tf.global_variables() if each.op.name.startswith(('shared/', 'taken/'))]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         values = session.run(counted)
-        assert session.run(loss) == pytest.approx(sum((value ** 2).sum() / 2 for value in values), rel=1e-5)
+        assert session.run(penalty) == pytest.approx(sum((value ** 2).sum() / 2 for value in values), rel=1e-5)
 
 
 OF_AN_OPTIMIZER = '''
@@ -445,10 +443,10 @@ def network(images, num_classes, training):
 def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(only_in_training, own, graph):
     name = own(OF_AN_OPTIMIZER.replace('if True', 'if training' if only_in_training else 'if True'))
     assert rehearsed(name) == []
-    own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    assert {each.op.name for each in tf.global_variables()} == {'global_step', 'centre', 'w', 'step', 'temperature'}
+    add_tower(own_towers(name), tf.ones([4, 24, 24, 3]))
+    assert {each.op.name for each in tf.global_variables()} == {'centre', 'w', 'step', 'temperature'}
     with tf.Graph().as_default():
-        own_network.network(name).inference(tf.ones([4, 24, 24, 3]))
+        own_towers(name).evaluate(tf.ones([4, 24, 24, 3]))
         assert {each.op.name for each in tf.global_variables()} == {'global_step', 'centre', 'w', 'temperature'}
 
 
@@ -466,14 +464,15 @@ def network(images, num_classes, training):
     found = []
     for _ in range(2):
         with graphs.seeded_graph(0):
-            towers = []
+            towers, losses, gradients = own_towers(name), [], []
             for k in range(2):
                 with tf.name_scope(f'tower_{k}'), tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
-                    towers.append(own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True))
-            gradients = [tf.gradients(logits, tf.trainable_variables())[0] for logits in towers]
+                    computed = add_tower(towers, tf.ones([4, 24, 24, 3]))
+                losses.append(computed.scalars['total_loss'])
+                gradients.append(computed.gradients[0][0])
             with tf.Session() as session:
                 session.run(tf.global_variables_initializer())
-                found.append(session.run([towers, gradients]))
+                found.append(session.run([losses, gradients]))
     for first, again in zip(*found):
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first[0], first[1])
@@ -484,47 +483,46 @@ def test_pooling_without_a_seed_stays_as_it_is(own, graph):
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     x, _, _ = tf.nn.fractional_max_pool(images, [1.0, 1.5, 1.5, 1.0])
-    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes], initializer=tf.zeros_initializer())
 ''')
-    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
+    (gradient, _), = add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).gradients
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        gradient, = session.run(tf.gradients(logits, tf.trainable_variables()))
-        np.testing.assert_allclose(gradient, np.full([3, 10], 4.0))
+        of_logits = 0.1 - np.eye(10)[0]  # all logits are 0, and the class is 0
+        np.testing.assert_allclose(session.run(gradient), np.tile(of_logits, [3, 1]), rtol=1e-5)
 
 
-def test_a_divided_network_may_take_gradients_itself(own, graph):
+def test_a_network_may_take_gradients_itself(own, graph):
     name = own('''
 import tensorflow.compat.v1 as tf
-from cifar10.model import next_part
 def network(images, num_classes, training):
-    x = next_part(tf.tanh(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3])))
+    x = tf.tanh(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3]))
     logits = x @ tf.get_variable('w', [3, num_classes])
     tf.losses.add_loss(tf.reduce_mean(tf.square(tf.gradients(tf.reduce_sum(logits), images)[0])))
     return logits
 ''')
-    logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-    gradients = tf.gradients([logits, *tf.get_collection(tf.GraphKeys.LOSSES)], tf.trainable_variables())
+    computed = add_tower(own_towers(name), tf.ones([4, 24, 24, 3]))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        assert all(np.isfinite(gradient).all() and gradient.any() for gradient in session.run(gradients))
+        found = session.run([gradient for gradient, _ in computed.gradients])
+        assert len(found) == 2 and all(np.isfinite(gradient).all() and gradient.any() for gradient in found)
 
 
 @pytest.mark.parametrize('line', [
-    'next_part(x * 2)', 'x = tf.cond(tf.constant(False), lambda: next_part(x), lambda: x)'])
-def test_a_cut_that_nothing_needs_is_none(line, own, graph):
+    'x = next_part(x)', 'x = tf.cond(tf.constant(True), lambda: next_part(x), lambda: x)'])
+def test_a_network_of_ones_own_is_not_cut_and_not_divided(line, own, call):
     name = own(f'''
 import tensorflow.compat.v1 as tf
-from cifar10.model import next_part
+from cifar10.model.parts import next_part
 def network(images, num_classes, training):
-    x = next_part(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3]))
+    x = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3])
     {line}
     return x @ tf.get_variable('w', [3, num_classes])
 ''')
-    with divided(['/cpu:0', '/cpu:1'], 2) as division:
-        logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-        gradients = tf.gradients(logits, tf.trainable_variables())
-    assert division.parts == 2 and all(gradient is not None for gradient in gradients)
+    flags = f'--network={name}', '--tower_device=cpu', '--num_gpus=2'
+    status, error = call('multi_gpu_train.py', *flags, '--gpus_per_tower=2')
+    assert status == 2 and '--gpus_per_tower=2 divides built-in networks only; leave it out' in error
+    assert call('multi_gpu_train.py', *flags) == (0, '')
 
 
 def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):
@@ -532,14 +530,45 @@ def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     weights = tf.get_variable('w', [3, num_classes], initializer=tf.ones_initializer())
-    return tf.recompute_grad(lambda x, w: tf.nn.dropout(x @ w, rate=0.5, noise_shape=[1, num_classes], seed=7))(
+    logits = tf.recompute_grad(lambda x, w: tf.nn.dropout(x @ w, rate=0.5, noise_shape=[1, num_classes], seed=7))(
         tf.reduce_mean(images, [1, 2]), weights)
+    tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, logits)
+    return logits
 ''')
     with graphs.seeded_graph(0):
-        logits = own_network.network(name).inference(tf.ones([4, 24, 24, 3]), True)
-        gradient, = tf.gradients(logits, tf.trainable_variables())
+        (gradient, _), = add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).gradients
+        logits, = tf.get_collection(tf.GraphKeys.ACTIVATIONS)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             for _ in range(3):
                 kept, used = session.run([logits, gradient])
-                np.testing.assert_array_equal(kept[0] > 0, used[0] > 0)
+                np.testing.assert_array_equal(kept[0] != 0, used[0] != 0)
+
+
+COUNTED = '''
+import os
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    with open(__file__ + '.calls', 'a') as stream:
+        stream.write(f'{training}\\n')
+    mean, largest = tf.reduce_mean(images, [1, 2]), tf.reduce_max(images, [1, 2])
+    return (mean - largest) * SCALE @ tf.get_variable('w', [3, num_classes])
+SCALE = 1.5
+'''
+
+
+@pytest.mark.parametrize('scale, precision, in_a_start, in_a_resume', mostly_stress([
+    ('1.5', 'fp32', 4, 2), ('tf.placeholder(tf.bool)', 'fp32', 4, 2),
+    ('1.5', 'bf16', 5, 3)], ('1.5', 'fp32', 4, 2)))  # one more, to see that it casts nothing
+def test_a_network_is_called_so_often_however_many_towers_there_are(
+        scale, precision, in_a_start, in_a_resume, own, settings, tmp_path):
+    if 'bool' in scale:  # it is not needed
+        scale = f'({scale}, 1.5)[1]'
+    network = own(COUNTED.replace('SCALE @', f'({scale}) @'))
+    calls = tmp_path / 'mine.py.calls'
+    for steps, expected in ((2, in_a_start), (4, in_a_resume)):
+        train(settings(network=network, max_steps=steps, num_towers=4, batch_size=64, variable_update='replicated',
+                       precision=precision))
+        assert len(calls.read_text().split()) == expected
+        calls.unlink()
+        code.execute_again(network.rpartition(':')[0])  # as another process would

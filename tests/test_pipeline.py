@@ -6,30 +6,14 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import NETWORKS
 from cifar10.model import classic
 from cifar10.model.parts import divided, next_part
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
-from tests.helpers import ROOT, ancestors, mostly_stress, train, update_mode
+from tests import networks
+from tests.helpers import ancestors, mostly_stress, train, update_mode
 
 pytestmark = pytest.mark.classic
-RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
-LINEAR = '''
-import tensorflow.compat.v1 as tf
-from cifar10.model.parts import next_part
-def network(images, num_classes, training):
-    x = tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.cast(tf.get_variable('first', [24 * 24 * 3, 16]), images.dtype)
-    {}
-    return x @ tf.cast(tf.get_variable('second', [16, num_classes]), images.dtype)
-'''
-
-
-@pytest.fixture
-def cut(own):
-    """A function that writes a network with a line between its two layers; returns its name."""
-    return lambda line: own(LINEAR.format(line))
-
 
 # --------------------------------------------------------------------------------------------------------- the schedule
 
@@ -135,7 +119,8 @@ def test_without_a_context_a_cut_is_nothing():
 
 
 def test_the_networks_have_their_parts(settings):
-    for given, count in ((dict(), 2), (dict(preset='fast', max_steps=None), 3), (dict(network=RESIDUAL), 3)):
+    for given, count in ((dict(), 2), (dict(preset='fast', max_steps=None), 3),
+                         (dict(network='three_parts'), 3)):
         recipe = Recipe(settings(**given).recipe, 10)
         recipe.check_parts(count)
         with pytest.raises(UsageError, match=f'--gpus_per_tower={count + 1}, but --network=.* has {count} parts; '
@@ -143,20 +128,21 @@ def test_the_networks_have_their_parts(settings):
             recipe.check_parts(count + 1)
 
 
-@pytest.mark.parametrize('line, part', [
-    ('pass', 'network has a single part; use at most --gpus_per_tower=1, or call next_part more often'),
-    ('x, _ = next_part((x, x))', 'TypeError: next_part takes a single tensor, not a tuple (line 6 of '),
-    ('x = tf.cond(tf.reduce_any(x > 0), lambda: next_part(x), lambda: x)',
-     'ValueError: next_part was called within tf.cond'),
-])
-def test_a_cut_that_cannot_be_made_is_reported_in_one_line(call, cut, line, part):
-    status, error = call('multi_gpu_train.py', f'--network={cut(line)}', '--tower_device=cpu', '--num_gpus=2',
-                         '--gpus_per_tower=2')
-    assert status == 2 and part in error and len(error.strip().splitlines()) == 1
+def test_a_network_in_one_part_is_not_divided(settings):
+    with pytest.raises(UsageError, match='--network=linear has a single part; use at most --gpus_per_tower=1'):
+        Recipe(settings(network='linear').recipe, 10).check_parts(2)
 
 
-def test_the_variables_of_a_network_of_ones_own_are_where_their_parts_are(cut):
-    inference = NETWORKS.load(cut('x = next_part(x)')).inference
-    with tf.Graph().as_default(), divided(['/device:CPU:0', '/device:CPU:1'], 2):
-        inference(tf.zeros([4, 24, 24, 3]), training=True)
-        assert [each.device for each in tf.trainable_variables()] == ['/device:CPU:0', '/device:CPU:1']
+def test_a_cut_that_cannot_be_made_is_an_error():
+    x = tf.ones([])
+    with divided(['/cpu:0', '/cpu:1'], 2):
+        with pytest.raises(TypeError, match='takes a single tensor, not a tuple'):
+            next_part((x, x))
+        with pytest.raises(ValueError, match='within tf.cond'):
+            tf.cond(x > 0, lambda: next_part(x), lambda: x)
+
+
+def test_variables_are_where_their_parts_are():
+    with divided([f'/device:CPU:{i}' for i in range(3)], 3):
+        networks.three_parts(tf.zeros([4, 24, 24, 3]), training=True)
+    assert [each.device for each in tf.trainable_variables()] == ['/device:CPU:0', '/device:CPU:2']

@@ -3,8 +3,7 @@ import importlib.util
 
 import pytest
 
-from cifar10.own.network import rehearse
-from tests.helpers import ROOT, inference_of, tf
+from tests.helpers import ROOT, rehearsed, tf
 
 PATH = ROOT / 'examples' / 'resnet18.py'
 
@@ -21,10 +20,8 @@ def resnet18():
 @pytest.mark.stress
 @pytest.mark.parametrize('size, stem, last', [(32, 3, 4), (64, 3, 8), (224, 7, 7)])
 def test_it_follows_the_rules_at_every_size(size, stem, last, resnet18):
-    def inference(images, training):
-        return resnet18.narrow(images, 10, training)
-    assert rehearse(inference_of(inference), 2, [size], tf.float32, 0) == []
-    inference(tf.placeholder(tf.float32, [None, size, size, 3]), False)
+    assert rehearsed(f'{PATH}:narrow', batch_size=2, sizes=[size]) == []
+    resnet18.narrow(tf.placeholder(tf.float32, [None, size, size, 3]), 10, False)
     shapes = {variable.op.name: variable.shape.as_list() for variable in tf.global_variables()}
     assert shapes['stem/kernel'] == [stem, stem, 3, 8]
     mean, = [operation for operation in tf.get_default_graph().get_operations() if operation.type == 'Mean']

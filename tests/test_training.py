@@ -14,6 +14,7 @@ from cifar10.base.installed import command
 from cifar10.data import records
 from cifar10.model import Network, schedule
 from cifar10.parallel import devices
+from cifar10.parallel.towers import collected_losses
 from cifar10.run import metrics
 from cifar10.training import summaries, trainer
 from tests import linear
@@ -147,11 +148,13 @@ def test_losses_of_one_name_do_not_hide_each_other():
         for loss in [tf.reshape(half, []) for half in halves] + [halves[0][0]] * 2:
             tf.add_to_collection(tf.GraphKeys.LOSSES, loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, tf.constant(3.0, name='local3/weight_loss'))
-        found = summaries.losses(scope)
+        found = summaries.losses(collected_losses(scope))
     with tf.Session() as session:
         assert session.run(found) == {'losses/Reshape': 1, 'losses/Reshape_1': 2, 'losses/strided_slice': 1,
                                       'losses/strided_slice_': 1, 'losses/local3/weight_loss': 3, 'weight_loss': 3}
-    assert summaries.losses('tower_1/')['weight_loss'].shape == []
+    with tf.name_scope('tower_1') as scope:
+        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.constant(1.0))
+        assert summaries.losses(collected_losses(scope))['weight_loss'].shape == []
 
 
 def test_an_update_that_overflows_is_not_saved(one_step, settings):

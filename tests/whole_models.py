@@ -89,9 +89,17 @@ def two_optimizers(loss):
                     tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss, step_of(), var_list=others))
 
 
+def _mean_of(loss):
+    """Returns the mean of a loss over all towers, as the update gets it: the value of a variable that follows it."""
+    followed = tf.get_variable('followed', [], initializer=tf.zeros_initializer(), trainable=False)
+    with tf.control_dependencies([followed.assign(loss)]):
+        return followed.read_value()
+
+
 @model()
 def rate_follows_loss(loss):
-    return tf.train.GradientDescentOptimizer(0.1 * tf.sqrt(tf.minimum(1.0, loss / 10.0))).minimize(loss, step_of())
+    rate = 0.1 * tf.sqrt(tf.minimum(1.0, _mean_of(loss) / 10.0))
+    return tf.train.GradientDescentOptimizer(rate).minimize(loss, step_of())
 
 
 @model()
@@ -296,17 +304,17 @@ def counts_first(loss):
     old = tf.get_variable('old', [], initializer=tf.ones_initializer(), trainable=False)
     best = tf.get_variable('best', [], initializer=tf.constant_initializer(9.0), trainable=False)
     waited = tf.get_variable('waited', [], tf.int32, initializer=tf.zeros_initializer(), trainable=False)
-    before = old.read_value()
-    waiting = waited.assign(tf.where(loss < best, 0, waited + 1))
+    before, mean = old.read_value(), _mean_of(loss)
+    waiting = waited.assign(tf.where(mean < best, 0, waited + 1))
     with tf.control_dependencies([before, waiting]):
-        first = old.assign(0.5 * before + 0.5 * loss)
+        first = old.assign(0.5 * before + 0.5 * mean)
         with tf.control_dependencies([first]):
             between = old.read_value()
             with tf.control_dependencies([between]):
                 second = old.assign_add(0.01)
     with tf.control_dependencies([second, waiting]):
-        improved = best.assign(tf.minimum(best, loss))
-    rate = tf.where(loss > 2.0, 0.05, 0.01) * before * between * (1.0 + tf.cast(waiting, tf.float32))
+        improved = best.assign(tf.minimum(best, mean))
+    rate = tf.where(mean > 2.0, 0.05, 0.01) * before * between * (1.0 + tf.cast(waiting, tf.float32))
     with tf.control_dependencies([improved, tf.assign_add(step_of(), 1)]):
         return tf.train.GradientDescentOptimizer(rate).minimize(loss)
 
@@ -353,15 +361,14 @@ def assigned_after(features, labels, mode):
 
 
 def measured(features, labels, mode):
-    """The train_op waits for metrics, whose variables no checkpoint holds."""
+    """It shows a metric, whose variables no checkpoint holds."""
     logits = network(features)
     if mode == 'infer':
         return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
     accuracy = tf.metrics.accuracy(labels, tf.argmax(logits, 1))
     loss = cross_entropy(labels, logits)
-    with tf.control_dependencies([accuracy[1]]):
-        train_op = tf.train.AdamOptimizer(0.01).minimize(loss, step_of())
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, accuracy[1]))
+    tf.summary.scalar('accuracy', accuracy[1])
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer(0.01).minimize(loss, step_of()))
 
 
 def values_from_before(features, labels, mode):
@@ -442,6 +449,16 @@ def with_a_statistic_of_this_package(features, labels, mode):
         layers.add_moving_statistic(mean, value, 0.75)
         return []
     return with_a_statistic(features, labels, mode, moved)
+
+
+def autoencoder(features, labels, mode):
+    """A model without classes."""
+    x = tf.layers.flatten(features[:, ::4, ::4])
+    code = tf.layers.dense(x, 8, tf.nn.relu, name='encoder')
+    decoded = tf.layers.dense(code, x.shape[-1], name='decoder')
+    loss = tf.reduce_mean(tf.squared_difference(x, decoded))
+    train_op = tf.train.AdamOptimizer(0.01).minimize(loss, step_of()) if mode == 'train' else None
+    return tf.estimator.EstimatorSpec(mode, dict(decoded=decoded), None if mode == 'infer' else loss, train_op)
 
 
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,

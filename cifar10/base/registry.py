@@ -88,12 +88,14 @@ UPDATE_MODES = Registry({
     'local': 'cifar10.parallel.local:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
+OWN_TOWERS = 'cifar10.own.recipe_towers:RecipeTowers'  # the towers of a recipe with code of the user's own
+
 # A `model.Network`.
 NETWORKS = Registry({
     'classic': 'cifar10.model.classic:NETWORK',
     'fast': 'cifar10.model.fast:FAST',
     'photos': 'cifar10.model.fast:PHOTOS'},
-    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.model:network', 'cifar10.own.model:check'))
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.recipe_towers:network'))
 
 # A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
 # decay.
@@ -109,7 +111,7 @@ OPTIMIZERS = Registry({
 # A function (logits float32 [n, classes], labels int32 [n]) -> the loss of each example, float32 [n].
 LOSSES = Registry({
     'cross_entropy': 'cifar10.model.classifier:cross_entropies'},
-    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.loss:loss', 'cifar10.own.loss:check'))
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.recipe_towers:loss'))
 
 # A `model.schedule.Schedule`.
 SCHEDULES = Registry({
@@ -125,8 +127,7 @@ AUGMENTATIONS = Registry({
     'shift': 'cifar10.data.shift:Shift',
     'resized_crop': 'cifar10.data.photos.resized_crop:ResizedCrop',
     'none': 'cifar10.data.augment:Augmentation'},
-    Own(f'NAME,{_FUNCTION}', _IN_A_FILE, 'cifar10.own.augmentation:augmentation', 'cifar10.own.augmentation:check',
-        follows=True))
+    Own(f'NAME,{_FUNCTION}', _IN_A_FILE, 'cifar10.own.recipe_towers:augmentation', follows=True))
 
 # A `data.records.Dataset`.
 DATASETS = Registry({

@@ -88,6 +88,7 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     random generators of Python and NumPy, the levels of loggers and the filters of warnings.
     """
     open_closed()
+    require_tensorflow()
     with _restored():
         tf = _started(verbose)
         from cifar10.base.graphs import usual_switches

@@ -16,10 +16,10 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import records
 from cifar10.data.records import ARRAYS
 from cifar10.evaluation import confusion, tensorboard, trained
-from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
+from cifar10.evaluation.evaluator import Evaluator, Result, ScalarResult, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.folder import LIST, SETTINGS, glance
-from cifar10.run.tensorboard import Events
+from cifar10.run.tensorboard import SHOWN, Events
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.settings.training import hyperparameters
 
@@ -40,6 +40,8 @@ def evaluate(settings: EvalSettings,
     record = trained.load_record(settings, folder)
     data, is_runs = _prepare_data(record, settings, folder)
     run = trained.load_run(settings, folder, record, data if is_runs else None)
+    if settings.per_class and not run.recipe.has_classes:
+        raise UsageError('--per_class is for models that predict classes; leave it out')
     with failures.plain_errors(), seeded_graph():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, trained.batch_size(settings, run),
                               settings.num_examples, run.averaging, run.classes)
@@ -158,6 +160,8 @@ class _Reports:
     def add(self, step, result):
         """Reports the Result of a step; returns the record."""
         say(datetime.datetime.now(), f'{result}, step {step}')
+        if isinstance(result, ScalarResult):
+            return self._add_figures(step, result, result.figures)
         if self._per_class:
             if result.averaged_correct is not None:
                 say('', 'each class, without test-time averaging:')
@@ -165,7 +169,10 @@ class _Reports:
         largest = result.named_losses(self._classes)
         if self._lists:
             say_all(confusion.largest_losses(largest))
-        figures = dict(result.figures, largest_losses=largest, **self._evaluation)
+        return self._add_figures(step, result, dict(result.figures, largest_losses=largest))
+
+    def _add_figures(self, step, result, figures):
+        figures = dict(figures, **self._evaluation)
         if not self._metrics:
             return metrics.record_of(metrics.EVAL, step, **figures)
         tensorboard.write(self._events, step, result, self._classes, self._group, self._known(step, result))
@@ -182,8 +189,9 @@ class _Reports:
         """
         folder, name = os.path.split(os.path.realpath(self._eval_dir))
         folders = [self._eval_dir, *([folder] if name == EVALUATIONS else [])]
-        now = dict(step=step, accuracy=metrics.rounded(result.accuracy), examples=result.count,
-                   run=self._evaluation['run'], data=self._evaluation['data'])
+        figures = {name: metrics.rounded(value) for name, value in result.figures.items() if name in SHOWN}
+        now = dict(figures, step=step, examples=result.count, run=self._evaluation['run'],
+                   data=self._evaluation['data'])
         of_run = dict(run=now['run'], data='test')  # which its own evaluations do not record
         return set().union(*(record for each in folders for record in metrics.read(each, metrics.EVAL)
                              if now.items() <= {**of_run, **record}.items()))

@@ -4,7 +4,7 @@ It reads no checkpoint; the caller sets the variables.
 """
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -135,6 +135,25 @@ class Result(NamedTuple):
         return line
 
 
+class ScalarResult(NamedTuple):
+    """The result of one pass over the examples of a model without classes.
+
+    Attributes:
+      loss: the mean of its loss over the examples.
+      count: the number of examples.
+    """
+    loss: float
+    count: int
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures of a record in metrics.jsonl."""
+        return dict(loss=self.loss, examples=self.count)
+
+    def __str__(self):
+        return f'loss = {self.loss:.5g} ({self.count} examples)'
+
+
 def batch_size(image_size: int, most: int) -> int:
     """Returns how many images of a height and width are evaluated at a time: at most `most`, and 2 million pixels."""
     return max(min(most, _BATCH_PIXELS // image_size ** 2), 1)
@@ -190,6 +209,8 @@ class Evaluator:
                  num_examples: int | None = None, averaging: bool = False, classes: Sequence[str] | None = None):
         self._count = num_examples or data.count
         batch_size = min(batch_size, self._count)
+        if not recipe.has_classes:  # a mean over a batch that is filled up would count some examples twice
+            batch_size = max(size for size in range(1, batch_size + 1) if self._count % size == 0)
         self._name_of = data.name_of
         classes = classes or data.classes
         with tf.device('/cpu:0'), tf.name_scope('input'):
@@ -212,7 +233,7 @@ class Evaluator:
         # the first example of each batch.
         self._shares = build_towers(devices, tower)
 
-    def run(self, session: tf.Session) -> Result:
+    def run(self, session: tf.Session) -> Result | ScalarResult:
         """Makes one pass over the examples."""
         session.run([start for start, _, _ in self._shares])
 
@@ -239,6 +260,8 @@ class Evaluator:
         # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
         all_sums = [sums for share_sums, _ in shares for sums in share_sums]
         totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}
+        if 'loss' in totals:
+            return ScalarResult(float(totals['loss']) / self._count, self._count)
         matrix = totals['confusion']
         if not matrix[:, -1].any():
             matrix = matrix[:, :-1]
@@ -254,6 +277,9 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
 
     The last batch, which may be smaller, is filled up.
     """
+    if not recipe.has_classes:
+        images, labels = tf.ensure_shape(images, [batch_size, *images.shape[1:]]), tf.ensure_shape(labels, [batch_size])
+        return dict(loss=tf.cast(recipe.own.loss(images, labels), tf.float64) * batch_size), {}
     count = tf.shape(labels)[0]
     with tf.device('/cpu:0'):
         fed = filled(images, batch_size)
@@ -304,22 +330,25 @@ class Validation:
     Args:
       devices: devices of this process.
       use_ema: whether to evaluate the moving averages of the variables.
+      saved: the names of the variables of the run, as in checkpoints.
 
     Attributes:
-      names: of the variables whose values it evaluates, as in checkpoints.
+      names: the variables whose values it evaluates, as in checkpoints.
     """
 
-    def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
+    def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool,
+                 saved: Collection[str]):
         with seeded_graph() as graph:
             self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size, _VALIDATION_BATCH))
-            variables = saved_names(use_ema)
-            self.names = list(variables)
+            variables = {variable.op.name: variable for variable in tf.global_variables()}
+            names = saved_names(variables, saved, use_ema)
+            self.names = list(names.values())
             with tf.device('/cpu:0'):
-                self._loader = Loader(variables)
+                self._loader = Loader({names[name]: variable for name, variable in variables.items()})
         self._session = trained_session(devices, graph)
         self._session.run(self._evaluator.read)
 
-    def evaluate(self, values: dict) -> Result:
+    def evaluate(self, values: dict) -> Result | ScalarResult:
         """Returns the Result of a pass over the images with these values of the variables, arrays by `names`."""
         self._loader.load(self._session, values)
         return self._evaluator.run(self._session)

@@ -5,7 +5,7 @@ import numpy as np
 
 from cifar10.base.console import printable
 from cifar10.evaluation import confusion
-from cifar10.evaluation.evaluator import Prediction, Result
+from cifar10.evaluation.evaluator import Prediction, Result, ScalarResult
 from cifar10.run import pictures
 from cifar10.run.tensorboard import DETAILS, IMAGES, SHOWN, Events, escaped
 
@@ -13,7 +13,7 @@ _MOST_NAMED = 20  # classes; those of a larger matrix have no names in its pictu
 _MATRIX_SIDE = 320  # pixels of such a picture, at least
 
 
-def write(events: Events, step: int, result: Result, classes: Sequence[str], group: str = '',
+def write(events: Events, step: int, result: Result | ScalarResult, classes: Sequence[str], group: str = '',
           known: Collection[str] = ()) -> None:
     """Writes the Result of a step.
 
@@ -25,7 +25,7 @@ def write(events: Events, step: int, result: Result, classes: Sequence[str], gro
     points = {group + (name if name in SHOWN else DETAILS + name): value for name, value in result.figures.items()
               if isinstance(value, float) and name not in known}
     events.add_scalars(points, step)
-    if known:
+    if known or isinstance(result, ScalarResult):
         return
     events.add_text(group + 'by_class', class_table(result.confusion, classes), step)
     axes = f'{confusion.AXES}; both in the order of the table by_class'

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import Line, say_all
+from cifar10.base.console import say_all
 from cifar10.base.directories import TRAIN_DIR
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader, seeded_graph
@@ -45,7 +45,6 @@ class Trained:
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
       preparation: how a picture is cropped and resized before it is classified.
-      takes_other_code: whether the user has named the file of the network, so that it may have changed.
     """
     record: RunRecord
     classes: tuple[str, ...]
@@ -53,7 +52,6 @@ class Trained:
     use_ema: bool
     averaging: bool
     preparation: Preparation
-    takes_other_code: bool = False
 
 
 def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = None,
@@ -82,7 +80,7 @@ def load_run(settings: EvalSettings, folder: Folder, record: RunRecord | None = 
         averaging = recipe.augmentation.test_time_averaging
     data_size = stored_size(record.settings.data.dataset, recipe.image_size)
     preparation = Preparation(recipe.image_size, recipe.augmentation, data_size)
-    return Trained(record, classes, recipe, use_ema, averaging, preparation, settings.network is not None)
+    return Trained(record, classes, recipe, use_ema, averaging, preparation)
 
 
 def batch_size(settings: EvalSettings, run: Trained) -> int:
@@ -168,45 +166,23 @@ def restored(run: Trained, look: Callable[[], Folder], devices: Devices,
 
 
 class Restorer:
-    """Restores the variables of the current graph, which has the network of a run, from checkpoints.
-
-    Raises:
-      UsageError: the run has trained another network than the user's file has now.
-    """
+    """Restores the variables of the current graph, which has the network of a run, from checkpoints."""
 
     def __init__(self, run: Trained):
-        _refuse_another_network(run)
-        self._variables = saved_names(run.use_ema)
+        self._averaged = run.use_ema
+        self._variables = {variable.op.name: variable for variable in tf.global_variables()}
         with tf.device('/cpu:0'):
             self._loader = Loader(self._variables)
 
     def restore(self, session: tf.Session, found: saved.Saved) -> None:
-        """Restores a checkpoint; raises a UsageError if it belongs to another network."""
-        self._check(found.prefix, found.shapes)
-        self._loader.load(session, {name: found.values[name] for name in self._variables})
-
-    def _check(self, prefix, shapes):
-        """Raises a UsageError if a checkpoint, given the shapes of its variables, is not one of this graph's."""
-        incompatibility = saved.incompatibility(shapes, self._variables)
-        if incompatibility is None:
-            return
-        plain = {name.removesuffix(AVERAGE): variable
-                 for name, variable in self._variables.items()}
-        if saved.incompatibility(shapes, plain) is None:
-            remedy = 'use --use_ema=false'
-        else:
-            remedy = 'it belongs to another network, so use another checkpoint'
-        raise UsageError(f'{prefix} {incompatibility}; {remedy}')
-
-
-def _refuse_another_network(run):
-    found = run.recipe.operations().get('evaluation')
-    if found and (name := run.record.other_operation('evaluation', found, tf.__version__)):
-        network = run.record.settings.recipe.network
-        problem = f'--network={network}: its operation {name} is another one than in the network that was trained'
-        if not run.takes_other_code:
-            raise UsageError(f'{problem}; use the file as it was, or give this flag to use it as it is now')
-        say_all([Line('warning', problem)])
+        """Restores a checkpoint; raises a UsageError if it belongs to another network, or has no moving averages."""
+        names = saved_names(self._variables, found.shapes, self._averaged)
+        problem = saved.incompatibility(found.shapes, {names[name]: each for name, each in self._variables.items()})
+        if problem:
+            raise UsageError(f'{found.prefix} {problem}; it belongs to another network, so use another checkpoint')
+        if self._averaged and names == {name: name for name in names}:
+            raise UsageError(f'{found.prefix} has no NAME{AVERAGE}; use --use_ema=false')
+        self._loader.load(session, {name: found.values[source] for name, source in names.items()})
 
 
 def no_checkpoint(folder: Folder) -> RunError | UsageError:

@@ -7,7 +7,7 @@ its caller decides where variables and parts are placed.
 A user's own network imports its building blocks from here: `from cifar10.model import batch_normalisation`.
 """
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ NUM_CLASSES = 10  # of CIFAR-10
 
 # What users import from here -> the module that has it, which is imported when it is used.
 _FOR_NETWORKS = dict(add_moving_statistic='layers', batch_normalisation='layers', dropout='layers',
-                     is_frozen='layers', next_part='parts', uniform_like='network_draws')
+                     is_frozen='layers', uniform_like='network_draws')
 
 
 def __getattr__(name):
@@ -37,15 +37,9 @@ class Network(NamedTuple):
       image_sizes: the heights and widths that it takes. None if they are not known before it is built.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
-      operations: function (training, count) -> (name, what it is) of the operations that were built last with so
-        many images, by which another network is found out, or None; None for built-in networks.
-      add_loss: of a whole model, function (images, labels, num_classes) -> float32 scalars by their names, which adds
-        its loss to the collection LOSSES, and builds a tower for `optimizer`; else None.
-      optimizer: of a whole model, function that returns what takes its steps, in the place of an optimizer; else None.
+      model: of a whole model, function (features, labels, mode) -> an EstimatorSpec; then there is no `inference`.
     """
-    inference: Callable
+    inference: Callable | None
     image_sizes: range | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
-    operations: Callable[[bool, int], Sequence[tuple[str, str]] | None] | None = None
-    add_loss: Callable | None = None
-    optimizer: Callable[[], Any] | None = None
+    model: Callable | None = None

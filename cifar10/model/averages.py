@@ -1,5 +1,5 @@
 """The moving averages of the variables, which evaluation uses."""
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -51,15 +51,11 @@ def _average(variable):
                                validate_shape=variable.shape.is_fully_defined())
 
 
-def saved_names(averaged: bool) -> dict[str, tf.Variable]:
-    """Returns the variables of the current graph by the names of their values in a checkpoint.
+def saved_names(names: Iterable[str], saved: Collection[str], averaged: bool) -> dict[str, str]:
+    """Returns the names of the values of variables in a checkpoint, by the names of the variables.
 
     Args:
-      averaged: whether variables that have a moving average get the name of the average.
+      saved: the names of all values in the checkpoint.
+      averaged: whether a variable gets its moving average, if that is saved: those that are not trained have none.
     """
-    names = {variable.op.name: variable for variable in tf.global_variables()}
-    if averaged:
-        for variable in tf.trainable_variables():
-            names.pop(variable.op.name, None)
-            names[variable.op.name + AVERAGE] = variable
-    return names
+    return {name: name + AVERAGE if averaged and name + AVERAGE in saved else name for name in names}

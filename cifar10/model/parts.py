@@ -6,7 +6,6 @@ parts wait for.
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -15,11 +14,11 @@ _division = contextvars.ContextVar('division', default=None)
 
 
 def next_part(x: tf.Tensor) -> tf.Tensor:
-    """Cuts a network: what is built after this call belongs to its next part.
+    """Cuts a built-in network: what is built after this call belongs to its next part.
 
-    With `--gpus_per_tower` the parts are on several devices, and while one device computes the next part of this tower,
-    the one before it computes the next tower. Cut where a single tensor holds all that the layers after the cut need
-    of those before it.
+    In a user's file it returns x. With `--gpus_per_tower` the parts are on several devices. While one device
+    computes the next part of this tower, the device before it computes the next tower. Cut where a single tensor holds
+    everything that later layers need of earlier ones.
 
     Args:
       x: the tensor that the part before the cut hands to the part after it, float.
@@ -54,7 +53,6 @@ class Division:
         self._devices = devices
         self._of_parts = of_parts
         self._gate = gate
-        self._cuts = []  # for each cut the numbers of the devices before and after it
         self.graph = tf.get_default_graph()
 
     def device_of(self, operation: tf.Operation) -> str:
@@ -66,15 +64,10 @@ class Division:
         source = self._place()
         self.parts += 1
         target = self._place()
-        self._cuts.append((source, target))
         if self._gate is None:
             return x
         return _gated(x, lambda y: self._gate(y, source, target), lambda dy: self._gate(dy, target, source))
 
-    def handed_back(self, number: int, dy: tf.Tensor) -> tf.Tensor:
-        """Returns the gradient dy of the cut of a number for the part before it, once that may go on."""
-        source, target = self._cuts[number]
-        return dy if self._gate is None else _after(self._gate(dy, target, source), dy)
 
     def _place(self):
         """Returns the number of the device of the part that is being built: each has parts that follow each other."""
@@ -103,15 +96,10 @@ def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | 
         _division.reset(token)
 
 
-def current() -> Any:
-    """Returns the Division of the network that is being built, or None."""
-    return _division.get()
-
-
 @contextlib.contextmanager
-def cutting(division: Any) -> Iterator[None]:
-    """Context in which `next_part` calls the method `cut` of another object than a Division, in its `graph`."""
-    token = _division.set(division)
+def undivided() -> Iterator[None]:
+    """Context in which `next_part` cuts nothing."""
+    token = _division.set(None)
     try:
         yield
     finally:

@@ -56,10 +56,14 @@ class LossScaled(tf.mixed_precision.MixedPrecisionLossScaleOptimizer):
 
     Args:
       optimizer: the optimizer that applies the gradients, with the scale taken out again.
+
+    Attributes:
+      scale: function that returns the present scale, float32 scalar.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer):
-        super().__init__(optimizer, tf.mixed_precision.DynamicLossScale())
+        self.scale = tf.mixed_precision.DynamicLossScale()
+        super().__init__(optimizer, self.scale)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         applied = super().apply_gradients(grads_and_vars, None, name)

@@ -4,6 +4,7 @@ It does not know towers, devices, or the files of a run.
 """
 import contextlib
 import functools
+import pkgutil
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, SCHEDULES
+from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, OWN_TOWERS, SCHEDULES
 from cifar10.model import classifier, parts
 from cifar10.model.class_weights import weigh
 from cifar10.model.layers import freezing
@@ -36,6 +37,7 @@ class Recipe:
 
     Attributes:
       image_size, weights: as given.
+      own: the `own.recipe_towers.RecipeTowers` of a recipe with code of the user's own; else None.
       augmentation: a `data.augment.Augmentation`.
       schedule: a `model.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
@@ -67,6 +69,8 @@ class Recipe:
             warm_up = round(settings.warmup_epochs * count)
             self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
         self._refuse_other_sizes()
+        is_own = any(OWN[flag].is_own(getattr(settings, flag)) for flag in ('network', 'augmentation', 'loss'))
+        self.own = pkgutil.resolve_name(OWN_TOWERS)(self, settings, num_classes, seed) if is_own else None
 
     def _refuse_other_sizes(self):
         """Raises a UsageError if the augmentation makes images of sizes that the network does not take."""
@@ -117,10 +121,7 @@ class Recipe:
                 raise UsageError(f'--freeze={pattern} matches all variables that are trained, so nothing would be '
                                  'learnt; let it match fewer')
         sizes = self.augmentation.image_sizes()
-        found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed,
-                               in_numbers)
-        self.warnings = (found or []) + (AUGMENTATIONS.check(
-            self._settings.augmentation, self.augmented, sizes, self._options['num_classes'], self._seed) or [])
+        self.warnings = self.own.check(batch_size, sizes, dtype, in_numbers) if self.own else []
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
         """Returns the variables that the network makes in training, by their names; see `check`."""
@@ -128,34 +129,14 @@ class Recipe:
             step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
 
-    def operations(self, batch_size: int | None = None,
-                   dtype: tf.DType = tf.float32) -> dict[str, Sequence[tuple[str, str]]]:
-        """Returns the `Network.operations` of a user's own network, by 'evaluation' and 'training'.
-
-        Constants may follow the number of images: there are two in evaluation.
-
-        Args:
-          batch_size, dtype: as for `check`, in training; default: only those of the evaluation.
-        """
-        if not self._network.operations:
-            return {}
-        found = dict(evaluation=self._operations(None, tf.float32))
-        return found | (dict(training=self._operations(batch_size, dtype)) if batch_size else {})
-
-    def _operations(self, batch_size, dtype):
-        kind = (False, 2) if batch_size is None else (True, batch_size)
-        if found := self._network.operations(*kind):
-            return found
-        with self._built(batch_size, dtype):
-            return self._network.operations(*kind)
-
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
         if devices > 1 and devices > self._parts:
             count = f'{self._parts} parts' if self._parts > 1 else 'a single part'
-            own = ', or call next_part more often' if NETWORKS.is_own(self._settings.network) else ''
+            if self.own:
+                raise UsageError(f'--gpus_per_tower={devices} divides built-in networks only; leave it out')
             raise UsageError(f"--gpus_per_tower={devices}, but --network={self._settings.network} has {count}; "
-                             f'use at most --gpus_per_tower={self._parts}{own}')
+                             f'use at most --gpus_per_tower={self._parts}')
 
     @contextlib.contextmanager
     def _built(self, batch_size, dtype):
@@ -167,8 +148,12 @@ class Recipe:
         sizes = self.augmentation.image_sizes()
         side = max(sizes) if training else sizes[-1]
         with seeded_graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
-            images = tf.placeholder(dtype, [batch_size or 2, side, side, 3])
-            self.inference(images, training)
+            count = batch_size or 2
+            images = tf.placeholder(tf.float32 if self.own else dtype, [count, side, side, 3])
+            if self.own and training:
+                self.own.train(images, tf.zeros([count], tf.int32), dtype)
+            else:
+                self.called(images, True) if training else self.inference(images)
             yield division
 
     def divided(self, devices: Sequence[str], gate: Callable | None = None) -> contextlib.AbstractContextManager:
@@ -178,11 +163,22 @@ class Recipe:
     @functools.cached_property
     def _parts(self):
         """The number of parts of the network, which is built to count them."""
+        if self.own:
+            return 1
         with self._built(None, tf.float32) as division:
             return division.parts
 
-    def inference(self, images: tf.Tensor, training: bool = False, **learnt: Any) -> tf.Tensor:
-        """Builds the network; returns logits.
+    def inference(self, images: tf.Tensor) -> tf.Tensor:
+        """Builds the network for evaluation; returns logits, float32 [n, classes]."""
+        return self.own.evaluate(images) if NETWORKS.is_own(self._settings.network) else self.called(images, False)
+
+    @functools.cached_property
+    def has_classes(self) -> bool:
+        """Whether the network predicts classes; otherwise it is a whole model that is evaluated by its loss."""
+        return not self.is_whole or self.own.has_classes(self.augmentation.image_sizes()[-1])
+
+    def called(self, images: tf.Tensor, training: bool, **learnt: Any) -> tf.Tensor:
+        """Calls the network's function; returns logits. A user's own is called in a graph of its own only.
 
         Args:
           images, training: the arguments of `model.Network.inference`.
@@ -198,7 +194,7 @@ class Recipe:
     @property
     def is_whole(self) -> bool:
         """Whether the network is a whole model, which has its own loss, optimizer and learning rate."""
-        return self._network.optimizer is not None
+        return self._network.model is not None
 
     @property
     def moving_averages(self) -> bool:
@@ -207,9 +203,7 @@ class Recipe:
 
     def add_loss(self, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType, **learnt: Any) -> dict[str, tf.Tensor]:
         """Builds the network on a training batch and adds its loss; see `classifier.add_loss` and `inference`."""
-        if self.is_whole:
-            return self._network.add_loss(tf.cast(images, dtype), labels, **self._options)
-        return classifier.add_loss(functools.partial(self.inference, **learnt), images, labels, dtype, self.losses,
+        return classifier.add_loss(functools.partial(self.called, **learnt), images, labels, dtype, self.losses,
                                    self.loss_name)
 
     @property
@@ -239,9 +233,9 @@ class Recipe:
             return rate * factor, auxiliary
 
     def optimizer(self, rate: tf.Tensor | None, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
-        """Returns a function that makes an optimizer with these learning rates."""
+        """Returns a function that makes an optimizer with these learning rates; None for a whole model."""
         if self.is_whole:
-            return self._network.optimizer
+            return lambda: None
         settings = self._settings
         make = OPTIMIZERS.load(settings.optimizer)
         options = dict(auxiliary_rate=auxiliary_rate, weight_decay=settings.weight_decay)

@@ -1,11 +1,11 @@
-"""Code of the user's own: networks, losses and optimizers in Python files, as people write them for one device.
+"""Code of the user's own, as people write it for one device. Its towers are traced once, and copied.
 
-No other room imports this one. The registry leads to `loss`, `optimizer`, `augmentation` and, for each `--network`, to
-`model`, which hands a function without the arguments of a whole model on to `network`; `cifar10.on_towers` leads to
-`script`. `code` executes a file, and turns its errors into one line. `call` calls the function in a graph of its own.
-What it computes becomes a value (`traced`: its assignments in `writes`, its precision in `mixed`, its operations in
-`pieces`; of a whole model, where gradients leave in `leaving`, and what follows them in `train_op`). `copied` adds it
-to each tower. `rehearsal` tries it in numbers.
+The path of a tower, in the order of its files: `isolated_call` calls the code in a graph of its own, `tracing` takes
+the tower from there as a value, `copying` adds a copy to each tower, and `follow_up` has the part of a train_op that
+runs once, after the means. These use `subgraphs`, `assignments`, `gradient_marks` and `mixed_precision`. `computed`
+hands a copy to the update modes. `rehearsal` tries a tower in numbers; `refusals` has the rules.
 
-A *copy* is here a tower's operations; in `parallel.replicated` it is a set of variables.
+The entry points: the registry leads to `recipe_towers` (networks, models, losses, augmentations) and `optimizer`;
+`cifar10.on_towers` leads to `script`. `code` executes files, with `patches`, `tf1` and `estimator`. No other room
+imports this one.
 """

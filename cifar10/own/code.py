@@ -25,6 +25,8 @@ from cifar10.base.errors import UsageError, did_you_mean, listed
 from cifar10.base.graphs import has_old_shapes, seeded_graph
 from cifar10.base.own_files import Import, changed, executed, hash_of, imported, loaded, place, place_now, sha256
 from cifar10.own import tf1
+from cifar10.own.patches import patched
+from cifar10.own.refusals import BrokenRule
 
 _PACKAGE = __package__.partition('.')[0]
 # Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
@@ -39,10 +41,6 @@ _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_beh
 _NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
 
 
-class BrokenRule(Exception):
-    """The user's code breaks a rule; the message is a phrase that says which one, with the remedy."""
-
-
 class _File:
     """A user's file that was executed.
 
@@ -52,7 +50,6 @@ class _File:
       seed: with which it was executed, as `_seed` returns it.
       draws: whether it drew random numbers then, so that with another seed it is another file.
       draws_in_calls: whether it draws random numbers whenever its functions are called.
-      traced: a dict for each of its functions, for what was found out about it.
       is_used: whether one of its functions was called.
     """
 
@@ -60,7 +57,6 @@ class _File:
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
         self.old_shapes = False
-        self.traced = {}
         self.is_used = self.draws_in_calls = False
         self._flags = _flags_of_a_file()
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
@@ -189,7 +185,6 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
             execute_again(path)
         elif each_time and file.is_used:
             execute_again(path)
-            loaded[path].traced = file.traced
         loaded[path].is_used = True
         tf1.mend()
         with loaded[path].running(), _without_sessions(tf.get_default_graph()), tf1.importing(
@@ -255,12 +250,6 @@ def _wrong_arguments(found, given):
     return ''
 
 
-def traced(name: str) -> dict:
-    """Returns what was kept of 'FILE.py:FUNCTION'; nothing once the file is executed again."""
-    path, _, attribute = name.rpartition(':')
-    return loaded[path].traced.setdefault(attribute, {})
-
-
 def draws(name: str) -> bool:
     """Returns whether 'FILE.py:FUNCTION' has drawn random numbers of Python or NumPy, in its last call or before."""
     file = loaded[name.rpartition(':')[0]]
@@ -282,30 +271,20 @@ def execute_again(path: str) -> None:
     loaded[path] = _File(path)
 
 
-@contextlib.contextmanager
 def _without_sessions(graph):
-    """Context in which no session runs a graph: it is being built, and its variables have no values yet."""
+    """Returns the context in which no session runs a graph that is being built: its variables have no values yet."""
     def refuse(session, *args, **kwargs):
         if session.graph is graph:
             raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
                              f'{place_now()}; give variables their values as initializer=')
         return _RUN(session, *args, **kwargs)
-    tf.Session.run = tf.InteractiveSession.run = refuse
-    try:
-        yield
-    finally:  # replicas of a strategy may be within at the same time, and need not end in the order of their beginning
-        tf.Session.run = tf.InteractiveSession.run = _RUN
+    return patched({(tf.Session, 'run'): refuse, (tf.InteractiveSession, 'run'): refuse})
 
 
-@contextlib.contextmanager
 def _without_switches():
-    """Context in which TensorFlow's switches do nothing, but for the one to the shapes of TensorFlow 1."""
-    substitutes = {**dict.fromkeys(_SWITCHES, lambda: None), 'disable_v2_behavior': tf.disable_v2_tensorshape}
-    with contextlib.ExitStack() as stack:
-        for name, substitute in substitutes.items():
-            stack.callback(setattr, tf, name, getattr(tf, name))
-            setattr(tf, name, substitute)
-        yield
+    """Returns the context in which TensorFlow's switches do nothing, except the one to the shapes of TensorFlow 1."""
+    nothing = {(tf, name): lambda: None for name in _SWITCHES}
+    return patched({**nothing, (tf, 'disable_v2_behavior'): tf.disable_v2_tensorshape})
 
 
 _gradients = {}  # what files have registered by `tf.RegisterGradient`, by its name

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import seeded_graph, with_inputs
 from cifar10.own import code
-from cifar10.own.code import BrokenRule
+from cifar10.own.refusals import BrokenRule
 
 _FLAG = 'optimizer'
 _SCOPE = 'update'  # the name scope in which `check` applies gradients

@@ -7,60 +7,83 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Line, say_all
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import has_old_shapes, usual_switches
 from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.own.call import phrase, with_fed
-from cifar10.own.code import BrokenRule, shapes
-from cifar10.own.leaving import marking
-from cifar10.own.model import AfterGradients, add_loss, forget, model_of
+from cifar10.own import refusals, rehearsal
+from cifar10.own.code import shapes
+from cifar10.own.computed import copied_tower
+from cifar10.own.gradient_marks import marking
+from cifar10.own.isolated_call import Tower, with_feeds
+from cifar10.own.recipe_towers import step_of
+from cifar10.own.refusals import BrokenRule
+from cifar10.own.tracing import renamed, trace
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.towers import tower_loss
 
 _MODES = 'parameter_server', 'replicated'
+_PIXELS = 2 ** 14 * 3  # numbers in a tower's batch of a rehearsal at most
+_UNKNOWN = 4  # what a rehearsal takes for a dimension that is not known
 
 
 def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Sequence[str],
-              variable_update: str = 'parameter_server') -> tuple[tf.Operation, tf.Tensor]:
+              variable_update: str = 'parameter_server') -> tuple:
     """Builds a training step of K towers in the current graph: one for each batch.
 
-    The step function is called once, in a graph of its own. Each tower computes what depends on its batch; a gradient
-    is averaged over the towers where it leaves `compute_gradients` or `tf.gradients`; what follows is done once, or
-    with 'replicated' once on each device. Variables are made in the current graph, under their own names.
+    The step function is called in a graph of its own. Each tower computes everything that depends on its batch; a
+    gradient is averaged over the towers where it leaves `compute_gradients` or `tf.gradients`; the rest is done once,
+    or with 'replicated' once on each device. Variables are made in the current graph, under their own names; a second
+    step shares the variables of `tf.get_variable`. Notes on the step function are printed.
 
     Args:
-      step: function (batch) -> (loss, train_op): a scalar, the mean over the batch, and what increments the global
-        step, `tf.train.get_global_step()`, by 1.
-      batches: K tensors, or dicts, lists or tuples of them, with the same types and shapes in all.
-      devices: their names, such as '/gpu:0'; towers take turns where there are fewer than K.
+      step: function (batch) -> (loss, train_op) or (loss, train_op, outputs). The loss is a scalar, the mean over the
+        batch. If the train_op does not increment the global step, it is counted for it. Outputs are tensors in any
+        structure.
+      batches: K batches: tensors, `tf.SparseTensor`s, `tf.RaggedTensor`s, or dicts, lists or tuples of them, with the
+        same types, shapes and number of examples in all.
+      devices: their names, such as '/gpu:0'; towers take turns if there are fewer than K.
       variable_update: 'parameter_server', one copy of the variables on the CPU, or 'replicated', one on each device.
 
     Returns:
-      (the operation that takes a step, the mean of the towers' losses). Run `tf.global_variables_initializer()` or a
-      Saver's restore first, and then `tf.local_variables_initializer()`: copies begin with the values of the others.
+      (the operation that takes a step, the mean of the towers' losses) and, if the step function returns outputs,
+      these: of a scalar the mean over the towers, of other tensors the rows of all towers. Run
+      `tf.global_variables_initializer()` or a Saver's restore first, and then `tf.local_variables_initializer()`:
+      copies begin with the values of the others. Run `tf.tables_initializer()` if the step uses lookup tables.
 
     Raises:
       UsageError: the step function has no right answer on several towers; the message has its line.
     """
     _refuse_arguments(batches, devices, variable_update)
-    _note_file(step)
+    if hasattr(step, '__code__'):  # for the lines in messages
+        executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
     groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
     mode = UPDATE_MODES.load(variable_update)(groups)
-    called, known = functools.partial(_called, step, batches[0], has_old_shapes()), {}
-
-    def tower(k, scope):
-        inputs = {f'batch_{number}': tf.convert_to_tensor(each) for number, each in enumerate(
-            tf.nest.flatten(batches[k]))}
-        return dict(total_loss=tower_loss(scope, lambda: add_loss(called, inputs, known))[0])
+    make = functools.partial(_called, step, batches[0], has_old_shapes())
     with _usage_errors(), usual_switches(), tf.device('/cpu:0'):
         global_step = _global_step()
-        built = mode.build(tower, lambda: AfterGradients(_usage_errors), global_step)
-        forget()
+        inputs, equal = _inputs(batches)
+        seed = tf.get_default_graph().seed or 0
+        types = {name: (each.dtype, _common_shape(name, inputs)) for name, each in inputs[0].items()}
+        traced = trace(make, types, True, seed, entry=refusals.STEP)
+        notes = [*traced.notes, *_rehearsed(make, types, batches[0], seed)]
+        say_all(Line('warning', f'the step function: {note}') for note in notes)
+        traced, shared, outputs = renamed(traced, tf.get_default_graph()), {}, []
+
+        def tower(k, scope):
+            with tf.control_dependencies(equal):
+                computed, copied = copied_tower(traced, inputs[k], shared=shared)
+            outputs.append(copied.outputs.get('outputs'))
+            return computed
+        built = mode.build(tower, lambda: None, global_step)
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
-    return tf.group(built.train_ops), loss
+        train_op = tf.group(built.train_ops)
+        if outputs[0] is None:
+            return train_op, loss
+        return train_op, loss, tf.nest.map_structure(lambda *values: _joined(values), *outputs)
 
 
 def _refuse_arguments(batches, devices, variable_update):
@@ -69,9 +92,169 @@ def _refuse_arguments(batches, devices, variable_update):
         raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
     for name, given, form in (('batches', batches, 'a batch for each tower'), ('devices', devices, "such as '/gpu:0'")):
         if not isinstance(given, (list, tuple)) or not given:
-            raise UsageError(f'{name} is {phrase(given)}; give a list, {form}')
+            raise UsageError(f'{name} is {refusals.phrase(given)}; give a list, {form}')
     if tf.executing_eagerly():
         raise UsageError('on_towers builds a graph; call tf.disable_v2_behavior() first')
+
+
+def _inputs(batches):
+    """Returns (for each batch its tensors by their names, the operations that compare unknown numbers of examples).
+
+    Raises:
+      UsageError: the batches differ in structure, types or number of examples.
+    """
+    found, counts = [], []
+    for k, batch in enumerate(batches):
+        try:
+            tf.nest.assert_same_structure(batches[0], batch, expand_composites=True)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f'batch {k} does not have the structure of batch 0; give all towers batches of the same '
+                             'form') from error
+        leaves = [each if _is_composite(each) else tf.convert_to_tensor(each) for each in tf.nest.flatten(batch)]
+        counts.append([_count(each) for each in leaves if _is_composite(each) or each.shape.rank != 0])
+        tensors = tf.nest.flatten(leaves, expand_composites=True)
+        found.append({f'batch_{number}': each for number, each in enumerate(tensors)})
+    equal = []
+    for k in range(1, len(batches)):
+        for name, first in found[0].items():
+            if found[k][name].dtype != first.dtype:
+                raise UsageError(f'batch {k} has a tensor {found[k][name].dtype.name} where batch 0 has '
+                                 f'{first.dtype.name}; give all towers batches of the same types')
+        for first, other in zip(counts[0], counts[k]):
+            if not (isinstance(first, int) and isinstance(other, int)):
+                equal.append(tf.debugging.assert_equal(
+                    first, other, message=f'batch {k} and batch 0 of on_towers differ in their number of examples'))
+            elif first != other:
+                raise UsageError(f'batch {k} has {other} examples, but batch 0 has {first}; give all towers the '
+                                 'same number, because each has the same weight in the mean')
+    return found, equal
+
+
+def _is_composite(value):
+    return isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
+
+
+def _count(value):
+    """Returns the number of examples of a tensor of any kind: an int, or an int64 scalar if only a run tells it."""
+    if not _is_composite(value) and value.shape.rank and value.shape[0] is not None:
+        return value.shape[0]
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int64)
+    return (value.dense_shape if isinstance(value, tf.SparseTensor) else tf.shape(value, out_type=tf.int64))[0]
+
+
+def _common_shape(name, inputs):
+    """Returns the shape that an input has in all towers, as far as it is the same."""
+    return functools.reduce(lambda one, other: one.most_specific_compatible_shape(other),
+                            [each[name].shape for each in inputs])
+
+
+def _called(step, batch, old_shapes, *tensors):
+    """Calls a step function on tensors that have the structure of a batch; returns the Tower."""
+    with marking(), shapes(old_shapes):
+        found, feeds = with_feeds(step(tf.nest.pack_sequence_as(batch, tensors, expand_composites=True)))
+    if not isinstance(found, (tuple, list)) or len(found) not in (2, 3):
+        raise BrokenRule('it returns something else; return (loss, train_op) or (loss, train_op, outputs)')
+    scalars, train_op = step_of(*found[:2])
+    shown = dict(outputs=tf.nest.map_structure(tf.convert_to_tensor, found[2])) if len(found) == 3 else {}
+    return Tower(scalars, train_op, shown, feeds)
+
+
+def _joined(values):
+    """Returns an output of all towers: the mean of scalars, the rows of other tensors."""
+    if values[0].shape.rank != 0:
+        return tf.concat(values, 0)
+    return tf.reduce_mean(tf.stack([tf.cast(each, tf.float32) for each in values]))
+
+
+def _rehearsed(make, types, batch, seed):
+    """Returns the notes of a rehearsal on made-up batches."""
+    kinds = _kinds(batch)
+    if any(shape.rank == 0 and dtype.is_floating for dtype, shape in types.values()):
+        return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
+                'tower']
+    few = _few(types, kinds)
+
+    def traced(count, seed_of_it):
+        given = {name: (dtype, _shape(kinds[name], shape, count)) for name, (dtype, shape) in types.items()}
+        return trace(make, given, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
+    subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds), few, seed, False, lambda: False,
+                                functools.partial(_part, kinds))
+    try:
+        return [*rehearsal.notes_on_draws(traced(few, seed)), *rehearsal.compare(subject)]
+    except BrokenRule:
+        raise
+    except Exception:  # it needs the number of examples of its batches
+        return [f'it cannot be built for batches of {few} examples, so its towers were not compared with one tower; '
+                'write -1 or tf.shape(x)[0] for the number of examples']
+
+
+# The kinds of inputs: which of its numbers belong to the examples.
+_ROWS, _INDICES, _DENSE_SHAPE, _SPLITS, _FIXED = 'rows', 'indices', 'dense_shape', 'splits', 'fixed'
+
+
+def _kinds(batch):
+    """Returns the kind of each input, by its name."""
+    kinds = []
+    for each in tf.nest.flatten(batch):
+        if isinstance(each, tf.SparseTensor):
+            kinds += [_INDICES, _ROWS, _DENSE_SHAPE]
+        elif isinstance(each, tf.RaggedTensor):
+            kinds += [_ROWS, _SPLITS]
+        else:
+            kinds.append(_ROWS if tf.convert_to_tensor(each).shape.rank else _FIXED)
+    return {f'batch_{number}': kind for number, kind in enumerate(kinds)}
+
+
+def _shape(kind, shape, count):
+    """Returns the shape of an input in a batch of so many examples."""
+    if kind in (_FIXED, _DENSE_SHAPE) or shape.rank is None:
+        return shape
+    return tf.TensorShape([count + (kind == _SPLITS), *shape[1:]])
+
+
+def _few(types, kinds):
+    """Returns how many examples a tower gets in a rehearsal."""
+    sizes = [shape[1:].num_elements() or 1 for name, (_, shape) in types.items() if kinds[name] == _ROWS and shape.rank]
+    counts = [shape[0] for name, (_, shape) in types.items() if kinds[name] == _ROWS and shape.rank and shape[0]]
+    return max(min([*counts, 8, _PIXELS // max(sizes, default=1)]), 1)
+
+
+def _made_up(kinds, random, count, inputs):
+    """Returns a made-up batch, one value in each row of a sparse or ragged tensor; integers and truths are 0 or 1."""
+    offsets = np.sort(random.standard_normal(count))
+    batch = {}
+    for name, tensor in inputs.items():
+        kind, dtype = kinds[name], tensor.dtype.as_numpy_dtype
+        shape = [count, *(each or _UNKNOWN for each in tensor.shape[1:])] if tensor.shape.rank else []
+        if kind == _INDICES:
+            batch[name] = np.stack([np.arange(count), *[np.zeros(count)] * (tensor.shape[1] - 1)], 1).astype(dtype)
+        elif kind == _DENSE_SHAPE:
+            batch[name] = np.full(tensor.shape[0] or 2, _UNKNOWN, dtype)
+        elif kind == _SPLITS:
+            batch[name] = np.arange(count + 1, dtype=dtype)
+        elif tensor.dtype == tf.string:
+            batch[name] = np.full(shape, b'')
+        elif tensor.dtype.is_floating:
+            values = random.standard_normal(shape) + offsets.reshape([count] + [1] * (len(shape) - 1))
+            batch[name] = values.astype(dtype)
+        else:
+            order = (np.arange(count) + 0.5).reshape([count] + [1] * (len(shape) - 1)) / count if shape else 0
+            batch[name] = (0.4 * order + 0.6 * random.random(shape) > 0.5).astype(dtype)
+    return batch
+
+
+def _part(kinds, name, value, first, count):
+    """Returns the part of an input that belongs to some examples."""
+    kind = kinds[name]
+    if kind == _FIXED:
+        return value
+    if kind == _DENSE_SHAPE:
+        return np.array([count, *value[1:]], value.dtype)
+    if kind == _SPLITS:
+        return value[:count + 1]
+    part = value[first:first + count]
+    return part - np.array([first] + [0] * (part.shape[1] - 1), part.dtype) if kind == _INDICES else part
 
 
 def _global_step():
@@ -84,21 +267,6 @@ def _global_step():
         raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables(), '
                          'and then make it by tf.train.get_or_create_global_step()')
     return step
-
-
-def _note_file(step):
-    """Notes the file of a step function, for the lines in messages."""
-    if hasattr(step, '__code__'):
-        executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
-
-
-def _called(step, batch, old_shapes, *tensors):
-    """Calls a step function on tensors that have the structure of a batch; returns a Model."""
-    with marking(), shapes(old_shapes):
-        found, fed = with_fed(step(tf.nest.pack_sequence_as(batch, tensors)))
-    if not isinstance(found, (tuple, list)) or len(found) != 2:
-        raise BrokenRule('it returns something else; return (loss, train_op)')
-    return (model_of(*found), fed) if fed else model_of(*found)
 
 
 @contextlib.contextmanager

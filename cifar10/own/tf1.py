@@ -3,13 +3,11 @@
 The extra `tf1` has tf_keras, in which tf.layers is, and tf_slim. Neither is imported here, unless such code uses it.
 What it adds to modules of others stays; what `code` and `traced` replace there ends with the user's code.
 """
-import ast
 import builtins
 import contextlib
 import functools
 import glob
 import importlib.util
-import linecache
 import os
 import re
 import sys
@@ -18,16 +16,17 @@ from collections.abc import Iterator, Sequence
 
 from cifar10.base.startup import LEGACY_KERAS
 from cifar10.own import estimator
+from cifar10.own.patches import patched
 
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
                       r"cannot import name .* from 'tf_slim|module 'tf_slim\S* has no attribute")
 _OF_TENSORFLOW = re.compile(r"(module|from|No module named) 'tensorflow\b")
-_CONTRIB = re.compile(r'\bcontrib\b[. ]*(?:import )?([\w.]*)')  # in a line of code; the name in contrib
 _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
 _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
 _IMPORT = builtins.__import__
-_INSTALL = "python -m pip install -e '.[tf1]'"
+_ALIAS = re.compile(r'\bimport tensorflow(?: as (\w+))?(?![.\w])')
+_IMPORTED = re.compile(r'^\s*(?:from tensorflow import|import tensorflow\.|from tensorflow\.) *(\w+)', re.M)
 _PAGE = 'docs/tf1.md'
 
 
@@ -72,34 +71,49 @@ def mend() -> None:
 
 @contextlib.contextmanager
 def importing(folder: str) -> Iterator[list[str]]:
-    """Context in which files of TensorFlow 1 find it where they import `tensorflow`.
+    """Context in which files of TensorFlow 1 find it when they import `tensorflow`.
 
-    A file below the folder is one if it uses more of what only TensorFlow 1 has in `tensorflow` than of what only
-    TensorFlow 2 has, or if it uses neither, does not name `compat.v1`, and a file beside it is one. Yields a list to
-    which such files are added.
+    A file below the folder is one if it uses a name of `tensorflow` that only TensorFlow 1 has; or if it uses no name
+    that only TensorFlow 2 has, and a file beside it is one. Yields a list to which such files are added.
+    """
+    found = []
+
+    def is_old(file):
+        if is_below(folder, file) and _is_old(file):
+            found.append(file)
+            return True
+        return False
+    with patched({(builtins, '__import__'): _importing(is_old)}):
+        yield found
+
+
+def use_tensorflow_1() -> None:
+    """Lets a script, and the files that it imports later, find TensorFlow 1 when they import `tensorflow`.
+
+    Call it before anything else: `import cifar10; cifar10.use_tensorflow_1()`. It calls `tf.disable_v2_behavior()`, and
+    turns resource variables on. `tf.estimator` has `EstimatorSpec`, `ModeKeys` and `export`; `tf.contrib` has the names
+    of tf_slim, if that is installed. Libraries keep TensorFlow 2.
     """
     import tensorflow.compat.v1 as tf
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    builtins.__import__ = _importing(lambda file: is_below('', file))
+
+
+def _importing(is_old):
+    """Returns the function that imports modules, with TensorFlow 1 for the files that `is_old` tells."""
+    import tensorflow.compat.v1 as tf
     mend()
-    found = []
 
     def substitute(name, globals=None, locals=None, fromlist=(), level=0):
         top, *rest = name.split('.')
-        if top == 'tensorflow' and not level and (file := _below(folder, globals)):
-            if rest[:1] == ['contrib'] and hasattr(tf, 'contrib') or not rest and _is_old(file):
-                found.append(file)
+        file = os.path.abspath((globals or {}).get('__file__') or os.sep)
+        if top == 'tensorflow' and not level and rest[:2] != ['compat', 'v1']:
+            is_contrib = rest[:1] == ['contrib'] and hasattr(tf, 'contrib')
+            if (is_contrib or not rest) and is_old(file):
                 return functools.reduce(getattr, rest if fromlist else (), tf)
         return _IMPORT(name, globals, locals, fromlist, level)
-    builtins.__import__ = substitute
-    try:
-        yield found
-    finally:
-        builtins.__import__ = _IMPORT
-
-
-def _below(folder, module):
-    """Returns the file of a module, given its dictionary, if it is below a folder and in no library; else None."""
-    file = os.path.abspath((module or {}).get('__file__') or os.sep)
-    return file if is_below(folder, file) else None
+    return substitute
 
 
 def is_below(folder: str, file: str) -> bool:
@@ -110,47 +124,37 @@ def is_below(folder: str, file: str) -> bool:
 
 def _is_old(file):
     """Returns whether a file is one of TensorFlow 1, as `importing` says."""
+    of_1, of_2 = _only(file)
+    if of_1 or of_2:
+        return of_1 > of_2
+    return any(of_1 > of_2 for of_1, of_2 in map(_only, glob.glob(f'{glob.escape(os.path.dirname(file))}/*.py')))
+
+
+def _only(file):
+    """Returns how many names of `tensorflow` a file uses that only TensorFlow 1, and only TensorFlow 2, has.
+
+    `compat.v1` is a name of TensorFlow 2.
+    """
     import tensorflow as tf2
     import tensorflow.compat.v1 as tf
+    try:
+        with open(file, encoding='utf-8', errors='replace') as stream:
+            text = stream.read()
+    except OSError:
+        return 0, 0
+    names = {(name, '') for name in _IMPORTED.findall(text)}
+    for alias in _ALIAS.findall(text):
+        names.update(re.findall(rf'\b{alias or "tensorflow"}\.(\w+)(?:\.(\w+))?', text))
 
-    def only(module, other, used):
-        return sum(_has(module, name) and not _has(other, name) for name in used)
-    used = _used(file)
-    of_1, of_2 = only(tf, tf2, used), only(tf2, tf, used)
-    if of_1 or of_2 or any(re.match(r'compat\.v\d', name) for name in used):
-        return of_1 > of_2
-    beside = glob.glob(os.path.join(glob.escape(os.path.dirname(file)), '*.py'))
-    return any(only(tf, tf2, _used(each)) for each in beside)
+    def only(module, other):
+        return sum(_has(module, *name) and not _has(other, *name) for name in names)
+    return only(tf, tf2), only(tf2, tf) + bool(re.search(r'\bcompat\.v\d', text))
 
 
-def _has(module, name):
+def _has(module, first, second):
     """Returns whether a module has a name such as 'train.Saver'; of Keras, which takes long to import, only `keras`."""
-    first, _, second = name.partition('.')
     return hasattr(module, first) and (
         not second or first == 'keras' or hasattr(getattr(module, first), second))
-
-
-def _used(file):
-    """Returns the names that a file uses of the module `tensorflow`, such as 'train.Saver', or imports from there."""
-    try:
-        with open(file, 'rb') as stream:
-            nodes = list(ast.walk(ast.parse(stream.read())))
-    except (OSError, SyntaxError, ValueError):  # it is not executed either
-        return set()
-    imports = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    modules = {alias.asname or alias.name for alias in imports if alias.name == 'tensorflow'}
-    used = [path[1:] for path in map(_path, nodes) if path[:1] and path[0] in modules]
-    used += [alias.name.split('.')[1:] for alias in imports if alias.name.startswith('tensorflow.')]
-    used += [[*node.module.split('.')[1:], alias.name] for node in nodes if isinstance(node, ast.ImportFrom)
-             and (node.module or '').partition('.')[0] == 'tensorflow' for alias in node.names]
-    return {'.'.join(path[:2]) for path in used}
-
-
-def _path(node):
-    """Returns the names in an expression such as tf.train.Saver, or none of another expression."""
-    if isinstance(node, ast.Attribute):
-        return [*path, node.attr] if (path := _path(node.value)) else []
-    return [node.id] if isinstance(node, ast.Name) else []
 
 
 def place_outside(frames: Sequence[tuple[str, int]], folder: str) -> str:
@@ -170,16 +174,7 @@ def remedy(text: str, frames: Sequence[tuple[str, int]], outside: str = '') -> s
         return '; put the adapter into a folder above this file, so that it finds TensorFlow 1'
     if not _MISSING.search(text):
         return ''
-    found = [match for frame in frames for match in _CONTRIB.finditer(linecache.getline(*frame))]
-    if found:
-        name = found[-1][1]
-        if name.split('.')[0] in _IN_SLIM and not importlib.util.find_spec('tf_slim'):
-            return f'; {_INSTALL} installs tf_slim, which has contrib.{name}'
-        return f'; tf_slim does not have it; see contrib in {_PAGE}'
-    if 'tf_slim' in text and importlib.util.find_spec('tf_slim'):
-        return f'; tf_slim does not have it; see contrib in {_PAGE}'
-    if importlib.util.find_spec('tf_keras') and 'tf_slim' not in text:
-        if os.environ.get(LEGACY_KERAS) == '1':  # so the file imports today's TensorFlow, which has no tf.layers
-            return '; write import tensorflow.compat.v1 as tf'
-        return f'; set {LEGACY_KERAS}=1 before TensorFlow is imported'
-    return f'; {_INSTALL} installs it; {_PAGE} says what to write without it'
+    if re.search('contrib|tf_slim', text) or not importlib.util.find_spec('tf_keras') or (
+            os.environ.get(LEGACY_KERAS) == '1'):
+        return f'; tf.layers, slim and contrib need the extra tf1, and have the names that {_PAGE} lists'
+    return f'; set {LEGACY_KERAS}=1 before TensorFlow is imported'

@@ -43,10 +43,12 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
     if len(towers) == 1:
         return [list(towers[0])]
     num_groups = len(devices.groups)
+    # In a graph with several steps, the collectives of each have keys of their own.
+    others = sum(each.type == 'CollectiveReduce' for each in tf.get_default_graph().get_operations())
     means = []
     for group, device in enumerate(devices.tower_devices[:num_groups]):
         with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
-            member = _Member(num_groups, devices.on_gpus)
+            member = _Member(num_groups, devices.on_gpus, others)
             # Each packet on its own, so that a large gradient is on its way while the others are still being computed.
             packets_of_towers, (unpack, *_) = zip(*[pack(tensors) for tensors in towers[group::num_groups]])
             means.append(unpack([_mean(packets, len(towers), member) for packets in zip(*packets_of_towers)]))
@@ -88,8 +90,9 @@ class _Member:
     would wait for the other.
     """
 
-    def __init__(self, size, on_gpus):
+    def __init__(self, size, on_gpus, others):
         self._size = size  # how many members there are
+        self._others = others  # how many other collectives there are
         self._hint = communication(on_gpus)
         # A bfloat16 has the exponents of a float32 in half its bytes. Between GPUs TensorFlow reduces neither bfloat16
         # nor int32 (base_collective_executor.cc); a float64 holds every int32.
@@ -111,6 +114,7 @@ class _Member:
         tensor = tf.cast(tensor, dtype)
         with tf.control_dependencies(self._reduced[-1:]):
             self._reduced.append(tf.raw_ops.CollectiveReduce(
-                input=tensor, group_size=self._size, group_key=_GROUP_KEY, instance_key=len(self._reduced) + 1,
+                input=tensor, group_size=self._size, group_key=_GROUP_KEY,
+                instance_key=self._others + len(self._reduced) + 1,
                 merge_op=operation, final_op='Id', subdiv_offsets=[0], communication_hint=self._hint))
         return self._reduced[-1]

@@ -7,8 +7,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
-from cifar10.base.graphs import MOVING_STATISTICS
-from cifar10.parallel.towers import average_gradients, dense
+from cifar10.parallel.towers import average_gradients
 from cifar10.parallel.update import Step, UpdateMode, move, stacked
 
 
@@ -34,18 +33,16 @@ class Mirrored(UpdateMode):
 
     def build(self, tower_fn, make_optimizer, global_step):
         optimizer = make_optimizer()
+        self._optimizers = [optimizer] * self.devices.num_towers
         names = []
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
             with tf.name_scope(f'tower_{k}') as scope:
                 with tf.variable_creator_scope(_create_averaged):
-                    scalars = tower_fn(k, scope)
-                    pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
-                                                              tf.train.Optimizer.GATE_NONE,
-                                                              colocate_gradients_with_ops=True))
+                    scalars, pairs, statistics, *_ = self.computed(
+                        scope, tower_fn(k, scope), optimizer, tf.trainable_variables())
                 values = [variable.read_value() for _, variable in pairs]
-                statistics = tf.get_collection(MOVING_STATISTICS, scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
                 with tf.control_dependencies(reads):  # before any variable changes
                     applied = self._applied(optimizer, pairs, statistics)

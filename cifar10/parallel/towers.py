@@ -56,6 +56,17 @@ def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
     return tf.add_n(losses, name='total_loss'), outputs
 
 
+def collected_losses(scope: str = '') -> dict[str, tf.Tensor]:
+    """Returns the losses that a tower has added to the collection LOSSES, by their names in the tower."""
+    by_name = {}
+    for loss in tf.get_collection(tf.GraphKeys.LOSSES, scope or None):
+        name = loss.op.name.removeprefix(scope)
+        while name in by_name:  # a loss that was added twice, or another output of the same operation
+            name += '_'
+        by_name[name] = loss
+    return by_name
+
+
 def dense(pairs: Sequence[tuple]) -> list[tuple]:
     """Returns (gradient, variable) pairs with each sparse gradient (`tf.IndexedSlices`) made dense.
 

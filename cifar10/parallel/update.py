@@ -36,6 +36,23 @@ class Step(NamedTuple):
     average: Any = None
 
 
+class Computed(NamedTuple):
+    """The results of a tower that has taken its gradients itself, such as a copy of a user's own code.
+
+    Attributes:
+      scalars: dict of float32 scalars, among them 'total_loss'.
+      gradients: (gradient, variable) pairs, float32, of the loss times `UpdateMode.loss_scale`.
+      statistics: (variable, value, keep) triples, as `move` takes them.
+      others: further tensors of which the update takes the mean, and sparse gradients.
+      follow_up: applies the means in the place of the optimizer; or None.
+    """
+    scalars: dict
+    gradients: list
+    statistics: list
+    others: Sequence = ()
+    follow_up: Any = None
+
+
 class Tower(NamedTuple):
     """One tower, before its gradients are reduced.
 
@@ -47,8 +64,8 @@ class Tower(NamedTuple):
         trained.
       keeps: for each of the statistics the fraction of the variable that an update keeps, or None; see `move`.
       counters: (variable, value, keep) triples of integers, which are the same in all towers, so that none is averaged.
-      optimizer: the optimizer that computed the gradients and will apply them.
-      others: what else an optimizer takes together, such as sparse gradients; see `_together`.
+      optimizer: the optimizer that will apply the gradients.
+      others, follow_up: those of `Computed`.
     """
     k: int
     scalars: dict
@@ -58,6 +75,7 @@ class Tower(NamedTuple):
     counters: list
     optimizer: tf.train.Optimizer
     others: Sequence = ()
+    follow_up: Any = None
 
 
 class Update(NamedTuple):
@@ -69,7 +87,7 @@ class Update(NamedTuple):
       towers: the Towers that read these variables; none changes until these towers have ended their turns. The
         optimizer of the first applies the gradients.
       device: the device on which the update runs.
-      others: those of the towers, together.
+      others: the means of the towers' `others`.
     """
     gradients: list
     statistics: list
@@ -100,13 +118,14 @@ class UpdateMode:
     def __init__(self, devices: Devices):
         self.devices = devices
         self._turns = None
+        self._optimizers = []
 
     @property
     def batches(self) -> int:
         """How many towers' batches one update consumes."""
         return self.devices.num_towers if self.synchronous else 1
 
-    def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
+    def build(self, tower_fn: Callable[[int, str], dict | Computed], make_optimizer: Callable[[], tf.train.Optimizer],
               global_step: tf.Variable) -> Step:
         """Builds the towers and their updates.
 
@@ -115,11 +134,12 @@ class UpdateMode:
         `move` says.
 
         Args:
-          tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
+          tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss', or a Computed; builds
+            tower k.
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
         """
-        optimizers = self.optimizers(make_optimizer)
+        self._optimizers = optimizers = self.optimizers(make_optimizer)
         self._turns = turns = Turns(self.devices)
 
         def tower(k, scope):
@@ -138,20 +158,29 @@ class UpdateMode:
     def _tower(self, k, scope, tower_fn, optimizer):
         """Builds tower k in its turn; returns (the Tower, its scalars as one vector)."""
         with tf.control_dependencies([self._turns.begin(k)]):
-            scalars = dict(tower_fn(k, scope))
-            gradients = dense(optimizer.compute_gradients(
-                scalars['total_loss'], self.trained_variables(k), tf.train.Optimizer.GATE_NONE,
-                colocate_gradients_with_ops=True))
-        triples = tf.get_collection(MOVING_STATISTICS, scope)
+            computed = self.computed(scope, tower_fn(k, scope), optimizer, self.trained_variables(k))
+        scalars, gradients, triples, others, follow_up = computed
         counters = [triple for triple in triples if not triple[1].dtype.is_floating]
         averaged = [triple for triple in triples if triple[1].dtype.is_floating]
         statistics = [(value, variable) for variable, value, _ in averaged]
         keeps = [keep for _, _, keep in averaged]
-        # A whole model takes steps of its own; see `own.model.AfterGradients`.
-        others = optimizer.others() if hasattr(optimizer, 'others') else []
         self._turns.end(k, gradients + statistics + [(value, variable) for variable, value, _ in counters] + [
             (value, None) for value in others])
-        return Tower(k, scalars, gradients, statistics, keeps, counters, optimizer, others), stacked(scalars)
+        return Tower(k, scalars, gradients, statistics, keeps, counters, optimizer, others, follow_up), stacked(scalars)
+
+    def computed(self, scope: str, tower: dict | Computed, optimizer: tf.train.Optimizer,
+                 variables: Sequence[tf.Variable]) -> Computed:
+        """Returns the `Computed` of a tower, given the result of its function; takes its gradients if it has not."""
+        if isinstance(tower, Computed):
+            return tower
+        gradients = dense(optimizer.compute_gradients(
+            tower['total_loss'], variables, tf.train.Optimizer.GATE_NONE, colocate_gradients_with_ops=True))
+        return Computed(dict(tower), gradients, tf.get_collection(MOVING_STATISTICS, scope))
+
+    def loss_scale(self, k: int) -> tf.Tensor | None:
+        """Returns the scale by which tower k's loss is multiplied before its gradients are taken; None: by nothing."""
+        scale = getattr(self._optimizers[k], 'scale', None)
+        return scale and scale()
 
     def _with_others(self, updates, towers):
         """Returns Updates with the `others` of all towers whose batches an update consumes."""
@@ -202,8 +231,9 @@ class UpdateMode:
         first = update.towers[0]
         averaged = [(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)]
         moved = move([*averaged, *first.counters])
-        pairs = update.gradients + [(value, None) for value in update.others]
-        return tf.group(first.optimizer.apply_gradients(pairs, counter), *moved)
+        if first.follow_up:
+            return tf.group(first.follow_up.apply(update.gradients, update.others, counter), *moved)
+        return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
     def copied(self) -> list[list[list[tf.Variable]]]:
         """Returns groups of copies that must be equal: for each copy its variables, in the same order."""

@@ -3,11 +3,10 @@
 Settings may change whenever a run is started again. config.json holds the newest record; metrics.jsonl has a record of
 kind `start` for each start that took some of the run's steps.
 """
-import collections
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.base import installed, own_files
@@ -18,7 +17,6 @@ from cifar10.settings.definition import Of, checked, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
-_DIGITS = 4  # of an operation
 _MEND = 'correct it, use the version that wrote it, or use another directory'
 
 
@@ -38,8 +36,6 @@ class RunRecord(NamedTuple):
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
-      network_operations: of the user's own network, for 'training' and 'evaluation', four hexadecimal digits for each
-        operation, by which another network is found out; None for built-in networks.
       numerics: what else the bits of the results depend on, as `startup.numerics` returns it; None if unknown.
       versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
@@ -59,7 +55,6 @@ class RunRecord(NamedTuple):
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
-    network_operations: Mapping[str, str] | None = None
     numerics: Mapping[str, str] | None = None
     versions: Mapping[str, str] | None = None
 
@@ -131,27 +126,6 @@ class RunRecord(NamedTuple):
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
-    def other_operation(self, kind: str, operations: Sequence[tuple[str, str]], tensorflow: str) -> str:
-        """Returns the name of the first operation of a network that is another one than recorded, or ''.
-
-        Another version of TensorFlow makes others of the same code; then nothing is compared.
-
-        Args:
-          kind: 'training' or 'evaluation'.
-          operations: as `model.Network.operations` returns them.
-          tensorflow: the version that they are of.
-        """
-        before = (self.network_operations or {}).get(kind)
-        if before is None or (self.versions or {}).get('TensorFlow') != tensorflow:
-            return ''
-        # In any order: that of a set is another one in each process.
-        left = collections.Counter(before[first:first + _DIGITS] for first in range(0, len(before), _DIGITS))
-        for name, what in operations:
-            if not left[what[:_DIGITS]]:
-                return name
-            left[what[:_DIGITS]] -= 1
-        return 'that is no longer there' if any(left.values()) else ''
-
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each of the user's own `registry.CODE` whose file has changed since its last use."""
         lines = []
@@ -166,9 +140,6 @@ class RunRecord(NamedTuple):
         return lines
 
 
-def digits(operations: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str] | None:
-    """Returns what a record has of a network's operations, as `Recipe.operations` returns them; None for no others."""
-    return {kind: ''.join(what[:_DIGITS] for _, what in each) for kind, each in operations.items()} or None
 
 
 def text(name: str, value: Any) -> str:

@@ -66,7 +66,8 @@ class EvalResult:
 
     Attributes:
       step: the step of the checkpoint.
-      accuracy: the fraction of predictions that are correct.
+      accuracy: the fraction of predictions that are correct. It and what else follows from classes are None for a model
+        without classes, whose figures have a 'loss'.
       cross_entropy: the loss without weight decay, as the mean over the images.
       averaged_accuracy: the accuracy with test-time averaging; None without it.
       confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column). One more
@@ -75,21 +76,23 @@ class EvalResult:
         or an array and an index), its 'class', the class that was 'predicted', and the 'probability' of its class. Both
         are None if the prediction is not finite; these images come first.
       notes: as `TrainResult` has them.
+      figures: all figures, by their names, as the records of the evaluator have them.
     """
     step: int
     checkpoint: str
-    accuracy: float
-    cross_entropy: float
-    averaged_accuracy: float | None
-    classes: tuple[str, ...] = dataclasses.field(repr=False)
-    confusion: 'np.ndarray' = dataclasses.field(repr=False)
+    accuracy: float | None = None
+    cross_entropy: float | None = None
+    averaged_accuracy: float | None = None
+    classes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    confusion: 'np.ndarray | None' = dataclasses.field(default=None, repr=False)
     largest_losses: list[dict[str, Any]] = dataclasses.field(default_factory=list, repr=False)
     notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def examples(self) -> int:
         """The number of images."""
-        return int(self.confusion.sum())
+        return int(self.figures['examples'])
 
     @property
     def mean_recall(self) -> float:
@@ -174,8 +177,10 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     if not last:
         return None
     checkpoint, step, classes, result = last[0]
+    if 'loss' in result.figures:
+        return EvalResult(step, checkpoint, classes=classes, figures=result.figures, notes=tuple(output.notes))
     return EvalResult(step, checkpoint, result.accuracy, result.cross_entropy, result.averaged_accuracy, classes,
-                      result.confusion, result.named_losses(classes), tuple(output.notes))
+                      result.confusion, result.named_losses(classes), tuple(output.notes), result.figures)
 
 
 def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings: Any) -> 'Predictions':

@@ -10,7 +10,7 @@ from cifar10.data import pipeline
 from cifar10.data.resize import cut_to_size
 from cifar10.model import averages
 from cifar10.model.network_draws import at_position
-from cifar10.parallel.towers import tower_loss
+from cifar10.parallel.towers import collected_losses, tower_loss
 from cifar10.parallel.update import Step
 from cifar10.training import summaries
 from cifar10.training.plan import Plan
@@ -112,12 +112,16 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
         images, labels, offset = batches[k]
         position = examples_seen, offset
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
+            if recipe.own:
+                computed, shown = recipe.own.train(
+                    images, labels, plan.precision.dtype, mode.loss_scale(k), is_first=k == 0, **learnt)
+                fed.append((shown['images'], shown['labels']))
+                return computed._replace(scalars=dict(computed.scalars, **summaries.losses(shown.get('losses', {}))))
             images, labels = recipe.augmented(images, labels)
             fed.append((images, labels))
             total_loss, scalars = tower_loss(
                 scope, lambda: recipe.add_loss(images, labels, plan.precision.dtype, **learnt))
-            parts = {} if recipe.is_whole else summaries.losses(scope)  # of the total, which a whole model adds up
-            return dict(total_loss=total_loss, **scalars, **parts)
+            return dict(total_loss=total_loss, **scalars, **summaries.losses(collected_losses(scope)))
 
     step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step)
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):

@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.base import startup
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
@@ -19,7 +17,7 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import saved, takeover
 from cifar10.run.ended import ended
-from cifar10.run.record import RunRecord, digits, own_sha256
+from cifar10.run.record import RunRecord, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import TrainSettings
@@ -50,8 +48,6 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
         test=images.test, folder=folder, restored=restored, record=record,
         examples_seen=int(restored.values[EXAMPLES_SEEN]) if restored else 0)
     _refuse_impossible(made, in_numbers=compares or not restored)
-    if record:
-        _refuse_another_network(made, record, folder.given)
     made = _with_length(made)
     made = made._replace(ended=ended(folder.evaluations, chosen, made.step, made.last_step))
     lines = [] if made.ended else _remarks(made, settings, devices)
@@ -79,7 +75,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
         num_towers=count, batch_size=PRESETS[recipe.preset]['batch_size'],
         precision='bf16' if _hardware_has_bf16(devices.on_gpus) else 'fp32',
         learning_rate=None)
-    if not OPTIMIZERS.is_own(recipe.optimizer) and not NETWORKS.load(recipe.network).optimizer:
+    if not OPTIMIZERS.is_own(recipe.optimizer) and not NETWORKS.load(recipe.network).model:
         defaults['learning_rate'] = default_rate(recipe.preset, recipe.optimizer).learning_rate
     given = settings.flat()
     values = {name: before.get(name, default) if given[name] in (None, AUTO) else given[name]
@@ -100,21 +96,9 @@ def _refuse_impossible(plan, in_numbers):
     towers = plan.settings.towers
     plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
     plan.recipe.check_parts(towers.gpus_per_tower)
-
-
-def _refuse_another_network(plan, record, where):
-    """Raises a UsageError if a network of the user's own has other operations than when the run was last started."""
-    towers, before = plan.settings.towers, record.settings.towers
-    kinds = ['evaluation']
-    if (towers.precision, towers.batch_size) == (before.precision, before.batch_size):
-        kinds.append('training')
-    found = plan.recipe.operations(towers.batch_size, plan.precision.dtype)
-    for kind in kinds if found else ():
-        if name := record.other_operation(kind, found[kind], tf.__version__):
-            network = plan.settings.recipe.network
-            raise UsageError(f'{where} holds a run of another network: in {kind}, the operation {name} of '
-                             f'--network={network} was another one; use the file as it was, or another --train_dir, '
-                             'to which --warm_start brings the variables')
+    for flag, is_given in (('keep_best', plan.settings.reports.keep_best), ('patience', plan.settings.run.patience)):
+        if is_given and not plan.recipe.has_classes:
+            raise UsageError(f'--{flag} compares accuracies, but the model predicts no classes; leave it out')
 
 
 def _with_length(plan):
@@ -210,5 +194,4 @@ def record_of(plan: Plan) -> RunRecord:
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        network_operations=digits(plan.recipe.operations(settings.towers.batch_size, plan.precision.dtype)),
         numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))

@@ -50,7 +50,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
     """
     check_network(settings)
     check_optimizer(settings)
-    lines = check_loss(settings)
+    check_loss(settings)
     devices = claimed(settings.towers, devices)
     folder = check_directory(settings)
     found = find_images(settings, folder)
@@ -59,17 +59,17 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
         expected.check_space()
     if expected and not makes_images:
         images = Images(*(expected.parts[part] for part in (records.TRAIN, records.TEST)))
-        return devices, images, [*lines, Line('data', f'{settings.data.dataset}: the run would begin by '
+        return devices, images, [Line('data', f'{settings.data.dataset}: the run would begin by '
                                                       f'{expected.how}, into {found.folder}')]
     with _offering_shapes(settings, folder):
         images = Images(*(found.records(part) for part in (records.TRAIN, records.TEST)))
-    return devices, images, lines
+    return devices, images, []
 
 
 def check_network(settings: TrainSettings) -> None:
     """Checks that the network exists; a built-in one must also take the images and have enough parts."""
     network = settings.recipe.network
-    if NETWORKS.load(network).optimizer:
+    if NETWORKS.load(network).model:
         _refuse_for_whole_model(settings)
     if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
         recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
@@ -106,10 +106,10 @@ def check_optimizer(settings: TrainSettings) -> None:
     OPTIMIZERS.check(recipe.optimizer, averages_within)
 
 
-def check_loss(settings: TrainSettings) -> list[str]:
-    """Checks that the loss exists and, if it is the user's own, that it follows the rules; returns warnings."""
-    recipe = settings.recipe
-    return LOSSES.check(recipe.loss, AUGMENTATIONS.is_own(recipe.augmentation)) or []
+def check_loss(settings: TrainSettings) -> None:
+    """Checks that the loss and the augmentation exist."""
+    LOSSES.load(settings.recipe.loss)
+    AUGMENTATIONS.load(settings.recipe.augmentation)
 
 
 def claimed(towers: TowerSettings, devices: Devices | None = None) -> Devices:

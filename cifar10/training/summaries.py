@@ -4,7 +4,7 @@ Users rely on the tags (docs/train.md). The raw operations are used because they
 `tf.summary` would put the name scope before it.
 """
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -23,20 +23,20 @@ def strip_tower(name: str) -> str:
     return re.sub(r'^tower_\d+/', '', name)
 
 
-def losses(scope: str) -> dict[str, tf.Tensor]:
+def losses(by_name: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns a tower's losses, float32 scalars, by the names of their figures.
+
+    Args:
+      by_name: the losses by their names in the tower; empty for a whole model, which adds up its own.
 
     Returns:
       Each loss as 'losses/<its name in the tower>'; and 'weight_loss', the sum of all losses of that name.
     """
-    by_name = {}
-    for loss in tf.get_collection(tf.GraphKeys.LOSSES, scope):
-        name = LOSSES + loss.op.name.removeprefix(scope)
-        while name in by_name:  # a loss that was added twice, or another output of the same operation
-            name += '_'
-        by_name[name] = loss
+    if not by_name:
+        return {}
     weight_losses = [loss for name, loss in by_name.items() if re.search(r'weight_loss(_\d+)?_*$', name)]
-    return dict(by_name, weight_loss=tf.add_n(weight_losses) if weight_losses else tf.zeros([]))
+    total = tf.add_n(weight_losses) if weight_losses else tf.zeros([])
+    return dict({LOSSES + name: loss for name, loss in by_name.items()}, weight_loss=total)
 
 
 def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]) -> tf.Tensor:

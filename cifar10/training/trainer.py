@@ -77,7 +77,8 @@ def built(plan: Plan) -> tuple[Run, Validation | None]:
     validation = None
     if settings.reports.eval_steps:
         say_if_few(plan.test, is_held_out=True)
-        validation = Validation(plan.recipe, plan.test, local_devices(settings.towers), plan.recipe.moving_averages)
+        validation = Validation(plan.recipe, plan.test, local_devices(settings.towers), plan.recipe.moving_averages,
+                                run.saved)
     if found := plan.restored and checkpoint.misfit(plan.restored.shapes, run.saved):
         remedy = takeover.remedy(plan.folder, warm_start=True)
         raise UsageError(f'{plan.checkpoint} {found}; {remedy}')

@@ -3,11 +3,11 @@
 Their inputs are cast, and their outputs are cast back, forward and backward. Variables, losses, statistics,
 normalisations and all else stay float32.
 """
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.own.pieces import operation_of, tensor_of
+from cifar10.own.subgraphs import operation_of, tensor_of
 
 # Types of operations -> which of their inputs are in the type that they compute in; None: all.
 _NARROWED = {
@@ -23,11 +23,20 @@ def computes_in(nodes: Iterable[tf.NodeDef], dtype: tf.DType) -> bool:
     return any(node.op in _NARROWED and node.attr['T'].type == dtype.as_datatype_enum for node in nodes)
 
 
-def narrow(nodes: dict[str, tf.NodeDef], dtype: tf.DType) -> None:
-    """Lets the convolutions and matrix products among NodeDefs, given by their names, compute in a type."""
+def narrow(nodes: dict[str, tf.NodeDef], dtype: tf.DType, network: Collection[str] | None) -> None:
+    """Lets convolutions and matrix products compute in a narrower type.
+
+    Args:
+      nodes: the operations of a graph by their names; changed.
+      network: the names of the operations that count, with their gradients; None: all count.
+    """
     for name, node in list(nodes.items()):
         if node.op not in _NARROWED or node.attr['T'].type != tf.float32.as_datatype_enum:
             continue
+        if network is not None and name not in network:
+            beside = {each.decode().removeprefix('loc:@') for each in node.attr['_class'].list.s}
+            if beside.isdisjoint(network):
+                continue
         narrowed = tf.NodeDef()
         narrowed.CopyFrom(node)
         narrowed.name = f'{name}/{dtype.name}'

@@ -1,0 +1,292 @@
+"""The follow-up of a model: everything that its train_op does once, after the gradients of the towers are averaged.
+
+Each tower computes everything that depends on its batch. A gradient is averaged where it leaves `compute_gradients` or
+`tf.gradients`. The rest of the train_op runs once for each copy of the variables. If it uses another tensor that
+depends on the batch, it gets the mean over the towers.
+"""
+import collections
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import cpu_session, with_inputs
+from cifar10.own import refusals
+from cifar10.own.assignments import ASSIGNMENTS, changes_a_variable, node_of
+from cifar10.own.gradient_marks import MARKS, Mark
+from cifar10.own.isolated_call import STEP, Call, Tower, fed_instead
+from cifar10.own.subgraphs import Order, Piece, Subgraphs, within
+
+# The global step before the update and after it, as the operations of the follow-up take it.
+BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
+
+
+class FollowUp(NamedTuple):
+    """The operations that run once, after the means. All names are those of the traced graph.
+
+    Attributes:
+      piece: its operations.
+      targets: the operations that are run.
+      unused: scalars of the towers whose value changes nothing, such as a loss that the train_op returns.
+      changed: the names of the variables that it changes.
+      summaries: its summaries, string tensors.
+    """
+    piece: Piece
+    targets: tuple[str, ...]
+    unused: tuple[str, ...]
+    changed: tuple[str, ...]
+    summaries: tuple[str, ...]
+
+
+class Division(NamedTuple):
+    """A model, divided into the operations of the towers and those of the follow-up.
+
+    Attributes:
+      scalars: of the tower, `total_loss` first.
+      marks: the gradients that leave the towers.
+      crossing: (tensor, name of the variable that it is assigned to or None, keep) of every other tensor that does.
+      unused: scalars that the follow-up takes but that change nothing.
+      towers, once: the operations of a tower, and of the follow-up.
+      changing: the operations that change variables.
+      targets: the operations that the follow-up runs.
+      summaries, late_summaries: of the towers, and of the follow-up.
+      left_out: the names of the operations that a tower may wait for in the model's graph, but that it does not have.
+      notes: warnings, one phrase each.
+    """
+    scalars: Mapping[str, tf.Tensor]
+    marks: Sequence[Mark]
+    crossing: Sequence[tuple]
+    unused: Sequence[tf.Tensor]
+    towers: set
+    once: set
+    changing: set
+    targets: Sequence[tf.Operation]
+    summaries: Sequence[tf.Tensor]
+    late_summaries: Sequence[tf.Tensor]
+    left_out: set
+    notes: Sequence[str]
+
+
+class _Flow:
+    """The operations that follow others in a graph, where placeholders may be fed tensors of it."""
+
+    def __init__(self, graph: tf.Graph, feeds: Mapping[tf.Tensor, tf.Tensor]):
+        self._by_value, self._by_control = collections.defaultdict(list), collections.defaultdict(list)
+        for operation in graph.get_operations():
+            for tensor in operation.inputs:
+                self._by_value[tensor.op].append(operation)
+            for before in operation.control_inputs:
+                self._by_control[before].append(operation)
+        for key, value in feeds.items():
+            self._by_value[value.op].append(key.op)
+
+    def after(self, sources: Iterable[tf.Operation], stops: Iterable[tf.Operation] = (),
+              controls: bool = False) -> set[tf.Operation]:
+        """Returns operations and all that are computed from them, but not through `stops`.
+
+        Args:
+          controls: whether operations that only run after another count too.
+        """
+        found, pending, stops = set(), list(sources), set(stops)
+        while pending:
+            operation = pending.pop()
+            if operation not in found and operation not in stops:
+                found.add(operation)
+                pending += self._by_value[operation]
+                pending += self._by_control[operation] if controls else []
+        return found
+
+
+def divide(call: Call, tower: Tower, feeds: Mapping[tf.Tensor, tf.Tensor]) -> Division:
+    """Divides a model into the towers' operations and the follow-up; called in the graph of the call.
+
+    Raises:
+      BrokenRule: there is no right answer on several towers.
+    """
+    flow, graph, scalars = _Flow(call.graph, feeds), call.graph, dict(tower.scalars)
+    fed = [value.op for value in feeds.values()]
+    shown = [each.op for each in tf.nest.flatten(tower.shown)]
+    needed = with_inputs([tower.train_op, *(each.op for each in scalars.values()), *fed])
+    marks = _last_marks(call, flow, needed)
+    taken = {tensor.op for each in marks for tensor in each.taken}
+    calling = _calling(graph, needed)
+    changing = {each for each in needed if changes_a_variable(each)} | calling
+    # Operations whose values follow from gradients, or from variables that have changed since.
+    after = flow.after(taken, controls=True) - taken
+    changed = {tensor.op for each in changing for tensor in each.inputs if tensor.dtype == tf.resource}
+    rereading = {each for each in after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
+    late = flow.after([*taken, *rereading]) - taken | (changing & after)
+    of_batch = flow.after(call.given_operations(), stops=taken) - late - changing
+
+    summaries, notes = _summaries(call, flow, feeds)
+    late_summaries = [each for each in summaries if each.op in late]
+    early_summaries = [each for each in summaries if each.op not in late]
+    _leave_out_variables(call, needed)
+    refusals.check_variables(call, is_model=True)
+
+    # A train_op that depends on the batch, such as the loss after the update, may wait for more than changes.
+    awaited = [each for operation in of_batch & after & needed for each in operation.control_inputs]
+    targets = by_name({tower.train_op, *(each.op for each in late_summaries), *changing, *awaited} - of_batch)
+    once = with_inputs(targets, without=of_batch | taken)
+    once |= with_inputs([value.op for key, value in feeds.items() if key.op in once], without=of_batch | taken)
+    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
+    refusals.refuse_uses(uses, of_batch)
+    acting = changing | {each for each in once if each.type.endswith('Summary')}
+    tensors = {tensor.name: tensor for tensor, _ in uses}
+    unused = [each for each in tensors.values() if acting.isdisjoint(flow.after([each.op]) & once)]
+    crossing = [_assigned(each, uses) for name, each in tensors.items() if name not in {other.name for other in unused}]
+
+    # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
+    effects = [each for each in by_name(of_batch & needed) if each.op_def.is_stateful]
+    values = [each.values for each in marks]
+    tensors = [*scalars.values(), *(tensor for each in values for tensor in each), *(each[0] for each in crossing)]
+    towers = _inputs_before(
+        [*(each.op for each in (*tensors, *early_summaries)), *shown, *fed, *effects], after)
+    refusals.refuse_in_both(towers, late, once, changing)
+    if effects:
+        with tf.control_dependencies(effects):
+            scalars['total_loss'] = tf.identity(scalars['total_loss'], 'waiting')
+        towers |= {scalars['total_loss'].op}
+    left_out = {each.name for each in after | once if each not in towers}
+    return Division(scalars, marks, crossing, unused, towers, once, changing, targets, early_summaries, late_summaries,
+                    left_out, notes)
+
+
+def _last_marks(call, flow, needed):
+    """Returns the gradients that the train_op needs; if one is computed from another, only the last."""
+    marks = [each for each in call.graph.get_collection(MARKS)
+             if refusals.is_outside_of_branches(each, call.graph) and any(
+                 tensor.op in needed for tensor in each.taken)]
+    operations = {each.taken[0].op for each in marks}
+    last = [each for each in marks if operations.isdisjoint(
+        flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
+    refusals.refuse_no_mark(last)
+    return last
+
+
+def _calling(graph, needed):
+    """Returns the operations that call a function which changes a variable."""
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    return {each for each in needed if any(changes_a_variable(inner) for inner in within(each.node_def, library))
+            } if library else set()
+
+
+def _summaries(call, flow, feeds):
+    """Returns (the summaries of a model that can be shown, notes about the others)."""
+    known = {call.step.handle.op, *(each.handle.op for each in call.variables.values() if refusals.is_saved(each))}
+    unknown = {each.op for each in call.placeholders} - {each.op for each in feeds} - call.given_operations()
+    unknown |= {each for each in call.graph.get_operations() if each.type == 'VarHandleOp' and each not in known}
+    unknown = flow.after(unknown, controls=True)
+    summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
+    notes = [refusals.note_of_summary(each) for each in summaries if each.op in unknown]
+    return [each for each in summaries if each.op not in unknown], notes[:1]
+
+
+def _leave_out_variables(call, needed):
+    """Leaves out variables that no checkpoint holds, unless the train_op needs them, which is refused."""
+    call.variables = {name: each for name, each in call.variables.items()
+                      if refusals.is_saved(each) or each.handle.op in needed}
+
+
+def _assigned(tensor, uses):
+    """Returns (tensor, the variable that it is assigned to or None, keep)."""
+    written = [each for used, each in uses if used is tensor and each.type in ASSIGNMENTS and tensor is each.inputs[1]]
+    if not written:
+        return tensor, None, None
+    return tensor, written[0].inputs[0].op.name, 0 if written[0].type == 'AssignVariableOp' else None
+
+
+def _inputs_before(operations, after):
+    """Returns operations and all that they need, but not operations of `after` that they only wait for."""
+    found, pending = set(), list(operations)
+    while pending:
+        if (operation := pending.pop()) not in found:
+            found.add(operation)
+            pending += [tensor.op for tensor in operation.inputs]
+            pending += [each for each in operation.control_inputs if each not in after]
+    return found
+
+
+def by_name(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
+    """Returns operations in an order that is the same in each process."""
+    return sorted(operations, key=lambda each: each.name)
+
+
+def follow_up_of(call: Call, division: Division, feeds: Mapping[tf.Tensor, tf.Tensor]) -> FollowUp:
+    """Returns the follow-up of a divided model; called in the graph of the call."""
+    nodes = {node.name: node for node in call.graph.as_graph_def().node}
+    everything = set(nodes)
+    nodes = {each.name: nodes[each.name] for each in division.once if each.type != 'VarHandleOp'}
+    using = [each for each in division.once if any(tensor.dtype == tf.resource for tensor in each.inputs)]
+    order = Order(call.graph, using, feeds)
+    _keep_order(call, division, order, nodes)
+    _count_outside(call, division, order, nodes)
+    outside = (everything - set(nodes)) | {BEFORE.partition(':')[0], AFTER.partition(':')[0]}
+    graphs = Subgraphs(call.graph, nodes, outside, fed_instead(nodes, feeds))
+    names = {each.handle.op: each.op.name for each in call.variables.values()}
+    changed = {names[tensor.op] for each in division.once & division.changing for tensor in each.inputs
+               if tensor.op in names}
+    run = sorted({each.name for each in division.targets if each.name in nodes and not each.type.endswith('Summary')})
+    late = [each.name for each in division.late_summaries]
+    handles = [each.handle.name for each in call.variables.values()]
+    piece = graphs.piece([*(f'^{name}' for name in run), *late], handles)
+    return FollowUp(piece, tuple(run), tuple(each.name for each in division.unused), tuple(sorted(changed)),
+                    tuple(late))
+
+
+def _keep_order(call, division, order, nodes):
+    """Adds the model's order between each change of a variable and the other operations that use it.
+
+    Towers compute the operations between them, so the follow-up alone would not keep that order.
+    """
+    users = collections.defaultdict(list)
+    for each in by_name(division.once):
+        for tensor in each.inputs if each.name in nodes else ():
+            if tensor.dtype == tf.resource and tensor.op is not call.step.handle.op:
+                users[tensor.op].append(each)
+    for change in by_name(division.changing & division.once):
+        for each in {each for tensor in change.inputs for each in users[tensor.op]} - {change}:
+            if order.is_after(each, change):
+                nodes[each.name].input.append(f'^{change.name}')
+            elif order.is_after(change, each):
+                nodes[change.name].input.append(f'^{each.name}')
+
+
+def _count_outside(call, division, order, nodes):
+    """Takes the count of the global step out of NodeDefs: the update counts it, for all copies together."""
+    step = call.step.handle.op
+    users = [each for each in by_name(division.once) if any(tensor.op is step for tensor in each.inputs)]
+    writes = [each for each in users if changes_a_variable(each)]
+    refusals.refuse_other_counts(writes, users, all(_counts_one(call, each) for each in writes))
+    for each in users:
+        controls = [name for name in nodes[each.name].input if name.startswith('^')]
+        if each in writes:
+            nodes[each.name] = tf.NodeDef(name=each.name, op='NoOp', input=dict.fromkeys(
+                [*controls, f'^{each.inputs[1].op.name}']))
+        elif each.type == 'ReadVariableOp':
+            is_counted = any(order.is_after(each, write) for write in writes)
+            nodes[each.name] = node_of('Identity', each.name, [AFTER if is_counted else BEFORE, *controls], tf.int64)
+        else:
+            refusals.refuse_step_in_branch(each)
+
+
+def _counts_one(call, write):
+    """Returns whether an assignment adds 1 to the global step, whatever its value."""
+    value = write.inputs[1]
+    operations = with_inputs([value.op], controls=False)
+    reads = [each for each in operations if each.type == 'ReadVariableOp' and each.inputs[0].op is call.step.handle.op]
+    computing = operations - with_inputs(reads)
+    if any(each.type.startswith('Placeholder') or each.op_def.is_stateful for each in computing):
+        return False
+    definition = tf.GraphDef(library=call.graph.as_graph_def().library)
+    for each in computing:
+        node = definition.node.add()
+        node.CopyFrom(each.node_def)
+        node.ClearField('input')
+        node.input.extend(tensor.name for tensor in each.inputs)
+        node.attr.pop('_class', None)
+    with cpu_session() as session:
+        step = tf.placeholder(tf.int64, [])
+        after, = tf.import_graph_def(definition, {each.outputs[0].name: step for each in reads}, [value.name])
+        added = {'AssignAddVariableOp': after, 'AssignVariableOp': after - step}.get(write.type)
+        return added is not None and [session.run(added, {step: before}) for before in (0, 7)] == [1, 1]

@@ -1,0 +1,254 @@
+"""A call of a user's function in a graph of its own, where everything is as on one device."""
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
+from cifar10.model import network_draws
+from cifar10.model.layers import create_frozen, mended_gradients
+from cifar10.model.parts import undivided
+from cifar10.own import refusals
+from cifar10.own.patches import patched
+from cifar10.own.subgraphs import operation_of, value_of
+
+POSITION = 'position'  # the input by which `uniform_like` draws, int64: the position of the first example
+STEP = 'global_step'  # the input that is the handle of the global step
+LOSS_SCALE = 'loss_scale'  # the input by which the loss is multiplied before its gradients are taken
+_COND, _PLACEHOLDER, _WITH_DEFAULT, _COND_2 = tf.cond, tf.placeholder, tf.placeholder_with_default, tf2.cond
+
+
+class Tower(NamedTuple):
+    """The result of a traced function, as tensors and operations of its graph.
+
+    Attributes:
+      scalars: float scalars by their names. Of a model, `total_loss` is the first; the losses of a network are in the
+        collection LOSSES.
+      train_op: what a model runs to take a step; None: the program's optimizer takes it.
+      shown: other tensors, or lists of tensors, by their names.
+      feeds: the values that placeholders are fed, by the placeholders.
+      network: the names of the operations of the network, if there are others beside it.
+    """
+    scalars: Mapping[str, tf.Tensor]
+    train_op: tf.Operation | None = None
+    shown: Mapping[str, Any] = {}
+    feeds: Mapping[tf.Tensor, Any] = {}
+    network: Collection[str] | None = None
+
+
+class _Input(NamedTuple):
+    """The value of a placeholder that is fed an input."""
+    name: str
+
+
+class _Default(NamedTuple):
+    """The value of a placeholder that keeps its default."""
+
+
+class Call:
+    """A call of a function in a graph of its own.
+
+    Args:
+      inputs: (type, shape) of each input of the function, by its name.
+      training: whether gradients are taken, and assignments count.
+      seed: of the graph.
+      values: of the placeholders in the order in which the function makes them, as `values_of` returns them.
+
+    Attributes:
+      inputs: the tensors that the function is given, by their names.
+      step, position, loss_scale: the variable and the tensors that a copy is given, too.
+      variables: the variables that the function has made, by the names of their handles.
+      gotten: the names of the handles of those that it made by `tf.get_variable`.
+      placeholders: those that it has made.
+      not_taken: the operations of branches that are not taken.
+    """
+
+    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int, values: Sequence[Any] = ()):
+        self.training = training
+        self.variables = {}
+        self.gotten = set()
+        self.placeholders = []
+        self.not_taken = set()
+        self._values = values
+        with seeded_graph(seed) as self.graph:
+            self.step = tf.train.get_or_create_global_step()
+            with tf.name_scope('cifar10.inputs'):  # so that no variable of the user's has the name of an input
+                self.inputs = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in inputs.items()}
+                self.position = tf.placeholder(tf.int64, [], POSITION)
+                self.loss_scale = tf.placeholder(tf.float32, [], LOSS_SCALE)
+
+    def run(self, make: Callable[..., Tower]) -> Tower:
+        """Calls a function of the inputs; returns its Tower, with the tensors of the graph as the keys of `feeds`."""
+        conds = {(tf, 'cond'): self.cond,
+                 (tf2, 'cond'): lambda pred, true_fn=None, false_fn=None, name=None: self.cond(
+                     pred, true_fn, false_fn, True, name)}
+        makers = {(tf, 'placeholder'): functools.partial(self.placeholder, _PLACEHOLDER),
+                  (tf, 'placeholder_with_default'): functools.partial(self.placeholder, _WITH_DEFAULT)}
+        with self.graph.as_default(), self._drawing(), mended_gradients(), undivided(), \
+                patched({**conds, **makers, (tf.train, 'init_from_checkpoint'): refusals.refuse_checkpoint}), \
+                tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
+                tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
+            tower = make(*self.inputs.values())
+        return tower._replace(feeds={self._element(key): value for key, value in tower.feeds.items()})
+
+    def _element(self, key):
+        """Returns the tensor that a key of `feeds` stands for, as in the feed_dict of a session."""
+        try:
+            return self.graph.as_graph_element(key, allow_operation=False)
+        except (TypeError, ValueError, KeyError) as error:
+            raise refusals.wrong_feed(key) from error
+
+    def _drawing(self):
+        """Returns the context in which the function's draws depend on the copy's position."""
+        seed = network_draws.current_seed() if self.training else None
+        return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
+
+    def values_of(self, tower: Tower) -> list[Any]:
+        """Returns the value of each placeholder if it is known without running the graph, else None.
+
+        In evaluation, a placeholder that nothing feeds has its default.
+        """
+        names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
+        given = {id(key): each for key, each in tower.feeds.items()}
+        found = []
+        for each in self.placeholders:
+            value = given.get(id(each))
+            if tf.is_tensor(value):
+                value = names.get(id(value)) or self._value(value)
+            is_default = not self.training and each.op.type == 'PlaceholderWithDefault' and id(each) not in given
+            found.append(_Default() if is_default else value)
+        return found
+
+    def has_used(self, values: Sequence[Any]) -> bool:
+        """Returns whether the placeholders of this call had these values."""
+        return all(type(one) is type(other) and np.array_equal(one, other)
+                   for one, other in itertools.zip_longest(values, self._values[:len(values)]))
+
+    def _get(self, getter, name, *args, regularizer=None, **options):
+        """Returns the variable of `tf.get_variable`, in one piece, and makes its penalty outside of loops."""
+        shape = options.get('shape')
+        if isinstance(shape, (list, tuple)):  # TensorFlow 1 took 3.0, the result of a division, for 3
+            options['shape'] = [int(size) if isinstance(size, float) and size.is_integer() else size for size in shape]
+        count = len(self.variables)
+        variable = getter(name, *args, **{**options, 'partitioner': None, 'use_resource': True})
+        self.gotten.add(variable.handle.op.name)
+        if regularizer and len(self.variables) > count:
+            with self.graph.as_default(), tf.name_scope(f'{name}/Regularizer/'):
+                penalty = regularizer(variable)
+            if penalty is not None:
+                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
+        return variable
+
+    def _create(self, next_creator, **arguments):
+        """Makes a resource variable, whatever kind is asked for."""
+        variable = next_creator(**{**arguments, 'use_resource': True, 'caching_device': None})
+        variable.initialized_value = lambda: variable.initial_value  # which resource variables lack
+        self.variables[variable.handle.op.name] = variable
+        return variable
+
+    def given_operations(self) -> set[tf.Operation]:
+        """Returns the operations that depend on the copy: its inputs and its position."""
+        return {each.op for each in (*self.inputs.values(), self.position)}
+
+    def depends_on_inputs(self, operation: tf.Operation) -> bool:
+        """Returns whether an operation needs the inputs of a copy."""
+        return not self.given_operations().isdisjoint(with_inputs([operation]))
+
+    def outside(self) -> set[str]:
+        """Returns the names of the operations that a copy has from outside: inputs, variables and their values."""
+        given = [*self.inputs.values(), self.position, self.loss_scale, self.step.handle]
+        values = [operation_of(value_of(handle)) for handle in self.variables]
+        return {*(each.op.name for each in given), *self.variables, *values}
+
+    def instead(self, nodes: Mapping[str, tf.NodeDef], feeds: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
+        """Returns the tensor to take in the place of another: the value of a read, the feed of a placeholder."""
+        values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
+                  if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
+        return {**values, **fed_instead(nodes, feeds)}
+
+    # Substitutes for functions of TensorFlow while the function runs.
+
+    def cond(self, pred: Any, true_fn: Callable | None = None, false_fn: Callable | None = None, strict: bool = False,
+             name: str | None = None, fn1: Callable | None = None, fn2: Callable | None = None) -> Any:
+        """Stands in for `tf.cond`: if the condition is known, only that branch counts.
+
+        Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only
+        element of a list is returned alone.
+        """
+        chosen = self._value(pred) if tf.is_tensor(pred) else pred
+        branches = true_fn or fn1, false_fn or fn2
+        if chosen is None or tf.get_default_graph() is not self.graph:
+            result = _COND(pred, *branches, strict, name)
+        else:
+            results = {}
+            for branch, build in zip((True, False), branches):
+                count = len(self.graph.get_operations())
+                before = {key: tf.get_collection(key) for key in (
+                    tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES, MOVING_STATISTICS)}
+                results[branch] = _as_tensors(build())
+                if branch != bool(chosen):
+                    self.not_taken.update(self.graph.get_operations()[count:])
+                    for key, entries in before.items():
+                        tf.get_collection_ref(key)[:] = entries
+            result = results[bool(chosen)]
+        is_alone = not strict and isinstance(result, (list, tuple)) and len(result) == 1
+        return result[0] if is_alone else result
+
+    def _value(self, tensor):
+        """Returns the value of a tensor of the graph that never changes; None if it may change."""
+        if any(each.type.startswith('Placeholder') or each.op_def.is_stateful for each in with_inputs([tensor.op])):
+            return None
+        if (known := tf.get_static_value(tensor)) is not None or tensor.graph is not self.graph:
+            return known
+        definition = tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), [tensor.op.name])
+        with cpu_session() as session:
+            return session.run(tf.import_graph_def(definition, return_elements=[tensor.name])[0])
+
+    def placeholder(self, make: Callable, *args: Any, **options: Any) -> tf.Tensor:
+        """Stands in for `tf.placeholder`: a value from Python is a constant once it is known."""
+        number = len(self.placeholders)
+        made = make(*args, **options)
+        value = self._values[number] if number < len(self._values) else None
+        if isinstance(value, _Default):
+            made = made.op.inputs[0]
+        elif value is not None:
+            made = as_fed(made, self.inputs[value.name] if isinstance(value, _Input) else value)
+        self.placeholders.append(made)
+        return made
+
+
+def fed_instead(nodes: Mapping[str, tf.NodeDef], feeds: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
+    """Returns the tensor to take in the place of a tensor that is fed, or of an operation that another waits for."""
+    given = {key.name: value.name for key, value in feeds.items() if key is not value}
+    for key in given:
+        for _ in given:  # a placeholder may be fed another one
+            given[key] = given.get(given[key], given[key])
+    controls = {f'^{operation_of(key)}': f'^{operation_of(value)}' for key, value in given.items()
+                if operation_of(key) in nodes and nodes[operation_of(key)].op.startswith('Placeholder')}
+    return {**given, **controls}
+
+
+def as_fed(key: tf.Tensor, value: Any) -> tf.Tensor:
+    """Returns the value that a tensor is fed, in its type; raises a BrokenRule if it does not fit."""
+    tensor = None if value is None else tf.convert_to_tensor(value)
+    if tensor is None or not tensor.shape.is_compatible_with(key.shape) or (
+            tensor.dtype.is_floating and not key.dtype.is_floating):
+        raise refusals.misfit(key, value if tensor is None else tensor)
+    return tf.cast(tensor, key.dtype)
+
+
+def with_feeds(result: Any) -> tuple[Any, dict]:
+    """Returns (the result of a function, the values that it says its placeholders are fed)."""
+    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+    return result if is_pair else (result, {})
+
+
+def _as_tensors(result):
+    """Returns the result of a branch with its numbers as tensors, as `tf.cond` does."""
+    return tf.nest.map_structure(
+        lambda each: each if each is None or isinstance(each, tf.Operation) else tf.convert_to_tensor(each), result)

@@ -1,0 +1,305 @@
+"""A user's tower as a value: it is called in a graph of its own, and its computation is taken from there.
+
+In that graph everything is as its author saw it: names, collections, scopes and variables are those of one device. A
+`Traced` holds the operations of a step up to the means over the towers, and the follow-up, which runs once after them.
+It changes no variable: an assignment is a value, which the update of the towers assigns.
+"""
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
+from cifar10.own import follow_up, mixed_precision, refusals
+from cifar10.own.assignments import STEPS, Assignments
+from cifar10.own.isolated_call import LOSS_SCALE, POSITION, STEP, Call, Tower, as_fed
+from cifar10.own.subgraphs import Piece, Subgraphs, operation_of
+from cifar10.parallel.towers import collected_losses
+
+GRADIENT, STATISTIC, SCALAR = 'gradient', 'statistic', 'scalar'  # the kinds of `Averaged`
+_TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # the name that `tf.losses.get_total_loss` gives its sum
+_SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
+
+
+class Variable(NamedTuple):
+    """A variable of a traced function.
+
+    Attributes:
+      name: with which a copy gets it from `tf.get_variable`.
+      shape, dtype, constraint: as `tf.get_variable` takes them.
+      trained: whether it is among the trainable variables once the function has returned.
+      handle, initial: the names of its handle and of its initial value in the traced graph.
+      is_shared: whether the function made it by `tf.get_variable`, so that another function may get it, too.
+    """
+    name: str
+    shape: tf.TensorShape
+    dtype: tf.DType
+    constraint: Callable | None
+    trained: bool
+    handle: str
+    initial: str
+    is_shared: bool = True
+
+
+class Averaged(NamedTuple):
+    """A tensor that leaves the towers; the update takes its mean.
+
+    Attributes:
+      kind: GRADIENT, STATISTIC or SCALAR.
+      values: the names of the tensors of a tower: one, or the values and the indices of a sparse gradient.
+      means: the names of the tensors in whose places the follow-up takes the mean; none without a follow-up.
+      variable: the name of the variable that has the gradient or follows the statistic; a scalar may have none.
+      keep: of a statistic, the `keep` of `layers.MovingStatistic`.
+    """
+    kind: str
+    values: tuple[str, ...]
+    means: tuple[str, ...] = ()
+    variable: str | None = None
+    keep: float | None = None
+
+
+class Traced(NamedTuple):
+    """A tower as a value. All names are those of tensors in its graph.
+
+    Attributes:
+      graph: its operations know the lines that have made them.
+      inputs: the tensors that a copy is given, by the names of the inputs.
+      variables: the variables that the function has made, in this order.
+      outputs: the results of a tower by their names, in structures of tensors: `scalars`, in training with `total_loss`
+        first; of a network also `losses`, of which it is the sum, by their names; and those that the function shows.
+      averaged: the tensors that leave the tower; none outside of training.
+      piece: the operations of a tower.
+      initial: for each variable the piece that computes its initial value.
+      tables, fillers: the piece with the lookup tables, and the names of its operations that fill them.
+      after: the follow-up of a model, or None.
+      notes: warnings about the code, one phrase each.
+      existing: the full names of the variables that a copy shares with other code of its graph.
+    """
+    graph: tf.Graph
+    inputs: Mapping[str, str]
+    variables: tuple[Variable, ...]
+    outputs: Mapping[str, Any]
+    averaged: tuple[Averaged, ...]
+    piece: Piece
+    initial: Mapping[str, Piece]
+    tables: Piece
+    fillers: tuple[str, ...] = ()
+    after: follow_up.FollowUp | None = None
+    notes: tuple[str, ...] = ()
+    existing: frozenset[str] = frozenset()
+
+    def dtype_of(self, name: str) -> tf.DType:
+        """Returns the type of an input."""
+        return self.graph.get_tensor_by_name(self.inputs[name]).dtype
+
+    def uses(self, name: str) -> bool:
+        """Returns whether a copy needs an input."""
+        return any(self.inputs[name] in piece.needs for piece in (self.piece, *self.initial.values()))
+
+    def operations(self) -> Iterable[tf.NodeDef]:
+        """Yields the operations of a step, with those of their functions."""
+        for piece in (self.piece, *([self.after.piece] if self.after else [])):
+            yield from piece.definition.node
+            for function in piece.definition.library.function:
+                yield from function.node_def
+
+
+def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: bool, seed: int,
+          narrow_to: tf.DType | None = None, entry: str = refusals.NETWORK) -> Traced:
+    """Calls a function in a graph of its own; returns its computation.
+
+    Args:
+      make: function of the inputs, tensors.
+      inputs: (type, shape) of each input, by its name.
+      training: whether gradients are computed, and assignments count.
+      seed: of the graph.
+      narrow_to: the type that convolutions and matrix products compute in, although the function was called in float32;
+        None: they stay as they are.
+      entry: how the user names the function, for the remedies in messages.
+
+    Raises:
+      BrokenRule: several towers cannot compute what the function computes.
+    """
+    with refusals.for_entry(entry):
+        call = Call(inputs, training, seed)
+        tower = call.run(make)
+        with call.graph.as_default():
+            values = call.values_of(tower)
+        if not call.has_used(values):  # the conditions and shapes of another call follow the values
+            call = Call(inputs, training, seed, values)
+            tower = call.run(make)
+        return _traced(call, tower, narrow_to)
+
+
+def _traced(call, tower, narrow_to):
+    with call.graph.as_default():
+        feeds = {key: as_fed(key, value) for key, value in tower.feeds.items()}
+        refusals.refuse_fed_variables(call, feeds)
+        if tower.train_op is None:
+            return _of_network(call, tower, feeds, narrow_to)
+        return _of_model(call, tower, feeds, narrow_to)
+
+
+def _of_network(call, tower, feeds, narrow_to):
+    """Returns the Traced of a tower whose steps the program's optimizer takes, or of one in evaluation."""
+    outputs, losses, updates, statistics = dict(tower.shown, scalars=dict(tower.scalars)), [], [], []
+    if call.training:
+        losses = _losses(call, [*tower.scalars.values()])
+        tf.get_collection_ref(tf.GraphKeys.LOSSES)[:] = losses
+        total = tf.add_n(losses, name='total_loss')
+        outputs.update(scalars=dict(total_loss=total, **tower.scalars), losses=collected_losses())
+        updates = [each if isinstance(each, tf.Operation) else each.op
+                   for each in tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
+        statistics = tf.get_collection(MOVING_STATISTICS)
+    results = [*tf.nest.flatten(outputs), *(each.value for each in statistics)]
+    others = [each for each in losses if all(each is not loss for loss in tower.scalars.values())]
+    refusals.refuse_unfed(call, [*results, *updates], feeds, others)
+    needed = _needed([*(each.op for each in results), *updates], feeds)
+    _leave_out_variables(call, needed)
+    refusals.check_variables(call)
+    assignments = Assignments(call.variables, needed)
+    if call.training:
+        refusals.refuse_other_changes(call, needed, updates, assignments)
+        assignments.collect()
+    refusals.refuse_late_readers(needed, assignments)
+    averaged = ()
+    if call.training:
+        averaged = (*_gradients(call, total), *_statistics(call))
+        needed |= _needed([tf.get_default_graph().get_tensor_by_name(each.values[0]).op for each in averaged], feeds)
+    notes = refusals.notes_of_network(call, needed) if call.training else ()
+    network = tower.network and frozenset(tower.network)
+    return _taken(call, needed, assignments, feeds, narrow_to, network, outputs, averaged)._replace(notes=notes)
+
+
+def _of_model(call, tower, feeds, narrow_to):
+    """Returns the Traced of a model, which takes its steps itself, with the follow-up of its gradients."""
+    refusals.refuse_unfed(call, [*tower.scalars.values(), tower.train_op], feeds)
+    division = follow_up.divide(call, tower, feeds)
+    assignments = Assignments({**call.variables, call.step.handle.op.name: call.step}, division.towers)
+    refusals.refuse_late_readers(division.towers, assignments)
+    averaged = [
+        *(Averaged(GRADIENT, names_of(each.values), names_of(each.taken), each.variable.op.name)
+          for each in division.marks),
+        *(Averaged(STATISTIC if tensor.shape.rank else SCALAR, (tensor.name,), (tensor.name,), variable, keep)
+          for tensor, variable, keep in division.crossing)]
+    after = follow_up.follow_up_of(call, division, feeds)
+    outputs = dict(tower.shown, scalars=division.scalars, summaries=division.summaries)
+    notes = (*division.notes, *refusals.notes_of_model(call, division))
+    traced = _taken(call, division.towers, assignments, feeds, narrow_to, None, outputs, averaged, division.left_out)
+    return traced._replace(after=after, notes=notes)
+
+
+def names_of(tensors: Iterable[tf.Tensor]) -> tuple[str, ...]:
+    """Returns the names of tensors."""
+    return tuple(each.name for each in tensors)
+
+
+def _needed(operations, feeds):
+    """Returns operations and all that they need, where placeholders are fed."""
+    fed = {key.op for key in feeds if len(key.op.outputs) == 1}
+    return with_inputs(operations, without=fed) | with_inputs([value.op for value in feeds.values()])
+
+
+def _taken(call, needed, assignments, feeds, narrow_to, network, outputs, averaged, left_out=()):
+    """Returns the Traced of a call, in whose graph it is called.
+
+    Args:
+      needed: the operations of a tower.
+      network: the names of the operations that `narrow_to` concerns; None: all.
+      left_out: the names of operations that the tower's operations may wait for, but that are not its own.
+    """
+    refusals.refuse_sources(call, needed | with_inputs(each.initializer for each in call.variables.values()))
+    nodes = {node.name: node for node in call.graph.as_graph_def().node}
+    assignments.replace(nodes)
+    if narrow_to:
+        mixed_precision.narrow(nodes, narrow_to, network)
+    inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle, LOSS_SCALE: call.loss_scale}
+    graphs = Subgraphs(call.graph, nodes, call.outside().union(left_out), call.instead(nodes, feeds))
+    trained = {id(variable) for variable in tf.trainable_variables()}
+    variables = tuple(
+        Variable(each.op.name, each.shape, each.dtype.base_dtype, each.constraint, id(each) in trained,
+                 each.handle.name, each.initial_value.name, each.handle.op.name in call.gotten)
+        for each in tf.global_variables() if each.handle.op.name in call.variables)
+    names = tf.nest.map_structure(lambda each: each.name, outputs)
+    handles_of = {each: {other for other in with_inputs([each]) if 'HashTable' in other.type}
+                  for each in tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)}
+    tables = {each.name: handles for each, handles in handles_of.items() if not handles.isdisjoint(needed)}
+    of_tables = [each.outputs[0].name for handles in tables.values() for each in handles]
+    handles = [each.handle for each in variables] + [inputs[STEP].name]
+    targets = [*tf.nest.flatten(names), *(name for each in averaged for name in each.values)]
+    return Traced(
+        call.graph, {name: each.name for name, each in inputs.items()}, variables, names, tuple(averaged),
+        graphs.piece(targets, handles if call.training else None, map(operation_of, of_tables)),
+        {each.name: graphs.piece([each.initial]) for each in variables},
+        graphs.piece([*(f'^{name}' for name in tables), *of_tables]), tuple(tables))
+
+
+def _leave_out_variables(call, needed):
+    """Leaves out the variables that a tower does not need, such as those of an optimizer that the function has made."""
+    steps = with_inputs(each for each in call.graph.get_operations() if STEPS.match(each.type))
+    trained = {each.handle.op for each in tf.trainable_variables()}
+    kept = [each for each in call.variables.values() if each.handle.op in needed or call.training and (
+        each.handle.op in trained or each.handle.op not in steps)]
+    begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
+    call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
+
+
+def _losses(call, tensors):
+    """Returns the losses that count.
+
+    A penalty counts once, whether or not the function has added it to a loss; but not if it was made in a branch that
+    is not taken, for a variable that nothing else uses.
+    """
+    losses = tf.get_collection(tf.GraphKeys.LOSSES)
+    refusals.check_losses(losses)
+    # `tf.losses.get_total_loss` is the sum of the others.
+    totals = [loss.op for loss in losses if _TOTAL.search(loss.op.name) and loss.op.type in _SUMS]
+    summed = {tensor.op for total in totals for tensor in total.inputs}
+    losses = [loss for loss in losses if loss.op not in summed]
+    added = with_inputs([loss.op for loss in losses], controls=False)
+    used = with_inputs(each.op for each in (*tensors, *losses)) - call.not_taken
+    handles = {variable.handle.op for variable in call.variables.values()}
+    penalties = [penalty for penalty in tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
+                 if penalty.op not in added and not (
+                     penalty.op in call.not_taken and handles.isdisjoint(used & with_inputs([penalty.op])))]
+    losses += [tf.add_n(penalties, name='regularization_loss')] if penalties else []
+    return losses
+
+
+def _gradients(call, total):
+    """Adds the gradients of the trained variables; returns them as Averaged."""
+    variables = [variable for variable in tf.trainable_variables() if variable is not call.step]
+    # This raises a LookupError if an operation has no gradient.
+    found = tf.gradients(total * call.loss_scale, variables, colocate_gradients_with_ops=True)
+    refusals.refuse_no_gradient(found)
+    # An embedding has sparse gradients.
+    dense = [tf.unsorted_segment_sum(each.values, each.indices, each.dense_shape[0])
+             if isinstance(each, tf.IndexedSlices) else each for each in found]
+    return [Averaged(GRADIENT, (gradient.name,), variable=variable.op.name)
+            for variable, gradient in zip(variables, dense) if gradient is not None]
+
+
+def _statistics(call):
+    """Returns the moving statistics of a call as Averaged."""
+    statistics = tf.get_collection(MOVING_STATISTICS)
+    for each in statistics:
+        refusals.check_statistic(call, each)
+    return [Averaged(STATISTIC, (each.value.name,), variable=each.variable.op.name, keep=each.keep)
+            for each in statistics]
+
+
+def renamed(traced: Traced, graph: tf.Graph) -> Traced:
+    """Returns a tower for a graph that has variables already: it shares those of `tf.get_variable`.
+
+    Others, such as an optimizer's slots, get the names that TensorFlow 1 would give them there.
+    """
+    existing = frozenset(each.op.name for each in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+                         + graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES))
+    names = {each.name: each.name if each.is_shared or each.name not in existing else
+             graph.unique_name(each.name, mark_as_used=False) for each in traced.variables}
+    after = traced.after and traced.after._replace(changed=tuple(names[each] for each in traced.after.changed))
+    return traced._replace(
+        variables=tuple(each._replace(name=names[each.name]) for each in traced.variables),
+        averaged=tuple(each._replace(variable=names.get(each.variable)) for each in traced.averaged),
+        initial={names[name]: piece for name, piece in traced.initial.items()}, after=after, existing=existing)

@@ -1,0 +1,287 @@
+"""`cifar10.on_towers`: a script's step on several towers takes the steps of plain TensorFlow 1, or it is refused."""
+import re
+
+import numpy as np
+import pytest
+
+import cifar10
+from cifar10 import UsageError, on_towers
+from tests.helpers import python, tf
+
+STEPS = 5
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal([8, 3]).astype(np.float32)
+Y = RANDOM.standard_normal([8, 1]).astype(np.float32)
+WORDS = RANDOM.integers(0, 9, [8, 4])
+MASK = (RANDOM.random([8, 4]) < 0.6).astype(np.float32)
+LAYOUTS = [('parameter_server', 1), ('parameter_server', 4), ('replicated', 2)]
+
+
+def session():
+    return tf.Session(config=tf.ConfigProto(device_count={'CPU': 2}))
+
+
+def halves(batch, towers):
+    """Returns the batches of towers: the parts of a batch, a structure of arrays."""
+    parts = zip(*[np.split(each, towers) for each in tf.nest.flatten(batch)])
+    return [tf.nest.pack_sequence_as(batch, list(map(tf.constant, part))) for part in parts]
+
+
+def initialised(run, before=None):
+    """Gives all variables their values, the same in each graph; returns the variables."""
+    run.run([tf.global_variables_initializer(), tf.tables_initializer()])
+    variables = {each.op.name: each for each in tf.global_variables()}
+    for name, value in (before or {}).items():
+        variables[name].load(value, run)
+    run.run(tf.local_variables_initializer())
+    return variables
+
+
+def plain(*steps, batch, convert=lambda batch: batch):
+    """Returns the variables before and after steps of plain TensorFlow 1."""
+    with tf.Graph().as_default(), session() as run:
+        tf.set_random_seed(0)
+        tf.train.get_or_create_global_step()
+        given = convert(tf.nest.map_structure(tf.constant, batch))
+        built = [step(given) for step in steps]
+        variables = initialised(run)
+        before = run.run(variables)
+        for _ in range(STEPS):
+            for _, train_op, *_ in built:
+                run.run(train_op)
+        return before, run.run(variables)
+
+
+def on_them(*steps, batch, before, mode, towers, convert=lambda batch: batch):
+    """Returns the variables after the same steps on towers."""
+    with tf.Graph().as_default(), session() as run:
+        batches = [convert(each) for each in halves(batch, towers)]
+        built = [on_towers(step, batches, [f'/cpu:{k}' for k in range(min(towers, 2))], mode) for step in steps]
+        variables = initialised(run, before)
+        for _ in range(STEPS):
+            for train_op, *_ in built:
+                run.run(train_op)
+        return run.run(variables)
+
+
+def assert_equal(found, expected, towers):
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        if towers == 1 and name != tf.GraphKeys.GLOBAL_STEP:
+            assert found[name].tobytes() == value.tobytes(), name
+        elif value.dtype == np.float32:
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5, err_msg=name)
+
+
+def linear(batch):
+    x, y = batch
+    loss = tf.reduce_mean(tf.square(x @ tf.get_variable('w', [3, 1]) - y))
+    return loss, tf.train.AdamOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+
+
+def adversary(batch):
+    def first(x):
+        with tf.variable_scope('first', reuse=tf.AUTO_REUSE):
+            return x @ tf.get_variable('w', [3, 2])
+
+    def second(x):
+        with tf.variable_scope('second', reuse=tf.AUTO_REUSE):
+            return tf.nn.sigmoid(x @ tf.get_variable('w', [2, 1]))
+    return second(first(batch[0]))
+
+
+def first_of_two(batch):
+    loss = tf.reduce_mean(tf.square(adversary(batch)))
+    return loss, tf.train.AdamOptimizer(0.05).minimize(
+        loss, tf.train.get_global_step(), var_list=tf.trainable_variables('first'))
+
+
+def second_of_two(batch):
+    loss = -tf.reduce_mean(tf.square(adversary(batch)))
+    return loss, tf.train.AdamOptimizer(0.02).minimize(loss, var_list=tf.trainable_variables('second'))
+
+
+@pytest.mark.parametrize('mode, towers', LAYOUTS)
+def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow_1(mode, towers, capsys):
+    before, expected = plain(first_of_two, second_of_two, batch=(X, Y))
+    assert {'beta1_power_1', 'first/w/Adam_1'} <= set(expected)
+    found = on_them(first_of_two, second_of_two, batch=(X, Y), before=before, mode=mode, towers=towers)
+    assert_equal(found, expected, towers)
+    assert 'does not count the global step' in capsys.readouterr().out
+    assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the second step is counted for it
+
+
+def sparse(batch):
+    words, mask, y = batch
+    bags = tf.sparse.from_dense(words * tf.cast(mask, words.dtype))
+    return dict(bags=bags, mask=mask, y=y)
+
+
+def of_sparse(batch):
+    table = tf.get_variable('table', [9, 3])
+    x = tf.nn.embedding_lookup_sparse(table, tf.sparse.fill_empty_rows(batch['bags'], tf.zeros([], tf.int64))[0], None)
+    return linear((x, batch['y']))
+
+
+def ragged(batch):
+    words, mask, y = batch
+    return tf.RaggedTensor.from_tensor(words, lengths=tf.cast(tf.reduce_sum(mask, 1), tf.int64)), y
+
+
+def of_ragged(batch):
+    words, y = batch
+    x = tf.reduce_sum(words.with_values(tf.nn.embedding_lookup(tf.get_variable('table', [9, 3]), words.values)), 1)
+    return linear((x, y))
+
+
+def of_a_table(batch):
+    words, _, y = batch
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
+        tf.as_string(tf.range(9)), tf.range(8, -1, -1, tf.int64)), tf.zeros([], tf.int64))
+    x = tf.reduce_mean(tf.nn.embedding_lookup(tf.get_variable('table', [9, 3]), table.lookup(tf.as_string(words))), 1)
+    return linear((x, y))
+
+
+@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('step, convert', [
+    (of_sparse, sparse), (of_ragged, ragged), (of_a_table, lambda batch: batch)])
+def test_sparse_and_ragged_batches_and_lookup_tables_train_as_on_one_device(step, convert, mode, towers):
+    options = dict(batch=(WORDS, MASK, Y), convert=convert)
+    before, expected = plain(step, **options)
+    assert_equal(on_them(step, before=before, mode=mode, towers=towers, **options), expected, towers)
+
+
+def test_of_outputs_scalars_become_means_and_other_tensors_are_joined():
+    def step(batch):
+        loss, train_op = linear(batch)
+        return loss, train_op, dict(mean=tf.reduce_mean(batch[0]), rows=[batch[0] * 2], count=tf.shape(batch[0])[0])
+    with tf.Graph().as_default(), session() as run:
+        _, _, outputs = on_towers(step, halves((X, Y), 4), ['/cpu:0', '/cpu:1'])
+        initialised(run)
+        found = run.run(outputs)
+    np.testing.assert_allclose(found['mean'], X.mean(), rtol=1e-5)
+    np.testing.assert_array_equal(found['rows'][0], 2 * X)
+    assert found['count'] == 2
+
+
+def over_the_batch(batch):  # the weights of the examples of a tower
+    words, mask, y = batch
+    x = tf.nn.embedding_lookup(tf.get_variable('table', [9, 3]), words) @ tf.get_variable('w', [3, 1])
+    losses = tf.square(x[..., 0] - y) * mask
+    return tf.reduce_sum(losses) / tf.reduce_sum(mask)
+
+
+def minimised(loss_of, **options):
+    def step(batch):
+        loss = loss_of(batch)
+        return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step(), **options)
+    return step
+
+
+def normalised_in_vain(batch):
+    mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(tf.reduce_mean(batch[0], 0)))
+    return tf.reduce_mean(tf.square(batch[0] @ tf.get_variable('w', [3, 1])))
+
+
+def dropped(batch):
+    return tf.reduce_mean(tf.nn.dropout(batch[0] @ tf.get_variable('w', [3, 1]), rate=0.5))
+
+
+@pytest.mark.parametrize('loss_of, batch, fact', [
+    (over_the_batch, (WORDS, MASK, Y), 'depends on how examples are divided into batches'),
+    (lambda batch: tf.reduce_sum(batch[0] @ tf.get_variable('w', [3, 1])), (X, Y), 'depends on how examples'),
+    (normalised_in_vain, (X, Y), 'UPDATE_OPS'), (dropped, (X, Y), 'draws other random numbers after a resume')])
+def test_a_step_that_differs_between_several_towers_and_one_is_noted(loss_of, batch, fact, capsys):
+    with tf.Graph().as_default():
+        on_towers(minimised(loss_of), halves(batch, 2), ['/cpu:0'])
+    assert fact in capsys.readouterr().out
+
+
+def test_a_step_that_is_right_prints_nothing(capsys):
+    with tf.Graph().as_default():
+        on_towers(linear, halves((X, Y), 2), ['/cpu:0'])
+    assert capsys.readouterr().out == ''
+
+
+def test_a_masked_loss_is_right_with_the_share_of_the_whole_count(capsys):
+    """What docs/tf1.md says: divide by the count of the whole batch over the number of towers."""
+    def of_share(batch):
+        *batch, share = batch
+        words, mask, y = batch
+        x = tf.nn.embedding_lookup(tf.get_variable('table', [9, 3]), words) @ tf.get_variable('w', [3, 1])
+        return tf.reduce_sum(tf.square(x[..., 0] - y) * mask) / share
+    before, expected = plain(minimised(over_the_batch), batch=(WORDS, MASK, Y))
+    with tf.Graph().as_default(), session() as run:
+        batches = [(*each, tf.constant(MASK.sum() / 4)) for each in halves((WORDS, MASK, Y), 4)]
+        train_op, _ = on_towers(minimised(of_share), batches, ['/cpu:0'])
+        variables = initialised(run, before)
+        for _ in range(STEPS):
+            run.run(train_op)
+        assert_equal(run.run(variables), expected, 4)
+
+
+@pytest.mark.parametrize('batches, fact', [
+    (lambda: [(tf.ones([5, 3]), tf.ones([5, 1])), (tf.ones([3, 3]), tf.ones([3, 1]))], 'batch 1 has 3 examples'),
+    (lambda: [(tf.ones([4, 3]), tf.ones([4, 1])), (tf.ones([4, 3]),)], 'the structure of batch 0'),
+    (lambda: [(tf.ones([4, 3]), tf.ones([4, 1])), (tf.ones([4, 3], tf.float64), tf.ones([4, 1]))], 'float64')])
+def test_batches_that_differ_are_refused(batches, fact):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(fact)):
+        on_towers(linear, batches(), ['/cpu:0'])
+
+
+def test_batches_whose_sizes_are_not_known_are_compared_in_each_step():
+    with tf.Graph().as_default(), session() as run:
+        sizes = [tf.placeholder(tf.int32, []) for _ in range(2)]
+        train_op, _ = on_towers(linear, [(tf.ones([size, 3]), tf.ones([size, 1])) for size in sizes], ['/cpu:0'])
+        initialised(run)
+        run.run(train_op, {sizes[0]: 4, sizes[1]: 4})
+        with pytest.raises(tf.errors.InvalidArgumentError, match='differ in their number of examples'):
+            run.run(train_op, {sizes[0]: 5, sizes[1]: 3})
+
+
+def from_a_checkpoint(batch):
+    loss = tf.reduce_mean(batch[0] @ tf.get_variable('w', [3, 1]))
+    tf.train.init_from_checkpoint('/nowhere', {'w': 'w'})
+    return loss
+
+
+@pytest.mark.parametrize('loss_of, fact', [
+    (from_a_checkpoint, 'call it outside of the step function, after on_towers'),
+    (lambda batch: tf.reduce_mean(batch[0] @ tf.get_variable('w', [3, 1])) * tf.placeholder(tf.float32, []),
+     'or pass the value in the batch')])
+def test_a_remedy_is_one_of_a_script(loss_of, fact):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(fact)):
+        on_towers(minimised(loss_of), halves((X, Y), 2), ['/cpu:0'])
+
+
+SCRIPT = '''
+import cifar10; cifar10.use_tensorflow_1()
+import tensorflow as tf
+import upstream
+import numpy as np
+train_op, loss = cifar10.on_towers(upstream.step, [tf.ones([4, 3])] * 2, ['/cpu:0'])
+with tf.Session() as session:
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    session.run(train_op)
+    print('step', session.run(tf.train.get_global_step()), upstream.tf.estimator.ModeKeys.TRAIN)
+'''
+UPSTREAM = '''
+import tensorflow as tf
+class Descent(tf.train.Optimizer):
+    def __init__(self):
+        super(Descent, self).__init__(False, 'descent')
+    def _resource_apply_dense(self, gradient, variable):
+        return variable.assign_sub(0.1 * gradient)
+def step(batch):
+    assert batch.shape[0].value in (4, 8)
+    loss = tf.reduce_mean(batch @ tf.get_variable('w', [3, 1]))
+    return loss, Descent().minimize(loss, tf.train.get_global_step())
+'''
+
+
+def test_a_script_imports_files_of_tensorflow_1_with_one_line(tmp_path):
+    (tmp_path / 'upstream.py').write_text(UPSTREAM)
+    (tmp_path / 'script.py').write_text(SCRIPT)
+    assert 'step 1 train' in python(str(tmp_path / 'script.py')).stdout
+    assert 'use_tensorflow_1' in dir(cifar10)
