@@ -40,9 +40,8 @@ RULES = {
     'images.shape[0]': ['of_a_known_number'],
     'counters and lists': ['template_of_the_file', 'counted_names', 'kept_tensor'],
     'AdamOptimizer': ['with_an_optimizer']}
-# Rows that other tests are about: those of `BY_BATCH` in test_idioms.py, test_precision.py, test_own_feeds.py,
-# test_pipeline.py.
-ELSEWHERE = 'batch normalisation', '--precision', 'tf.placeholder', 'next_part'
+# Rows that other tests are about: those of `BY_BATCH` in test_idioms.py, test_precision.py, test_own_feeds.py.
+ELSEWHERE = 'batch normalisation', '--precision', 'tf.placeholder'
 
 # What is in a row of 'What is refused' -> a network that has it, as a line, or a network of idioms.py; and what the
 # refusal says.
@@ -53,6 +52,8 @@ REFUSED = {
     'lookup tables': ('images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
                       '.lookup(tf.constant(0))', 'tf.gather from a constant'),
     'sessions': ('runs_a_session', 'give variables their values as initializer='),
+    'a placeholder that nothing feeds': (
+        'images *= tf.placeholder_with_default(0.5, [])', 'feed it: return logits, {placeholder: value}'),
     'init_from_checkpoint': ('tf.train.init_from_checkpoint("/nowhere", {"/": "/"})', 'use --warm_start'),
     'assigning a trained variable': ('assigned_and_trained', 'leave the assignment out'),
     'scatter updates': ("state = tf.get_variable('s', [2], trainable=False); "
@@ -163,6 +164,28 @@ def test_the_script_of_the_page_takes_the_steps_of_one_device():
     for found, expected in zip(trained(script.replace('/gpu:', '/cpu:')), trained(
             on_one + 'session.run(tf.global_variables_initializer())')):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+def test_a_script_may_feed_its_learning_rate_and_start_from_a_checkpoint(mode, tmp_path):
+    value = np.arange(3, dtype=np.float32)[:, None]
+    with tf.Graph().as_default(), tf.Session() as session:
+        weights = tf.get_variable('theirs', initializer=value)
+        session.run(weights.initializer)
+        prefix = tf.train.Saver([weights]).save(session, str(tmp_path / 'model'))
+
+    def step(batch):
+        loss = tf.reduce_mean(batch['x'] @ tf.get_variable('w', [3, 1]))
+        return loss, tf.train.MomentumOptimizer(batch['rate'], 0.9).minimize(loss, tf.train.get_global_step())
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        rate = tf.placeholder(tf.float32, [])
+        train_op, _ = cifar10.on_towers(step, [dict(x=tf.ones([2, 3]), rate=rate)] * 2, ['/cpu:0', '/cpu:1'], mode)
+        tf.train.init_from_checkpoint(prefix, {'theirs': 'w'})
+        session.run(tf.global_variables_initializer())
+        session.run(tf.local_variables_initializer())
+        session.run(train_op, {rate: 0.5})
+        for variable in tf.global_variables('w$') + tf.local_variables('.*/w$'):
+            np.testing.assert_allclose(session.run(variable), value - 0.5)
 
 
 # Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone;

@@ -73,8 +73,9 @@ def mend() -> None:
 def importing(folder: str) -> Iterator[list[str]]:
     """Context in which files of TensorFlow 1 find it when they import `tensorflow`.
 
-    A file below the folder is one if it uses a name of `tensorflow` that only TensorFlow 1 has; or if it uses no name
-    that only TensorFlow 2 has, and a file beside it is one. Yields a list to which such files are added.
+    A file below the folder is one if it uses more names of `tensorflow` that only TensorFlow 1 has than names that only
+    TensorFlow 2 has; or if it uses neither, does not name `compat.v1`, and a file beside it is one. Yields a list to
+    which such files are added.
     """
     found = []
 
@@ -124,16 +125,16 @@ def is_below(folder: str, file: str) -> bool:
 
 def _is_old(file):
     """Returns whether a file is one of TensorFlow 1, as `importing` says."""
-    of_1, of_2 = _only(file)
-    if of_1 or of_2:
+    of_1, of_2, names_both = _used(file)
+    if of_1 or of_2 or names_both:
         return of_1 > of_2
-    return any(of_1 > of_2 for of_1, of_2 in map(_only, glob.glob(f'{glob.escape(os.path.dirname(file))}/*.py')))
+    beside = glob.glob(f'{glob.escape(os.path.dirname(file))}/*.py')
+    return any(of_1 > of_2 for of_1, of_2, _ in map(_used, beside))
 
 
-def _only(file):
-    """Returns how many names of `tensorflow` a file uses that only TensorFlow 1, and only TensorFlow 2, has.
-
-    `compat.v1` is a name of TensorFlow 2.
+def _used(file):
+    """Returns (names of `tensorflow` in a file that only TensorFlow 1 has, names that only TensorFlow 2 has, whether it
+    names `compat.v1`); of names, how many.
     """
     import tensorflow as tf2
     import tensorflow.compat.v1 as tf
@@ -141,14 +142,14 @@ def _only(file):
         with open(file, encoding='utf-8', errors='replace') as stream:
             text = stream.read()
     except OSError:
-        return 0, 0
+        return 0, 0, False
     names = {(name, '') for name in _IMPORTED.findall(text)}
     for alias in _ALIAS.findall(text):
         names.update(re.findall(rf'\b{alias or "tensorflow"}\.(\w+)(?:\.(\w+))?', text))
 
     def only(module, other):
         return sum(_has(module, *name) and not _has(other, *name) for name in names)
-    return only(tf, tf2), only(tf2, tf) + bool(re.search(r'\bcompat\.v\d', text))
+    return only(tf, tf2), only(tf2, tf), re.search(r'\bcompat\.v\d', text) is not None
 
 
 def _has(module, first, second):
