@@ -200,7 +200,6 @@ def _coloured(text, word):
 
 
 def _call(callback, argument):
-    """Calls a callback and wraps what it raises."""
     try:
         callback(argument)
     except Exception as error:

@@ -67,7 +67,6 @@ class StuckWatch:
 
 
 def _stacks():
-    """Returns the stacks of all threads as text."""
     # A file in memory: no thread can run while the stacks are written, so where nobody reads, none would run again.
     with open(os.memfd_create('stacks'), 'w+') as stream:
         faulthandler.dump_traceback(stream)

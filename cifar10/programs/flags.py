@@ -173,7 +173,6 @@ def add_cluster(parser: Parser) -> None:
 
 
 def _add_flag(group, field):
-    """Adds the flag of a setting to a parser or to a group of its flags."""
     flag, text = flag_of(field), field.metadata['help']
     if '(default: ' not in text:
         text += f' (default: {_default(field)})'
@@ -191,7 +190,6 @@ def _add_flag(group, field):
 
 
 def _default(field):
-    """Returns the default of a setting for `--help`."""
     if field.default is None:
         of_presets = field in fields(RecipeSettings) and any(preset.get(field.name) for preset in PRESETS.values())
         return "the preset's" if of_presets else 'none'

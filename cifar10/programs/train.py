@@ -35,7 +35,6 @@ def main() -> int:
 
 
 def _report(given):
-    """Reports what a run would do or, with `explain`, where the time of its steps goes."""
     settings, lines = settings_of(given)
     with StuckWatch(settings.run.stuck_secs), doing('start', OF_FIRST_STEP):
         startup.start_tensorflow(verbose=settings.reports.log_device_placement)

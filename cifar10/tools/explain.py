@@ -204,7 +204,6 @@ def _measure(training, seconds):
 
 
 def _mean_seconds(training, kind, seconds):
-    """Takes steps of a kind for some seconds, and at least `_FEWEST`; returns the mean of their seconds."""
     begin, count = time.perf_counter(), 0
     while count < _FEWEST or time.perf_counter() - begin < seconds:
         training.take(kind)

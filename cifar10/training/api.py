@@ -243,7 +243,6 @@ def _refuse(settings, names, program):
 
 
 def _newest(train_dir, kind):
-    """Returns the figures of the newest record of a kind; {} if there is none."""
     record = metrics.last(train_dir, kind) or {}
     return {name: value for name, value in record.items() if name != 'kind'}
 

@@ -50,7 +50,6 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
 
 
 def _loop(run, reports, termination):
-    """Takes steps until the run has ended, a signal comes or standard output is closed."""
     with reports.begun() as reporters:
         def begin(thread, step):
             if reports.ended(step - 1) or Output.current.is_closed or (termination and termination.requested):

@@ -130,7 +130,6 @@ def _emulation_warning(towers, devices):
 
 
 def _other_numerics(record, devices):
-    """Returns a line with what now gives other bits than in the start that took the run's last steps, if anything."""
     changes = record.other_numerics(startup.numerics(), startup.versions(devices.on_gpus)) if record else []
     if not changes:
         return []
@@ -154,7 +153,6 @@ def _unused_devices(towers, devices):
 
 
 def _rounded_intervals(given, settings):
-    """Returns a line with the intervals that are longer than the user gave them, if any."""
     changes = [f'--{name} from {before} to {now}' for name in _INTERVALS
                if (before := getattr(given.reports, name)) != (now := getattr(settings.reports, name))]
     every = settings.towers.local_steps
