@@ -16,7 +16,8 @@ from cifar10.run import takeover
 from cifar10.run.folder import PROGRAM, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.definition import Of, fields, flag_of
+from cifar10.settings import definition
+from cifar10.settings.definition import Kind, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, ClusterSettings, hyperparameters, train_settings
 from cifar10.training.resumed import settings_of
@@ -31,7 +32,8 @@ from tests.helpers import (
     train,
 )
 
-OF_RUN = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN and field.name != 'num_towers']
+OF_RUN = [field.name for field in fields(*GROUPS)
+          if field.metadata['kind'] in definition.OF_RUN and field.name != 'num_towers']
 RUNS = {
     'default': {},
     'classic': dict(
@@ -114,7 +116,7 @@ def test_the_command_of_a_run_has_its_settings(run):
     python, script, *arguments = shlex.split(record.to_json()['command'])
     assert script == str(ROOT / 'multi_gpu_train.py')  # from any directory
     parsed = train_settings(**flags.parse(GROUPS, 'Trains.', arguments)).flat()
-    of_start = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.START]
+    of_start = [field.name for field in fields(*GROUPS) if field.metadata['kind'] is Kind.START]
     undecided = dict(batch_size=parsed['batch_size'])  # the preset's, where it is left out
     assert python in (os.path.basename(sys.executable), sys.executable)
     assert {**parsed, **undecided} == {**settings.flat(), **undecided, **{name: parsed[name] for name in of_start}}
@@ -277,8 +279,8 @@ def test_the_page_names_all_flags_that_are_given_again():
     page = (ROOT / 'docs' / 'train.md').read_text()
     machine, start = re.search(r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
                                r'- flags of a single command: (.*?), and those of a cluster\.\n', page, re.S).groups()
-    of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['of'] is kind} for kind in Of}
-    assert set(re.findall(r'`(--\w+)`', machine)) == of[Of.MACHINE] - {'--data_dir'}  # which is taken where it exists
+    of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['kind'] is kind} for kind in Kind}
+    assert set(re.findall(r'`(--\w+)`', machine)) == of[Kind.MACHINE] - {'--data_dir'}  # which is taken where it exists
     cluster = set(map(flag_of, fields(ClusterSettings)))
     # --use_fp16 stands for a --precision, which is taken.
-    assert set(re.findall(r'`(--\w+)`', start)) == of[Of.START] - cluster - {'--train_dir', '--use_fp16'}
+    assert set(re.findall(r'`(--\w+)`', start)) == of[Kind.START] - cluster - {'--train_dir', '--use_fp16'}

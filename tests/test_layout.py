@@ -8,7 +8,7 @@ import pytest
 
 import cifar10
 from cifar10.settings import evaluation, training
-from cifar10.settings.definition import Change, fields
+from cifar10.settings.definition import Kind, fields
 from cifar10.settings.presets import PRESETS
 from tests.helpers import ROOT
 from tests.learn_pages import anchors_of
@@ -199,7 +199,7 @@ def test_the_documentation_has_every_flag_with_its_default(script, groups):
 
 def test_the_documentation_has_the_flags_that_belong_to_the_run():
     text = (ROOT / 'docs' / 'flags.md').read_text().split('## Belongs to the run')[1].split(' make a run')[0]
-    never = {field.name for field in fields(*training.GROUPS) if field.metadata['change'] is Change.NEVER}
+    never = {field.name for field in fields(*training.GROUPS) if field.metadata['kind'] is Kind.FIXED}
     assert set(re.findall(r'`--(\w+)`', text)) == never
 
 

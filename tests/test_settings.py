@@ -10,14 +10,13 @@ import pytest
 from cifar10 import train
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
-from cifar10.run.folder import look
 from cifar10.settings import evaluation
-from cifar10.settings.definition import Change, Of, fields
+from cifar10.settings.definition import Kind, fields
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, default_rate
-from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
+from cifar10.settings.training import GROUPS, flags_of, train_settings
 from cifar10.training.resumed import settings_of
-from tests.helpers import as_given, change_record, planned
+from tests.helpers import as_given, planned
 from tests.test_continued import write_config
 
 DRAWS = 1000  # of which a third are valid
@@ -53,7 +52,7 @@ def decided(settings):
 
 def test_the_flags_of_a_run_give_its_settings():
     draw = random.Random(5)
-    names = [field.name for field in fields(*GROUPS) if field.metadata['of'] in (Of.RUN, Of.MACHINE)]
+    names = [field.name for field in fields(*GROUPS) if field.metadata['kind'] is not Kind.START]
     valid = 0
     for _ in range(DRAWS):
         given = {name: draw.choice(values) for name, values in VALUES.items() if draw.random() < 0.3}
@@ -62,7 +61,7 @@ def test_the_flags_of_a_run_give_its_settings():
         except UsageError:
             continue
         valid += 1
-        line = ' '.join(flags_of(before, Of.RUN, Of.MACHINE))
+        line = ' '.join(flags_of(before))
         after = decided(train_settings(**flags.parse(GROUPS, 'x', shlex.split(line))))
         assert {name: after.flat()[name] for name in names} == {name: before.flat()[name] for name in names}, line
     assert valid > DRAWS / 10
@@ -144,16 +143,9 @@ def test_a_run_that_goes_on_without_evaluations_keeps_no_best(tmp_path):
 def test_every_default_of_what_may_change_can_be_given():
     # In a run that goes on by its name, a setting without a value that says "none" could never be left out again.
     for field in fields(*GROUPS):
-        if field.metadata['of'] is Of.RUN and field.metadata['change'] is not Change.NEVER:
+        if field.metadata['kind'] in (Kind.NOTED, Kind.FREE):
             has_value = train_settings().flat()[field.name] is not None or field.metadata['only_with']
             assert has_value or field.name in ('epochs', 'learning_rate', 'num_towers', 'batch_size'), field.name
-
-
-def test_a_run_that_recorded_no_clipping_as_none_goes_on(one_step, settings):
-    folder = settings().run.train_dir
-    change_record(folder, clip_norm=None)
-    assert look(folder).record.settings.recipe.clip_norm == completed({}).recipe.clip_norm == 0
-    assert settings_of(dict(train_dir=folder))[0].recipe.clip_norm == 0
 
 
 def test_a_length_of_no_image_is_refused_before_anything_is_written(settings):

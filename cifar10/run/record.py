@@ -13,7 +13,7 @@ from cifar10.base import installed, own_files
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import OWN, Registry
-from cifar10.settings.definition import Of, checked, fields
+from cifar10.settings.definition import checked, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
 _OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
@@ -92,7 +92,7 @@ class RunRecord(NamedTuple):
     def command(self, anywhere: bool = False) -> str:
         """Returns the shell command that continues the run; `anywhere` is as for `installed.command`."""
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
-        flags = flags_of(self.settings, Of.RUN, Of.MACHINE)
+        flags = flags_of(self.settings)
         return ' '.join([installed.command('train', anywhere), f'--train_dir={train_dir}', *flags])
 
     def flat(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.run import metrics
 from cifar10.run.ended import ended
 from cifar10.run.folder import BEST, LIST, SETTINGS, Folder, is_unfinished, step_of, step_without_index
-from cifar10.settings.definition import Change, Of, fields
+from cifar10.settings.definition import Kind, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
@@ -99,7 +99,7 @@ def _another_run(folder, settings):
 def _unlike(stored, settings):
     """Returns the names of the settings that make a run another one than the stored one, and why if that is unclear."""
     recipe, now = settings.recipe, settings.flat()
-    names = list(stored.difference_to(chosen(settings, Change.NEVER)))
+    names = list(stored.difference_to(chosen(settings, Kind.FIXED)))
     others = stored.difference_to({name: now[name] for name in ('preset', 'epochs')})
     if 'epochs' in others and not names and recipe.planned:
         return ['epochs'], f', {OVER_WHOSE_LENGTH[recipe.planned]}'
@@ -108,11 +108,11 @@ def _unlike(stored, settings):
     return names, ''
 
 
-def chosen(settings: TrainSettings, change: Change) -> dict:
-    """Returns the settings of the run with this `Change`, by their names; its length is left out."""
+def chosen(settings: TrainSettings, kind: Kind) -> dict:
+    """Returns the settings of the run of this `Kind`, by their names; its length is left out."""
     values = settings.flat()
-    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN
-            and field.metadata['change'] is change and field.name not in ('max_steps', 'epochs')}
+    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['kind'] is kind
+            and field.name not in ('max_steps', 'epochs')}
 
 
 def _phrase(values: Mapping, names):

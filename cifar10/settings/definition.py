@@ -21,37 +21,34 @@ LARGEST_INT = 2 ** 31 - 1
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 2.0 ** -126, (2 - 2.0 ** -23) * 2.0 ** 127
 
 
-class Change(enum.Enum):
-    """Whether a setting may change when a run is resumed."""
-    NEVER = enum.auto()  # another value makes it another run
-    REPORTED = enum.auto()  # it may, and a line reports the change
-    FREE = enum.auto()  # it may; no result depends on it
-
-
-class Of(enum.Enum):
-    """What a setting describes. A resumed run keeps the settings that describe the run, unless they are given."""
-    RUN = enum.auto()
+class Kind(enum.Enum):
+    """What a setting describes. A resumed run keeps the settings OF_RUN, unless they are given."""
+    FIXED = enum.auto()  # the run; another value makes it another run
+    NOTED = enum.auto()  # the run; a line reports a change
+    FREE = enum.auto()  # the run; no result depends on it
     MACHINE = enum.auto()
     START = enum.auto()  # one start, or one process of it
 
 
+OF_RUN = Kind.FIXED, Kind.NOTED, Kind.FREE
+
+
 def setting(default: Any, help: str, *, minimum: int | None = None, choices: Collection[str] | None = None,
-            change: Change = Change.REPORTED, of: Of = Of.RUN, only_with: tuple[str, str] | None = None,
+            kind: Kind = Kind.NOTED, only_with: tuple[str, str] | None = None,
             is_path: bool = False, checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
     """Returns a dataclass field for one setting.
 
     Args:
       default: the value if none is given. If it is None, None is a valid value, and `help` says what it means.
       help: the help text of the flag; starts with the thing.
-      change: whether the setting may change when a run is resumed.
-      of: what the setting describes.
+      kind: what the setting describes.
       only_with: (name of another setting, a value of it). With any other value of that setting, this one has
         no meaning and is None, whatever its default.
       is_path: whether a string is a path, as `path_of` takes it. The name of a user's own file always is one.
       checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(
-        help=help, minimum=minimum, choices=choices, change=change, of=of, only_with=only_with, is_path=is_path,
+        help=help, minimum=minimum, choices=choices, kind=kind, only_with=only_with, is_path=is_path,
         checks=tuple(checks)))
 
 

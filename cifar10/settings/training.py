@@ -22,7 +22,7 @@ from cifar10.base.registry import (
     TO_THE_END,
     UPDATE_MODES,
 )
-from cifar10.settings.definition import LARGEST_INT, Change, Of, checked, fields, setting
+from cifar10.settings.definition import LARGEST_INT, OF_RUN, Kind, checked, fields, setting
 from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
@@ -88,7 +88,7 @@ class RunSettings:
     """The directory, the length and the start of a run."""
     TITLE = 'Run'
     train_dir: str = setting(
-        TRAIN_DIR, 'directory of the run; one that is found there is resumed', is_path=True, of=Of.START)
+        TRAIN_DIR, 'directory of the run; one that is found there is resumed', is_path=True, kind=Kind.START)
     max_steps: int = setting(
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
@@ -98,16 +98,16 @@ class RunSettings:
         0, 'number of evaluations in a row without a better one, after which the run ends; 0: it does not', minimum=0)
     warm_start: str = setting(
         None, 'checkpoint, directory with checkpoints, or FILE.npz from which a new run takes the variables that fit',
-        is_path=True, of=Of.START)
+        is_path=True, kind=Kind.START)
     seed: int = setting(
-        0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
+        0, 'seed for initialisation, shuffling and augmentation', minimum=0, kind=Kind.FIXED)
     stuck_secs: int = setting(
         600, 'seconds without progress after which training, --check or --explain reports what it was doing and ends; '
-        '0: never', minimum=0, change=Change.FREE)
-    check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
+        '0: never', minimum=0, kind=Kind.FREE)
+    check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', kind=Kind.START)
     explain: bool = setting(
-        False, 'measure where the time of a step goes, for 20 seconds or more, and exit', of=Of.START)
-    restart: bool = setting(False, "rename train_dir with the run in it, and start a new run", of=Of.START)
+        False, 'measure where the time of a step goes, for 20 seconds or more, and exit', kind=Kind.START)
+    restart: bool = setting(False, "rename train_dir with the run in it, and start a new run", kind=Kind.START)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,16 +116,16 @@ class DataSettings:
     TITLE = 'Data'
     data_dir: str = setting(
         DATA_DIR, 'directory of the data set, created if necessary', is_path=True,
-        of=Of.MACHINE)
+        kind=Kind.MACHINE)
     dataset: str = setting(
         'cifar10', 'data set; CIFAR is downloaded once, FOLDER/ or FILE.npz has your own images',
-        choices=DATASETS, change=Change.NEVER)
+        choices=DATASETS, kind=Kind.FIXED)
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if there are no test images',
-        change=Change.NEVER, checks=[_between_0_and_1])
+        kind=Kind.FIXED, checks=[_between_0_and_1])
     image_size: int = setting(
         32, 'height and width in pixels of the images before augmentation, 16 to 512', minimum=16,
-        change=Change.NEVER, checks=[_at_most_largest])
+        kind=Kind.FIXED, checks=[_at_most_largest])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,10 +135,10 @@ class RecipeSettings:
     preset: str = setting(
         'classic', 'complete recipe; other flags override single settings of it', choices=PRESETS)
     network: str = setting(
-        None, 'network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, change=Change.NEVER)
+        None, 'network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, kind=Kind.FIXED)
     optimizer: str = setting(
         None, 'optimizer, which applies the gradients to the variables; FILE.py:FUNCTION is one of your own',
-        choices=OPTIMIZERS, change=Change.NEVER)
+        choices=OPTIMIZERS, kind=Kind.FIXED)
     learning_rate: float = setting(
         None, "learning rate at the start (default: the run's, else the preset's or the optimizer's)")
     weight_decay: float = setting(
@@ -146,18 +146,18 @@ class RecipeSettings:
         only_with=('optimizer', 'adamw'))
     clip_norm: float = setting(
         None, "largest global norm of the gradients, which are scaled down to it; 0: no clipping")
-    schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
+    schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, kind=Kind.FIXED)
     warmup_epochs: float = setting(
         None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
-        change=Change.NEVER, checks=[_countable])
+        kind=Kind.FIXED, checks=[_countable])
     augmentation: str = setting(
         None, 'augmentation of the training images; NAME,FILE.py:FUNCTION adds one of your own',
-        choices=AUGMENTATIONS, change=Change.NEVER)
+        choices=AUGMENTATIONS, kind=Kind.FIXED)
     sizes: str = setting(
         None, 'image sizes of the shift augmentation, each with its fraction of the run, such as 20:0.5,28',
-        change=Change.NEVER, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
+        kind=Kind.FIXED, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
     loss: str = setting(
-        None, 'loss of an example; FILE.py:FUNCTION is one of your own', choices=LOSSES, change=Change.NEVER)
+        None, 'loss of an example; FILE.py:FUNCTION is one of your own', choices=LOSSES, kind=Kind.FIXED)
     label_smoothing: float = setting(
         None, 'label smoothing: probability that is spread evenly over all classes',
         only_with=('loss', 'cross_entropy'), checks=[_below_1])
@@ -165,9 +165,9 @@ class RecipeSettings:
         UNWEIGHTED, 'weight of each class in the loss, such as cat=2,dog=1; balanced: all classes weigh alike',
         checks=[lambda name, value: parse_class_weights(value)])
     moving_averages: bool = setting(
-        None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
+        None, 'keep moving averages of the variables, for evaluation', kind=Kind.FIXED)
     freeze: str = setting(
-        None, 'regular expression; variables whose names it matches stay as they are', change=Change.NEVER,
+        None, 'regular expression; variables whose names it matches stay as they are', kind=Kind.FIXED,
         checks=[_regular_expression])
 
     @property
@@ -182,16 +182,16 @@ class RecipeSettings:
 class TowerSettings:
     """The towers, their devices, and how they update the variables."""
     TITLE = 'Towers'
-    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1, of=Of.MACHINE)
+    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1, kind=Kind.MACHINE)
     gpus_per_tower: int = setting(
-        1, 'GPUs of one tower, each of which computes a part of the network', minimum=1, of=Of.MACHINE)
+        1, 'GPUs of one tower, each of which computes a part of the network', minimum=1, kind=Kind.MACHINE)
     num_towers: int = setting(
         None, "number of towers (default: the run's, else one per device)", minimum=1)
     batch_size: int = setting(
         None, "examples of one tower in one step (default: the run's, else the preset's)", minimum=1)
     tower_device: str = setting(
         'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES,
-        of=Of.MACHINE)
+        kind=Kind.MACHINE)
     variable_update: str = setting(
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES)
     local_steps: int = setting(
@@ -201,45 +201,46 @@ class TowerSettings:
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
         "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO))
     use_fp16: bool = setting(
-        False, "the tutorial's name for --precision=fp16; given as false, for --precision=fp32", of=Of.START)
+        False, "the tutorial's name for --precision=fp16; given as false, for --precision=fp32", kind=Kind.START)
     deterministic: bool = setting(False, 'deterministic operations on GPUs, at some cost in speed')
-    xla: bool = setting(False, 'compile the towers with XLA; GPUs only', of=Of.MACHINE)
+    xla: bool = setting(False, 'compile the towers with XLA; GPUs only', kind=Kind.MACHINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSettings:
     """The processes of a cluster, and which of them this process is."""
     TITLE = 'Cluster'
-    job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS, of=Of.START)
-    task_index: int = setting(0, 'number of this process within its job', minimum=0, of=Of.START)
-    worker_hosts: str = setting(None, 'host:port of every worker, comma-separated', of=Of.START)
+    job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS, kind=Kind.START)
+    task_index: int = setting(0, 'number of this process within its job', minimum=0, kind=Kind.START)
+    worker_hosts: str = setting(None, 'host:port of every worker, comma-separated', kind=Kind.START)
     ps_hosts: str = setting(
-        None, 'host:port of the processes that hold the variables (default: the chief holds them)', of=Of.START)
-    cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', minimum=1, of=Of.START)
+        None, 'host:port of the processes that hold the variables (default: the chief holds them)', kind=Kind.START)
+    cluster_timeout_secs: int = setting(
+        60, 'seconds that a lost process may take to come back', minimum=1, kind=Kind.START)
     port_filter: bool = setting(
         True, "drop packets from outside the cluster to this process's port, which gives access to all that you may do",
-        of=Of.START)
+        kind=Kind.START)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportSettings:
     """How often a run prints, summarises, evaluates, saves and traces."""
     TITLE = 'Reports'
-    log_device_placement: bool = setting(False, 'print the device of every operation', of=Of.START)
-    log_frequency: int = setting(10, 'steps between two log lines', minimum=1, change=Change.FREE)
+    log_device_placement: bool = setting(False, 'print the device of every operation', kind=Kind.START)
+    log_frequency: int = setting(10, 'steps between two log lines', minimum=1, kind=Kind.FREE)
     summary_steps: int = setting(
-        100, 'steps between two sets of histograms for TensorBoard; 0: none', minimum=0, change=Change.FREE)
+        100, 'steps between two sets of histograms for TensorBoard; 0: none', minimum=0, kind=Kind.FREE)
     eval_steps: int = setting(
         0, 'steps between two evaluations on the test images; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     save_minutes: float = setting(
         10, 'minutes after which a checkpoint is written where --save_steps are longer; the next one replaces it; '
-        '0: never', minimum=0, change=Change.FREE)
-    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0, change=Change.FREE)
+        '0: never', minimum=0, kind=Kind.FREE)
+    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0, kind=Kind.FREE)
     keep_best: bool = setting(
-        False, 'keep the best checkpoint of --eval_steps, which best.json names', change=Change.FREE)
+        False, 'keep the best checkpoint of --eval_steps, which best.json names', kind=Kind.FREE)
     profile_steps: str = setting(
-        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], of=Of.START)
+        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], kind=Kind.START)
 
     @property
     def traced_steps(self) -> tuple[int, int]:
@@ -305,15 +306,14 @@ def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
     """Returns settings on which the result of a run depends: the main ones, and those that its preset does not have."""
     values = settings.flat()
     main = ('preset', 'network', 'num_towers', 'batch_size', 'learning_rate')
-    found = {**{name: values[name] for name in main}, **_differing(settings, Of.RUN)}
-    excluded = {field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.FREE}
-    excluded |= {field.name for field in fields(ReportSettings)}
+    found = {**{name: values[name] for name in main}, **_differing(settings, Kind.FIXED, Kind.NOTED)}
+    excluded = {field.name for field in fields(ReportSettings)}
     return {name: value for name, value in found.items() if value is not None and name not in excluded}
 
 
-def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
-    """Returns the flags of a run, for a shell: those that differ from its preset's values and the defaults."""
-    return as_flags(_differing(settings, *kinds))
+def flags_of(settings: TrainSettings) -> list[str]:
+    """Returns the flags of a run on a machine, for a shell: those that differ from its preset and the defaults."""
+    return as_flags(_differing(settings, *OF_RUN, Kind.MACHINE))
 
 
 def _differing(settings, *kinds):
@@ -327,7 +327,7 @@ def _differing(settings, *kinds):
     if not OPTIMIZERS.is_own(optimizer):
         usual['learning_rate'] = default_rate(preset, optimizer).learning_rate
     return {field.name: values[field.name] for field in fields(*GROUPS)
-            if field.metadata['of'] in kinds and values[field.name] != usual[field.name]}
+            if field.metadata['kind'] in kinds and values[field.name] != usual[field.name]}
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:

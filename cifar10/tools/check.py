@@ -9,7 +9,6 @@ from cifar10.base.console import say, say_all
 from cifar10.base.startup import numerics, versions
 from cifar10.run import checkpoint, failures, metrics, takeover
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.definition import Of
 from cifar10.settings.training import TrainSettings, flags_of
 from cifar10.training import api, planning
 from cifar10.training.description import advise, describe, describe_run
@@ -23,7 +22,7 @@ def check(settings: TrainSettings) -> None:
 
     If it needs other tasks of a cluster, or images that are not prepared yet, it ends before the graph is built.
     """
-    say('settings', f"{' '.join(flags_of(settings, Of.RUN, Of.MACHINE)) or 'none'}; all others have their defaults")
+    say('settings', f"{' '.join(flags_of(settings)) or 'none'}; all others have their defaults")
     found = {**versions(on_gpus=bool(tf.config.list_physical_devices('GPU'))), **numerics()}
     say('versions', ', '.join(f'{name} {value}' for name, value in found.items()))
     cluster = api.cluster_of(settings)

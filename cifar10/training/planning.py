@@ -18,7 +18,7 @@ from cifar10.parallel.devices import Devices
 from cifar10.run import saved, takeover
 from cifar10.run.ended import ended
 from cifar10.run.record import RunRecord, own_sha256
-from cifar10.settings.definition import Change
+from cifar10.settings.definition import Kind
 from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import TrainSettings
 from cifar10.training.plan import Plan, plan_of
@@ -112,7 +112,7 @@ def _with_length(plan):
 def _remarks(plan, given, devices):
     """Returns lines about the decisions, in a run that has steps to take; `devices` may be more than the towers use."""
     settings, record = plan.settings, plan.record
-    changes = record.difference_to(takeover.chosen(settings, Change.REPORTED)) if record else {}
+    changes = record.difference_to(takeover.chosen(settings, Kind.NOTED)) if record else {}
     names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
     return [*_emulation_warning(settings.towers, devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),

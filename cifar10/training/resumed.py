@@ -11,7 +11,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.registry import CODE, OWN
 from cifar10.run import trust
 from cifar10.run.folder import look
-from cifar10.settings.definition import Of, checked, fields
+from cifar10.settings.definition import OF_RUN, checked, fields
 from cifar10.settings.training import (
     GROUPS,
     OVER_WHOSE_LENGTH,
@@ -57,7 +57,7 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     settings = train_settings(**{**taken, **given})
     lines = [trust.check(flag, taken[flag], directory) for flag in CODE
              if flag in taken and OWN[flag].is_own(taken[flag])]
-    shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
+    shown = [flag for flag in flags_of(settings) if flag.partition('=')[0][2:] in taken]
     if shown:
         lines.append(Line('taken', f"from the run: {' '.join(shown)}"))
     data_dir = values['data_dir']
@@ -74,7 +74,7 @@ def _taken(values, given):
     for name in given:
         if name != 'preset' or given[name] != values[name]:
             replaced.update(_REPLACES.get(name, ()))
-    of_run = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN}
+    of_run = {field.name for field in fields(*GROUPS) if field.metadata['kind'] in OF_RUN}
     if os.path.isdir(values['data_dir']):  # not so on another machine
         of_run.add('data_dir')
     return {name: values[name] for name in of_run - replaced if values[name] is not None}
