@@ -50,9 +50,8 @@ from cifar10.model.recipe import Recipe  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
-from cifar10.run.folder import best_of, glance, look  # noqa: E402
-from cifar10.run.saved import digest_of  # noqa: E402
-from cifar10.run.train_dir import TrainDir  # noqa: E402
+from cifar10.run.checkpoints import digest_of, remove  # noqa: E402
+from cifar10.run.folder import best_of, glance, look, prefix_of  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
 from cifar10.training import graph, planning, trainer  # noqa: E402
@@ -391,7 +390,7 @@ def evaluated(checkpoint_dir, eval_dir, **flags):
 
 def best_prefix(train_dir):
     """Returns the prefix of the best checkpoint of a run."""
-    return os.path.join(train_dir, f"model.ckpt-{best_of(str(train_dir))['step']}")
+    return prefix_of(str(train_dir), best_of(str(train_dir))['step'])
 
 
 def as_given(config, **changes):
@@ -402,10 +401,10 @@ def as_given(config, **changes):
 
 def go_back(folder, name):
     """Copies a run, as `name` beside it, without its checkpoints after the first; returns the variables in that one."""
-    copy = TrainDir(str(shutil.copytree(folder, pathlib.Path(folder).with_name(name))))
-    first, *later = checkpoints(copy.path)
+    copy = shutil.copytree(folder, pathlib.Path(folder).with_name(name))
+    first, *later = checkpoints(copy)
     for prefix in later:
-        copy.remove_checkpoint(prefix)
+        remove(prefix)
     return variables(first)
 
 

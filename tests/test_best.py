@@ -9,9 +9,8 @@ from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.evaluation.evaluator import Validation
 from cifar10.run import metrics
-from cifar10.run.checkpoint import find_best
+from cifar10.run.checkpoints import find_best, note_best
 from cifar10.run.folder import best_of, look, step_of
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.training import trainer
 from tests.helpers import assert_same_bits, best_prefix, checkpoints, evaluated, train, variables
@@ -34,16 +33,16 @@ A, B, C = (10, 0.5), (20, 0.7), (30, 0.6)  # the steps and accuracies of evaluat
 def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved, step, best, tmp_path):
     def figures(evaluation):
         return dict(step=evaluation[0], accuracy=evaluation[1], cross_entropy=1.0, examples=10)
-    directory = TrainDir(str(tmp_path))
+    path = str(tmp_path)
     for each in records:
         metrics.Metrics(str(tmp_path)).write(metrics.EVAL, **figures(each))
     for each in saved:
         (tmp_path / f'model.ckpt-{each}.index').touch()
     if noted:
-        directory.note_best(figures(noted))
+        note_best(path, figures(noted))
 
     def find(figure='accuracy'):
-        return find_best(directory, best_of(str(tmp_path)), metrics.read(str(tmp_path), metrics.EVAL), step, figure)
+        return find_best(path, best_of(path), metrics.read(path, metrics.EVAL), step, figure)
     found = find()
     assert (found and found['step']) == (best and best[0])
     assert best_of(str(tmp_path)) == (figures(best) if best else None)
@@ -53,7 +52,7 @@ def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved
 def test_a_run_that_does_not_keep_its_best_notes_none(tmp_path):
     record = metrics.record_of(metrics.EVAL, 10, accuracy=0.5, cross_entropy=1.0)
     (tmp_path / 'model.ckpt-10.index').touch()
-    assert find_best(TrainDir(str(tmp_path)), None, [record], 10, None) is None
+    assert find_best(str(tmp_path), None, [record], 10, None) is None
     assert not (tmp_path / 'best.json').exists()
 
 
@@ -156,5 +155,5 @@ def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(sett
 
 
 def test_it_is_valid_json(tmp_path):
-    TrainDir(str(tmp_path)).note_best(metrics.record_of(metrics.EVAL, 20, cross_entropy=float('nan'), accuracy=0.5))
+    note_best(str(tmp_path), metrics.record_of(metrics.EVAL, 20, cross_entropy=float('nan'), accuracy=0.5))
     assert json.loads((tmp_path / 'best.json').read_text(), parse_constant=pytest.fail)['cross_entropy'] is None

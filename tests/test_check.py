@@ -12,7 +12,7 @@ import pytest
 
 import cifar10
 from cifar10.base.errors import RunError, TemporaryError, UsageError
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.takeover import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer

@@ -13,9 +13,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import console, files
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import checkpoint, metrics, saved
-from cifar10.run.folder import Folder, glance, step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run import checkpoints as of_run
+from cifar10.run import metrics
+from cifar10.run.folder import Folder, glance, prefix_of, step_of, unfinished_prefix_of
+from cifar10.run.takeover import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
@@ -34,12 +35,12 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     with open(newest, 'r+b') as stream:
         stream.seek(1000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
-    assert saved.corruption(checkpoints(config.run.train_dir)[-1])
+    assert of_run.corruption(checkpoints(config.run.train_dir)[-1])
 
 
 def test_a_resume_reads_the_values_of_its_checkpoint_once(one_step, settings, monkeypatch):
-    reads, read = [], saved.read
-    monkeypatch.setattr(saved, 'read', lambda prefix: reads.append(os.path.basename(prefix)) or read(prefix))
+    reads, read = [], of_run.read
+    monkeypatch.setattr(of_run, 'read', lambda prefix: reads.append(os.path.basename(prefix)) or read(prefix))
     trainer.train(settings(max_steps=2))
     assert reads == ['model.ckpt-1', '.model.ckpt-2']  # the second is what is read back of the new one
 
@@ -51,7 +52,7 @@ def saving(tmp_path):
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
     variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
     path = str(tmp_path)
-    saved = checkpoint.Checkpoints(TrainDir(path), None, Folder(path), 0, metrics.Metrics(path))
+    saved = of_run.Checkpoints(TrainDir(path), None, Folder(path), 0, metrics.Metrics(path))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 
@@ -72,8 +73,8 @@ def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, t
         expected.append((step, hashlib.sha256(text).hexdigest()))
     found = metrics.read(str(tmp_path), metrics.CHECKPOINT)
     assert [(record['step'], record['sha256']) for record in found] == expected
-    assert [saved.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
-    assert len({saved.digest_of({'a': value}) for value in (
+    assert [of_run.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
+    assert len({of_run.digest_of({'a': value}) for value in (
         np.zeros(2, np.float32), np.zeros([1, 2], np.float32), np.zeros(2, np.int32), np.float32([0, -0.0]))}) == 4
 
 
@@ -82,9 +83,9 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
     save(1)
     write = tf.train.Saver.save
 
-    def corrupt(saver, session, prefix, step, **options):
-        write(saver, session, prefix, step, **options)
-        with open(f'{prefix}-{step}.data-00000-of-00001', 'r+b') as stream:
+    def corrupt(saver, session, prefix, **options):
+        write(saver, session, prefix, **options)
+        with open(f'{prefix}.data-00000-of-00001', 'r+b') as stream:
             stream.seek(5000)
             stream.write(b'?')
     with monkeypatch.context() as patch:
@@ -133,7 +134,8 @@ def test_only_the_files_of_a_checkpoint_are_removed_with_it(tmp_path):
     for name in (*ours, 'model.ckpt-5.tar.gz', 'model.ckpt-50.index'):
         (tmp_path / name).write_text('')
     (tmp_path / 'model.ckpt-5.export').mkdir()
-    TrainDir(str(tmp_path)).remove_partial(5)
+    for prefix in (prefix_of(str(tmp_path), 5), unfinished_prefix_of(str(tmp_path), 5)):
+        of_run.remove(prefix)
     assert sorted(os.listdir(tmp_path)) == ['model.ckpt-5.export', 'model.ckpt-5.tar.gz', 'model.ckpt-50.index']
 
 
@@ -157,7 +159,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     prefixes = set()
     try:
         while process.poll() is None and len(prefixes) < 100:
-            prefixes.add(saved.newest(lambda: glance(settings().run.train_dir)).prefix)
+            prefixes.add(of_run.newest(lambda: glance(settings().run.train_dir)).prefix)
     finally:
         process.kill()
         process.communicate()
@@ -216,7 +218,7 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
     os.makedirs(directory.path)
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
-        checkpoints_of_run = checkpoint.Checkpoints(directory, None, Folder(directory.path), 1, None)
+        checkpoints_of_run = of_run.Checkpoints(directory, None, Folder(directory.path), 1, None)
     checkpoints_of_run.last = None if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
     if start == 'nothing':
         assert checkpoints_of_run.resume() is None
@@ -227,7 +229,7 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
 
 def test_the_values_that_a_run_continues_from_are_dropped_after_its_start(settings, monkeypatch):
     train(settings(max_steps=2, optimizer='momentum', learning_rate=0.01))
-    read, arrays, alive = saved.read, [], []
+    read, arrays, alive = of_run.read, [], []
 
     def noted(prefix):
         found = read(prefix)
@@ -237,7 +239,7 @@ def test_the_values_that_a_run_continues_from_are_dropped_after_its_start(settin
     def count(record):
         if record['kind'] == metrics.TRAIN and record['step'] == 3:
             alive.append(sum(array() is not None for array in arrays))
-    monkeypatch.setattr(saved, 'read', noted)
+    monkeypatch.setattr(of_run, 'read', noted)
     with console.Output(on_record=count).used():
         trainer.train(settings(max_steps=4, optimizer='momentum', learning_rate=0.01, log_frequency=1, save_steps=4))
     assert len(arrays) >= 4 and alive == [0]

@@ -13,9 +13,9 @@ from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.programs import flags
 from cifar10.run import takeover
-from cifar10.run.folder import PROGRAM, look
+from cifar10.run.folder import PROGRAM, look, prefix_of
 from cifar10.run.record import RunRecord
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.takeover import TrainDir
 from cifar10.settings import definition
 from cifar10.settings.definition import Kind, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
@@ -230,7 +230,7 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     config = settings().replace(**{'max_steps': None, **run})
     directory = TrainDir(config.run.train_dir)
     os.makedirs(directory.path)
-    open(f'{directory.checkpoint_prefix}-2.index', 'w').close()
+    open(f'{prefix_of(directory.path, 2)}.index', 'w').close()
     directory.begin(RunRecord(config, last_step=config.run.max_steps or 2))
     refused = takeover.refusal(look(directory.path), config.replace(**now))
     for part in parts:

@@ -14,7 +14,8 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
-from cifar10.run import metrics, saved
+from cifar10.run import checkpoints as of_run
+from cifar10.run import metrics
 from cifar10.run.folder import best_of, parts, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -109,7 +110,7 @@ def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(count,
         assert_resumes(state, tmp_path / str(i), flags, run[1], capsys)
 
 
-ASIDE = ('import sys; from cifar10.run.train_dir import TrainDir\n'
+ASIDE = ('import sys; from cifar10.run.takeover import TrainDir\n'
          'directory = TrainDir(sys.argv[1])\n'
          'with directory.locked():\n'
          '    directory.set_aside()')
@@ -202,7 +203,7 @@ def test_after_a_kill_or_a_power_failure_best_json_names_a_whole_checkpoint_or_n
     for i, state in enumerate(states):
         folder = write_tree(tmp_path / str(i), {path: content for path, content in state.items() if '/' not in path})
         if best := best_of(str(folder)):
-            assert saved.corruption(best_prefix(folder)) is None
+            assert of_run.corruption(best_prefix(folder)) is None
             named.add(best['step'])
     assert len(states) > 200 and len(named) > 1
 

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.run import metrics, saved
+from cifar10.run import checkpoints as of_run
+from cifar10.run import metrics
 from cifar10.run.folder import best_of, look, step_of
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -246,7 +247,7 @@ def test_with_a_torn_file_a_run_goes_on_as_with_a_whole_one_or_is_refused(count,
 
 def checkpoint_in(folder):
     prefix = str(folder / 'model.ckpt-40')
-    return None if saved.corruption(prefix) else saved.digest(prefix)
+    return None if of_run.corruption(prefix) else of_run.digest(prefix)
 
 
 def record_in(folder):

@@ -17,7 +17,8 @@ from cifar10.base import files
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import classification, evaluation, export
-from cifar10.run import metrics, saved
+from cifar10.run import checkpoints as of_run
+from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -233,7 +234,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, t
 
 
 def test_while_it_waits_for_a_checkpoint_it_holds_none(trained, tmp_path, monkeypatch):
-    read, arrays, held = saved.read, {}, []
+    read, arrays, held = of_run.read, {}, []
 
     def note(prefix):
         found = read(prefix)
@@ -246,7 +247,7 @@ def test_while_it_waits_for_a_checkpoint_it_holds_none(trained, tmp_path, monkey
         if line.startswith('waiting '):
             held.extend(name for name, array in arrays.items() if array() is not None)
             raise KeyboardInterrupt
-    monkeypatch.setattr(saved, 'read', note)
+    monkeypatch.setattr(of_run, 'read', note)
     result = cifar10.evaluate(train_dir=trained, eval_dir=tmp_path / 'eval', num_examples=50, run_once=False, say=say)
     assert result.step == 12 and arrays and not held
 

@@ -154,10 +154,11 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
     ([*saved(5), '.model.ckpt-6' + DATA, '.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate12'], (5,),
      ['.checkpoint.0123abcd', '.model.ckpt-6' + DATA, 'model.ckpt-7.index.tempstate12']),
     ([*saved(5), '.notes.0123abcd', 'checkpoint.tmp', 'model.ckpt-5.tar'], (5,), [])])
-def test_what_killed_processes_left_is_abandoned(names, recorded, abandoned, tmp_path):
+def test_what_killed_processes_left_is_removed(names, recorded, abandoned, tmp_path):
     write(tmp_path, names, RUN, checkpoint_records(*recorded))
-    paths = takeover.abandoned(look(str(tmp_path)))
-    assert [os.path.relpath(path, tmp_path) for path in paths] == sorted(abandoned)
+    before = {*os.listdir(tmp_path)}
+    takeover.remove_abandoned(look(str(tmp_path)))
+    assert before - {*os.listdir(tmp_path)} == {*abandoned}
 
 
 def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):

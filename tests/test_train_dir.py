@@ -20,7 +20,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_o
 from cifar10.data import records
 from cifar10.run import metrics
 from cifar10.run.folder import look, step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.takeover import TrainDir
 from cifar10.tools.check import check
 from cifar10.training import trainer
 from tests.crashes import read_tree

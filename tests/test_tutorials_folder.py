@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import saved
+from cifar10.run import checkpoints as of_run
 from cifar10.run.folder import glance, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
@@ -76,7 +76,7 @@ def test_other_images_than_the_tutorials_are_a_warning(tutorials, data_dir, caps
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=data_dir, num_examples=100)
     evaluate(eval_settings(dataset='shapes', run_once=True, **flags))
     assert warning in capsys.readouterr().out
-    assert saved.other_images('cifar10') == []
+    assert of_run.other_images('cifar10') == []
 
 
 @pytest.mark.stress
@@ -108,9 +108,9 @@ def test_a_folder_of_the_name_of_a_checkpoint_is_no_train_dir_and_hides_nothing(
         trainer.train(settings(train_dir=prefix))
 
     def seen():
-        assert saved.corruption(prefix) is None
+        assert of_run.corruption(prefix) is None
         taken = train(settings(warm_start=prefix, train_dir=f'{folder} taken', max_steps=1, restart=True))
-        return {**saved.read(prefix).values, 'taken': taken['linear/weights']}
+        return {**of_run.read(prefix).values, 'taken': taken['linear/weights']}
     found = seen()
     rewrite(f'{folder} taken/model.ckpt-1', os.path.join(prefix, 'model.ckpt-9'))
     assert_same_bits(seen(), found)
@@ -121,12 +121,12 @@ def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials,
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', run_once=True)
     prefix = os.path.join(folder, 'model.ckpt-0')
     shutil.copyfile(f'{prefix}.index', os.path.join(folder, 'model.ckpt-7.index'))
-    assert saved.newest(lambda: glance(folder)).prefix == prefix
+    assert of_run.newest(lambda: glance(folder)).prefix == prefix
     missing = re.escape('model.ckpt-7.data-00000-of-00001: No such file or directory; copy what is missing')
     assert re.search(f'7 cannot be read .*{missing}.; looking for an earlier one\n', capsys.readouterr().out)
     for name in ('model.ckpt-0.index', 'model.ckpt-0.data-00000-of-00001'):
         os.remove(os.path.join(folder, name))
-    saved._reported.clear()
+    of_run._reported.clear()
     with pytest.raises(RunError, match=missing):
         evaluate(eval_settings(**flags))
     assert 'looking for an earlier one' not in capsys.readouterr().out
@@ -136,5 +136,5 @@ def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials,
 def test_a_checkpoint_without_a_step_gives_its_variables(tutorials, settings, tmp_path):
     folder = tutorials('linear', without=['examples_seen', 'global_step'])
     with pytest.raises(UsageError, match='has no global_step, .* start a new run from it'):
-        print(saved.read(f'{folder}/model.ckpt-0').step)
+        print(of_run.read(f'{folder}/model.ckpt-0').step)
     train(settings(warm_start=folder, train_dir=str(tmp_path / 'new')))

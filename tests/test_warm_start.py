@@ -16,7 +16,7 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.model.layers import batch_normalisation, freezing, is_frozen
 from cifar10.parallel import devices
-from cifar10.run import saved
+from cifar10.run import checkpoints as of_run
 from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
@@ -321,9 +321,9 @@ def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, 
 def test_variables_of_another_type_and_values_that_are_not_finite_are_named(saved_as):
     variables = {name: tf.get_variable(name, [3]) for name in ('v', 'w', 'x')}
     prefix = saved_as('a', v=np.ones(3, np.float32), w=np.ones(3, np.int32), x=np.ones(4, np.float32))
-    values, text = warm_start.fitting(saved.read(prefix), variables)
+    values, text = warm_start.fitting(of_run.read(prefix), variables)
     assert list(values) == ['v'] and text.endswith('; of another type there: w; of another shape there: x')
     for wrong in (np.nan, np.inf):
         prefix = saved_as('b', v=np.array([1, wrong, 2], np.float32))
         with pytest.raises(UsageError, match=f'^--warm_start={prefix} has values of v that are not finite; give anoth'):
-            warm_start.fitting(saved.read(prefix), variables)
+            warm_start.fitting(of_run.read(prefix), variables)

@@ -2,7 +2,7 @@
 
 A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it
 is on the disk. A process that is killed leaves its private file behind; `making` removes it, and in a train_dir
-`run.takeover.abandoned` names it.
+`run.takeover.remove_abandoned` does.
 """
 import contextlib
 import errno

@@ -17,7 +17,7 @@ from cifar10.data import records
 from cifar10.data.records import ARRAYS
 from cifar10.evaluation import confusion, tensorboard, trained
 from cifar10.evaluation.evaluator import Evaluator, Result, ScalarResult, say_if_few, trained_session
-from cifar10.run import failures, metrics, saved
+from cifar10.run import checkpoints, failures, metrics
 from cifar10.run.folder import LIST, SETTINGS, glance
 from cifar10.run.tensorboard import SHOWN, Events
 from cifar10.settings.evaluation import EvalSettings
@@ -85,7 +85,7 @@ def _first_checkpoint(look, run_once):
         while not folder.checkpoints:
             time.sleep(1)
             folder = look()
-    found = saved.newest(look)
+    found = checkpoints.newest(look)
     if found is None and run_once:
         raise trained.no_checkpoint(folder)
     return folder, found
@@ -109,7 +109,7 @@ def _newer(look, last, run, settings):
     while True:
         folder = look()
         if folder.checkpoints[-1:] != (last,):
-            found = saved.newest(look)
+            found = checkpoints.newest(look)
             if found and found.prefix != last:
                 return found
         _refuse_another_run(folder, run, settings.eval_dir)

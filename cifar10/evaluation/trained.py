@@ -23,7 +23,7 @@ from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import saved, trust
+from cifar10.run import checkpoints, trust
 from cifar10.run.failures import plain_errors
 from cifar10.run.folder import SETTINGS, Folder, exists, look
 from cifar10.run.record import RunRecord
@@ -93,7 +93,7 @@ def load_record(settings: EvalSettings, folder: Folder) -> RunRecord:
     record = folder.record
     if record is None:
         record = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
-        say_all(saved.other_images(record.settings.data.dataset))
+        say_all(checkpoints.other_images(record.settings.data.dataset))
     record = trust.located(record, folder.path, settings.network)
     say_all(record.code_changes(network=record.settings.recipe.network))
     return record
@@ -112,7 +112,7 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     devices = choose(1, settings.tower_device)
     gpus.claim(devices.num_gpus)
     if settings.checkpoint:
-        prefix = saved.named('checkpoint', settings.checkpoint).prefix
+        prefix = checkpoints.named('checkpoint', settings.checkpoint).prefix
 
         def look_at_one():
             folder = look(os.path.dirname(prefix) or '.', flag='')
@@ -139,7 +139,7 @@ def _check_checkpoint_dir(folder, required):
 
 @contextlib.contextmanager
 def restored(run: Trained, look: Callable[[], Folder], devices: Devices,
-             build: Callable[[], Any]) -> Iterator[tuple[tf.Session, saved.Saved, Any]]:
+             build: Callable[[], Any]) -> Iterator[tuple[tf.Session, checkpoints.Saved, Any]]:
     """Context with a session in which the newest checkpoint of a run is restored.
 
     Args:
@@ -153,7 +153,7 @@ def restored(run: Trained, look: Callable[[], Folder], devices: Devices,
         built = build()
         restorer = Restorer(run)
         with evaluator.trained_session(devices) as session:
-            found = saved.newest(look)
+            found = checkpoints.newest(look)
             folder = look()
             if found is None:
                 raise no_checkpoint(folder)
@@ -174,10 +174,11 @@ class Restorer:
         with tf.device('/cpu:0'):
             self._loader = Loader(self._variables)
 
-    def restore(self, session: tf.Session, found: saved.Saved) -> None:
+    def restore(self, session: tf.Session, found: checkpoints.Saved) -> None:
         """Restores a checkpoint; raises a UsageError if it belongs to another network, or has no moving averages."""
         names = saved_names(self._variables, found.shapes, self._averaged)
-        problem = saved.incompatibility(found.shapes, {names[name]: each for name, each in self._variables.items()})
+        by_saved_name = {names[name]: each for name, each in self._variables.items()}
+        problem = checkpoints.incompatibility(found.shapes, by_saved_name)
         if problem:
             raise UsageError(f'{found.prefix} {problem}; it belongs to another network, so use another checkpoint')
         if self._averaged and names == {name: name for name in names}:
@@ -188,7 +189,7 @@ class Restorer:
 def no_checkpoint(folder: Folder) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if folder.checkpoints:
-        return RunError(saved.none_readable(folder) + _OTHERWISE)
+        return RunError(checkpoints.none_readable(folder) + _OTHERWISE)
     if folder.of_checkpoints and not folder.record:
         return UsageError(f'{folder.given} holds {folder.of_checkpoints[0]}, but no whole checkpoint; copy what is '
                           'missing')

@@ -9,28 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, TemporaryError, reason
 from cifar10.base.graphs import LOST, place_of
 from cifar10.base.own_files import place
-from cifar10.run import saved
-from cifar10.run.folder import glance
-
-
-def describe_latest(train_dir: str) -> str:
-    """Returns a phrase that says from which checkpoint a user can continue."""
-    newest = saved.newest(lambda: glance(train_dir))
-    return f'the newest checkpoint is {newest.prefix}' if newest else 'there is no checkpoint yet'
-
-
-def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
-    """Returns the error of a step with a value that is not finite.
-
-    Args:
-      step: its number.
-      what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
-      remedy: what else to do, if anything.
-    """
-    parts = [f'step {step}: {what}', describe_latest(train_dir)]
-    if remedy:
-        parts.append(remedy)
-    return RunError('; '.join(parts))
+from cifar10.run.checkpoints import describe_latest, diverged
 
 
 def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts: bool = False,

@@ -172,6 +172,16 @@ def is_unfinished(name: str) -> bool:
     return bool(re.fullmatch(_UNFINISHED, name))
 
 
+def prefix_of(train_dir: str, step: int) -> str:
+    """Returns the path of a checkpoint, without the suffixes of its files."""
+    return os.path.join(train_dir, f'{CHECKPOINT}-{step}')
+
+
+def unfinished_prefix_of(train_dir: str, step: int) -> str:
+    """Returns the same of a checkpoint that is still being written."""
+    return os.path.join(train_dir, f'.{CHECKPOINT}-{step}')
+
+
 def step_of(prefix: str) -> int:
     """Returns the step in a checkpoint's name."""
     return int(prefix.rsplit('-', 1)[1])

@@ -1,19 +1,41 @@
-"""What a start does with a train_dir: whether it may use it, and what it removes there.
+"""Whether a start may use a train_dir, and what it renames and removes there; the lock of a train_dir.
 
-The functions get a `Folder` and the settings; they read and write nothing. No run starts in a folder with checkpoints
-of another program.
+No run starts in a folder with checkpoints of another program.
 """
+import contextlib
+import itertools
+import json
 import os
-from collections.abc import Mapping
+import re
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
 
-from cifar10.base.errors import listed
+from cifar10.base import files
+from cifar10.base.console import say
+from cifar10.base.directories import CURVES, EVALUATIONS, make_dir
+from cifar10.base.errors import RunError, TemporaryError, UsageError, listed
 from cifar10.base.registry import DATASETS
+from cifar10.base.signals import is_stopped
 from cifar10.run import metrics
 from cifar10.run.ended import ended
-from cifar10.run.folder import BEST, LIST, SETTINGS, Folder, is_unfinished, step_of, step_without_index
+from cifar10.run.folder import (
+    BEST,
+    LIST,
+    PROGRAM,
+    SETTINGS,
+    Folder,
+    glance,
+    is_unfinished,
+    step_of,
+    step_without_index,
+)
+from cifar10.run.record import RunRecord
 from cifar10.settings.definition import Kind, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
+_LOCK = 'lock'
+_LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
 OR_RESTART = ', or --restart to rename that folder'
 ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
@@ -41,15 +63,16 @@ def sets_aside(folder: Folder, settings: TrainSettings) -> bool:
     return settings.run.restart and folder.record is not None
 
 
-def abandoned(folder: Folder) -> list[str]:
-    """Returns the paths of what killed processes of this program left behind in the folder of a run.
+def remove_abandoned(folder: Folder) -> None:
+    """Removes what killed processes of this program left behind in the folder of a run.
 
     That is unfinished files, and data files of recorded checkpoints without an index: checkpoints that were being
     written or removed.
     """
     missing = folder.recorded - set(map(step_of, folder.checkpoints))
-    return [os.path.join(folder.path, name) for name in sorted(folder.files)
-            if is_unfinished(name) or step_without_index(name) in missing]
+    for name in folder.files:
+        if is_unfinished(name) or step_without_index(name) in missing:
+            os.remove(os.path.join(folder.path, name))
 
 
 def remedy(folder: Folder, warm_start: bool = False) -> str:
@@ -137,3 +160,136 @@ def _how_to_go_on(stored, rule, settings):
         steps = settings.run.max_steps or 0
         further = dict(max_steps=steps if steps > stored.last_step else 2 * stored.last_step, epochs=None)
     return f'; to train it further: {stored._replace(settings=stored.settings.replace(**further)).command()}'
+
+
+class TrainDir:
+    """The directory of a training run; it need not exist yet."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self._lock = None  # where this process holds it
+        self._held = contextlib.ExitStack()  # within which it does
+        self._settings = None  # the text of config.json, once it is written
+
+    def begin(self, record: RunRecord, run: str | None = None) -> str:
+        """Writes the record of a start and the id of its run; returns the id.
+
+        A new run has no id yet, and gets one.
+        """
+        run = run or secrets.token_hex(8)
+        self._settings = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
+        self._write_settings()
+        return run
+
+    def _write_settings(self):
+        files.replace(os.path.join(self.path, SETTINGS), self._settings + '\n')
+
+    def keep(self, *others: str) -> None:
+        """Keeps what the run needs from programs that clean /tmp: its files, also those in its folders, and `others`.
+
+        They count as used now. config.json, which only starts read, is written again if it is gone.
+        """
+        self.refuse_another_folder()
+        if not os.path.exists(os.path.join(self.path, SETTINGS)):
+            self._write_settings()
+        folders = self.path, *(os.path.join(self.path, name) for name in (CURVES, EVALUATIONS))
+        files.mark_used(*(os.path.join(each, name) for each in folders for name in glance(each).files), *others)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Context in which no other process trains here; makes the directory if it does not exist.
+
+        After an error, a directory where nothing was written is left as it was found.
+        """
+        first = files.existing(self.path)
+        make_dir(self.path, '--train_dir')
+        with self._held:
+            self._take_lock()
+            try:
+                yield
+            except BaseException:
+                is_only_ours = not self._lock.missing and not self._lock.is_lost()
+                if is_only_ours and glance(self.path).files == {_LOCK}:
+                    os.remove(self._lock_path)
+                    files.remove_empty(self.path, first)
+                raise
+            finally:
+                self._lock = None
+
+    def _take_lock(self):
+        with self._lock_errors():
+            self._lock = self._held.enter_context(files.locked(self._lock_path, _LOOK_SECS))
+        if self._lock.missing:
+            say('warning', f'{self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
+                           'process trains in this --train_dir')
+
+    def set_aside(self) -> str:
+        """Renames the folder, which this process has locked, and locks a new one of its name; returns the new name.
+
+        Raises:
+          UsageError: the system does not rename it.
+          TemporaryError: another process has taken its place.
+        """
+        self.refuse_another_folder()
+        path = os.path.realpath(self.path)
+        aside = next(name for n in itertools.count(1) if not os.path.lexists(name := f'{path}.{n}'))
+        try:
+            os.rename(path, aside)
+            files.sync(os.path.dirname(path))
+        except OSError as error:
+            raise UsageError(f'--restart cannot rename {path} ({error.strerror}); use another --train_dir') from error
+        self._held.close()  # the old run may be continued where it is now
+        make_dir(path, '--train_dir')
+        self._take_lock()
+        return aside
+
+    def refuse_fixed(self, *used: str) -> None:
+        """Raises a UsageError if the folder cannot be set aside.
+
+        Args:
+          used: the paths of files and folders that the new run needs where they are.
+        """
+        path = os.path.realpath(self.path)
+        parent, why = os.path.dirname(path), None
+        if os.path.ismount(path):
+            why = 'it is a mount point'
+        elif inside := [each for each in (os.getcwd(), *used)
+                        if os.path.commonpath([path, os.path.realpath(each)]) == path]:
+            why = f'this command uses {inside[0]}'
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            why = f'{parent} cannot be written'
+        if why:
+            raise UsageError(f'--restart would rename {path}, but {why}; use another --train_dir')
+
+    def refuse_another_folder(self) -> None:
+        """Raises a RunError if the folder of this name is no longer the one that this process has locked.
+
+        It may have been moved, removed or replaced by a copy during the run. Nothing is written to another one.
+        """
+        if self._lock and self._lock.is_lost():
+            raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '
+                           'there; start again with the path where that folder is now')
+
+    def refuse_another_process(self) -> None:
+        """Raises a TemporaryError if another process trains here; creates nothing."""
+        with self._lock_errors():
+            files.refuse_held(self._lock_path)
+
+    @property
+    def _lock_path(self):
+        return os.path.join(self.path, _LOCK)
+
+    @contextlib.contextmanager
+    def _lock_errors(self):
+        try:
+            yield
+        except PermissionError:
+            raise UsageError(f'the lock of --train_dir={self.path} belongs to another user and cannot be opened; use '
+                             'another --train_dir') from None
+        except files.Held as holder:
+            who = str(holder)
+            process = re.fullmatch(rf'process (\d+) on {re.escape(socket.gethostname())}', who)
+            if process and is_stopped(int(process[1])):
+                who += f', which is stopped: kill -CONT {process[1]} continues it, kill -9 {process[1]} ends it'
+            raise TemporaryError(f"another process is training in --train_dir={self.path}{f' ({who})' if who else ''}; "
+                                 'start again once it has ended, or use another --train_dir') from None

@@ -7,8 +7,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say, say_all
 from cifar10.base.startup import numerics, versions
-from cifar10.run import checkpoint, failures, metrics, takeover
-from cifar10.run.train_dir import TrainDir
+from cifar10.run import checkpoints, failures, metrics, takeover
+from cifar10.run.takeover import TrainDir
 from cifar10.settings.training import TrainSettings, flags_of
 from cifar10.training import api, planning
 from cifar10.training.description import advise, describe, describe_run
@@ -56,10 +56,10 @@ def _take_first_step(plan: Plan) -> None:
         validation.close()
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
-            checkpoints = checkpoint.Checkpoints(
+            saver = checkpoints.Checkpoints(
                 TrainDir(folder), plan.restored, plan.folder, 1, metrics.Metrics(folder))
-        with run.opened(checkpoints.resume()):
+        with run.opened(saver.resume()):
             losses = run.take()['losses']
             failures.refuse_divergence(run.step, losses, plan.folder.path)
-            checkpoints.refuse_divergence(run.session, run.step)
+            saver.refuse_divergence(run.session, run.step)
     say('tried', f'step {run.step}, loss {np.mean(losses):.4g}, in memory; files and later steps were not tried')

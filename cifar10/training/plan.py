@@ -10,9 +10,9 @@ from cifar10.model.class_weights import class_weights
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.update import UpdateMode
+from cifar10.run.checkpoints import Saved
 from cifar10.run.folder import Folder
 from cifar10.run.record import RunRecord
-from cifar10.run.saved import Saved
 from cifar10.settings.presets import UNWEIGHTED
 from cifar10.settings.training import TrainSettings
 

@@ -15,7 +15,7 @@ from cifar10.base.registry import AUTO, CODE, NETWORKS, OPTIMIZERS, OWN, PRECISI
 from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
-from cifar10.run import saved, takeover
+from cifar10.run import checkpoints, takeover
 from cifar10.run.ended import ended
 from cifar10.run.record import RunRecord, own_sha256
 from cifar10.settings.definition import Kind
@@ -40,7 +40,7 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
       UsageError: the run may not use its train_dir, or cannot be trained with these settings.
     """
     folder = usable_folder(settings)
-    restored = None if settings.run.restart else saved.newest_of_run(folder)
+    restored = None if settings.run.restart else checkpoints.newest_of_run(folder)
     record = folder.record_of(restored.step) if restored else None
     chosen = decided(settings, devices, record.settings.flat() if record else {})
     place = (restored.prefix, restored.step) if restored else (None, 0)
@@ -190,6 +190,6 @@ def record_of(plan: Plan) -> RunRecord:
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
         images_folder=os.path.basename(data.folder), images_sha256=data.digest, test_sha256=plan.test.digest,
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
-        warm_start_sha256=saved.digest_of(taken) if taken else None,
+        warm_start_sha256=checkpoints.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
         numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))

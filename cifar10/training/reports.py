@@ -11,18 +11,18 @@ from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import CURVES, EVALUATIONS
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
-from cifar10.run import checkpoint, failures, metrics, takeover
+from cifar10.run import checkpoints, failures, metrics, takeover
 from cifar10.run.best import counting, is_better, summary
+from cifar10.run.checkpoints import Saved
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.ended import ended
 from cifar10.run.folder import Folder
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
-from cifar10.run.saved import Saved
+from cifar10.run.takeover import TrainDir
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
-from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.training import hyperparameters
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
@@ -52,11 +52,11 @@ class Reports:
         self._data_files = plan.data.kept
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
-            self.checkpoints = checkpoint.Checkpoints(
+            self.checkpoints = checkpoints.Checkpoints(
                 directory, restored, folder, settings.reports.max_to_keep, self._log)
             self._run_id = directory.begin(
                 record._replace(step=plan.step), folder.run_id if plan.checkpoint else None)
-            remove(takeover.abandoned(folder))
+            takeover.remove_abandoned(folder)
             self._events = Events(os.path.join(directory.path, CURVES))
             self._soundness = Soundness(run)
             if not plan.checkpoint:  # else TensorBoard has it
@@ -88,8 +88,8 @@ class Reports:
         for written in (*self._written, self._trace):
             written.drop_after(run.step)
         self._evaluated = metrics.read(self._directory.path, metrics.EVAL)
-        self.checkpoints.best = checkpoint.find_best(
-            self._directory, self.checkpoints.best, self._evaluated, run.step,
+        self.checkpoints.best = checkpoints.find_best(
+            self._directory.path, self.checkpoints.best, self._evaluated, run.step,
             counting(plan.settings) if reports.keep_best else None)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)

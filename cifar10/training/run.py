@@ -59,7 +59,7 @@ class Run:
         """Context with a session, in which the next step is the one that follows the given values.
 
         Args:
-          values: arrays by the names of their variables, as `saved.read` returns them; default: the initial
+          values: arrays by the names of their variables, as `checkpoints.read` returns them; default: the initial
             values, or the values of a warm start.
 
         Raises:

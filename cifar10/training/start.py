@@ -20,7 +20,7 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import takeover
 from cifar10.run.folder import Folder, exists, look
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.takeover import TrainDir
 from cifar10.settings.presets import CLASSIC, UNWEIGHTED
 from cifar10.settings.training import TowerSettings, TrainSettings
 

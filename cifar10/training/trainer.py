@@ -11,10 +11,10 @@ from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
 from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
-from cifar10.run import checkpoint, failures, takeover
+from cifar10.run import checkpoints, failures, takeover
 from cifar10.run.best import counting, summary
 from cifar10.run.folder import look, step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.takeover import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import planning
 from cifar10.training.description import advise, describe, describe_run
@@ -48,7 +48,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
         if plan.ended:
             figure = counting(plan.settings) if plan.settings.reports.keep_best else None
-            checkpoint.tidy(plan.folder, plan.step, settings.reports.max_to_keep, figure)
+            checkpoints.tidy(plan.folder, plan.step, settings.reports.max_to_keep, figure)
             return plan.checkpoint, plan.step, plan.ended
         run, validation = built(plan)
         folder, record, restored, plan = plan.folder, planning.record_of(plan), plan.restored, run.plan
@@ -79,7 +79,7 @@ def built(plan: Plan) -> tuple[Run, Validation | None]:
         say_if_few(plan.test, is_held_out=True)
         validation = Validation(plan.recipe, plan.test, local_devices(settings.towers), plan.recipe.moving_averages,
                                 run.saved)
-    if found := plan.restored and checkpoint.misfit(plan.restored.shapes, run.saved):
+    if found := plan.restored and checkpoints.misfit(plan.restored.shapes, run.saved):
         remedy = takeover.remedy(plan.folder, warm_start=True)
         raise UsageError(f'{plan.checkpoint} {found}; {remedy}')
     say_all(check_space(plan, run.saved.values()))

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
-from cifar10.run import saved
+from cifar10.run import checkpoints
 from cifar10.run.folder import exists, glance, look
 from cifar10.training import weights
 from cifar10.training.plan import Plan
@@ -45,7 +45,7 @@ def with_model(plan: Plan) -> tuple[Plan, list[str]]:
     return plan, notes
 
 
-def find(given: str) -> saved.Saved:
+def find(given: str) -> checkpoints.Saved:
     """Returns the checkpoint that the value of `--warm_start` names, with its absolute prefix.
 
     Args:
@@ -57,17 +57,17 @@ def find(given: str) -> saved.Saved:
     is_dir = os.path.isdir(given) and not exists(given)
     folders = 'the train_dir of a run, DIR/best for the best checkpoint in one, or '
     if not is_dir:
-        found = saved.named('warm_start', given, folders)
-    elif (found := saved.newest(lambda: glance(given, 'warm_start'))) is None:
+        found = checkpoints.named('warm_start', given, folders)
+    elif (found := checkpoints.newest(lambda: glance(given, 'warm_start'))) is None:
         folder = glance(given, 'warm_start')
-        others = saved.others_in(folder)
+        others = checkpoints.others_in(folder)
         example = f', such as {others[-1]}' if others else ''
         raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give {folders}the '
                          f'prefix of a checkpoint{example}')
     return found._replace(prefix=os.path.abspath(found.prefix))
 
 
-def fitting(found: saved.Saved, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:
+def fitting(found: checkpoints.Saved, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:
     """Returns the variables of a checkpoint that fit by name and shape.
 
     If the other model has moving averages, they are taken, because evaluation uses them.

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, listed, reason
-from cifar10.run.saved import Saved
+from cifar10.run.checkpoints import Saved
 
 SUFFIX = '.npz'
 _OTHER_FORMATS = ('.h5', '.hdf5', '.keras', '.pt', '.pth', '.bin', '.safetensors', '.onnx', '.pb', '.tflite', '.npy',

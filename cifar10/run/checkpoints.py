@@ -1,0 +1,482 @@
+"""Checkpoints: found, checked and read, also those of TensorFlow's CIFAR-10 tutorial; written, pinned and removed.
+
+The tutorial's variables have the same names, but its global_step is a float32. It counts no examples and stores no
+settings, so its checkpoints can be evaluated, and a run can start with their variables, but no run continues from them.
+"""
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import files
+from cifar10.base.activity import doing
+from cifar10.base.console import Line, Output, say
+from cifar10.base.errors import RunError, UsageError, listed, reason
+from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
+from cifar10.run import metrics, takeover
+from cifar10.run.best import is_better
+from cifar10.run.folder import (
+    BEST,
+    CHECKPOINT,
+    LIST,
+    Folder,
+    best_of,
+    exists,
+    glance,
+    parts,
+    prefix_of,
+    step_of,
+    unfinished_prefix_of,
+    written_by,
+)
+from cifar10.run.takeover import ANOTHER_RUN, TrainDir, refuse_others
+
+_RETRY_SECS = 0.5
+
+# Corrupt checkpoints that this process has reported, with the cause. A watching evaluator looks for checkpoints again
+# and again, and reports each of them only once.
+_reported = {}
+
+
+class Saved(NamedTuple):
+    """A checkpoint that was read.
+
+    Attributes:
+      prefix: of its files.
+      values: its variables, by their names.
+    """
+    prefix: str
+    values: dict[str, np.ndarray]
+
+    @property
+    def step(self) -> int:
+        """Its global_step.
+
+        Raises:
+          UsageError: it has none, as in what the tutorial's oldest script for one GPU wrote.
+        """
+        if tf.GraphKeys.GLOBAL_STEP not in self.values:
+            raise UsageError(f'{self.prefix} has no global_step, so its step is unknown; start a new run from it with '
+                             f'--warm_start={self.prefix} in another --train_dir')
+        return int(self.values[tf.GraphKeys.GLOBAL_STEP])
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shapes of its variables, by their names."""
+        return {name: list(np.shape(value)) for name, value in self.values.items()}
+
+
+def newest(look: Callable[[], Folder]) -> Saved | None:
+    """Returns the newest checkpoint that can be read completely, or None.
+
+    A corrupt checkpoint (a full disk, a broken copy) is reported once, in a line. One that a trainer removes
+    while it is being read, because there are newer ones, is not corrupt; so `look` is called again.
+    """
+    corrupt, folder = set(), look()
+    while candidates := [prefix for prefix in folder.checkpoints if prefix not in corrupt]:
+        prefix = candidates[-1]
+        try:
+            return read(prefix)
+        except Unreadable:
+            time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
+        folder = look()
+        if prefix in folder.checkpoints and (cause := corruption(prefix)):
+            corrupt.add(prefix)
+            if prefix not in _reported:
+                _reported[prefix] = cause
+                then = '; looking for an earlier one' if candidates[1:] else ''
+                say('warning', f'{prefix} cannot be read ({cause}){then}')
+    return None
+
+
+def newest_of_run(folder: Folder) -> Saved | None:
+    """Returns the checkpoint from which the run in a locked folder is resumed, or None if there are no checkpoints.
+
+    Raises:
+      UsageError: there are checkpoints, but none can be read, or another program wrote the newest.
+    """
+    found = newest(lambda: folder)
+    if found is None and folder.checkpoints:
+        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN}')
+    if found and EXAMPLES_SEEN not in found.values:
+        raise UsageError(refuse_others(found.prefix))
+    return found
+
+
+def none_readable(folder: Folder) -> str:
+    """Returns a phrase that says that no checkpoint in a folder can be read, and why."""
+    causes = [f' ({_reported[prefix]})' for prefix in folder.checkpoints if prefix in _reported]
+    return f"no checkpoint in {folder.given} can be read{''.join(causes[-1:])}"
+
+
+def named(flag: str, given: str, others: str = '') -> Saved:
+    """Returns the checkpoint that the user names; raises a UsageError if it cannot be read completely.
+
+    Args:
+      given: its value: the prefix, the name of the index, or DIR/best for the best checkpoint in DIR.
+      others: what else the flag takes, for the message, such as 'a directory, or '.
+    """
+    prefix = given.removesuffix('.index')
+    folder, name = os.path.split(prefix)
+    if name == 'best' and not exists(prefix):
+        if (best := best_of(folder)) is None:
+            raise UsageError(f'--{flag}={given}: there is no {os.path.join(folder, BEST)}; a run with --keep_best '
+                             f'writes it after its first evaluation. Give {others}the prefix of a checkpoint')
+        prefix = prefix_of(folder, best['step'])
+    if exists(prefix):
+        try:
+            return read(prefix)
+        except Unreadable as error:
+            raise UsageError(f'--{flag}={given} cannot be read ({error}); give another checkpoint') from error
+    folder, name = (given, '') if os.path.isdir(given) else os.path.split(prefix)
+    found = glance(folder, flag)
+    if name == LIST and name in found.files:
+        raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
+    is_half = any(each.startswith(f'{name}.data-') for each in found.files)
+    why = f', because {prefix}.index is missing' if is_half else ''
+    example = [os.path.join(folder, f'{CHECKPOINT}-1000'), *others_in(found), *found.checkpoints][-1]
+    raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
+                     f'{example}')
+
+
+def others_in(folder: Folder) -> list[str]:
+    """Returns the prefixes of the checkpoints in a folder that can be read and have other names than those of a run."""
+    prefixes = {os.path.join(folder.path, name.removesuffix('.index')) for name in folder.files
+                if name.endswith('.index')} - set(folder.checkpoints)
+    return [prefix for prefix in sorted(prefixes) if corruption(prefix) is None]
+
+
+class Unreadable(OSError):
+    """A checkpoint cannot be read; the message is a phrase that says why."""
+
+
+def read(prefix: str) -> Saved:
+    """Returns a checkpoint, whose lengths and checksums are verified; raises an Unreadable if it cannot be read."""
+    try:
+        opened = reader(prefix)
+        values = {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}
+    except Exception as error:  # of any type: the reader translates some of its errors and not others
+        cause = reason(error)
+        missing = '; copy what is missing' if cause.endswith(os.strerror(errno.ENOENT)) else ''
+        raise Unreadable(cause + missing) from error
+    if tf.GraphKeys.GLOBAL_STEP in values:
+        values[tf.GraphKeys.GLOBAL_STEP] = np.int64(values[tf.GraphKeys.GLOBAL_STEP])  # a float32 in the tutorial's
+    return Saved(prefix, values)
+
+
+def corruption(prefix: str) -> str | None:
+    """Returns why a checkpoint cannot be read, as a phrase, or None if it can."""
+    try:
+        read(prefix)
+    except Unreadable as error:
+        return str(error)
+    return None
+
+
+def other_images(dataset: str) -> list[str]:
+    """Returns a warning if a data set is not that of the tutorial, whose checkpoints do not record theirs."""
+    if dataset == 'cifar10':
+        return []
+    return [Line('warning', f"the tutorial's scripts train on cifar10, but this is --dataset={dataset}")]
+
+
+def digest(prefix: str) -> str:
+    """Returns the `digest_of` the variables in a checkpoint; raises an Unreadable if it cannot be read."""
+    return digest_of(read(prefix).values)
+
+
+def digest_of(values: Mapping[str, np.ndarray]) -> str:
+    """Returns the SHA-256 of variables, whatever their order, in hexadecimal digits; types and shapes count as well."""
+    sha256 = hashlib.sha256()
+    for name, value in sorted(values.items()):
+        array = np.asarray(value)
+        sha256.update(f'{name} {array.dtype} {list(array.shape)}\n'.encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
+
+
+def reader(prefix: str) -> Any:
+    """Returns TensorFlow's reader of the files of a checkpoint.
+
+    Unlike `tf.train.load_checkpoint`, it does not read the newest checkpoint in a folder of the same name. TensorFlow
+    takes the path of the folder for a pattern, so it gets a descriptor of a folder whose path has special characters.
+    """
+    folder, name = os.path.split(prefix)
+    if not set(folder) & set('*?[]\\'):
+        return tf.train.NewCheckpointReader(prefix)
+    descriptor = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = tf.train.NewCheckpointReader(f'/proc/self/fd/{descriptor}/{name}')
+    except BaseException:
+        os.close(descriptor)
+        raise
+    weakref.finalize(opened, os.close, descriptor)  # it opens the data when they are read
+    return opened
+
+
+def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns a phrase for the first variable, by its name in a checkpoint, that does not fit it; None if all fit.
+
+    Args:
+      shapes: of the checkpoint's variables, by their names.
+      variables: by their names in the checkpoint.
+    """
+    for name, variable in sorted(variables.items()):
+        if name not in shapes:
+            return f'has no {name}'
+        if list(shapes[name]) != variable.shape.as_list():
+            return f'has {name} of shape {list(shapes[name])} instead of {variable.shape.as_list()}'
+    return None
+
+
+def describe_latest(train_dir: str) -> str:
+    """Returns a phrase that says from which checkpoint a user can continue."""
+    found = newest(lambda: glance(train_dir))
+    return f'the newest checkpoint is {found.prefix}' if found else 'there is no checkpoint yet'
+
+
+def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
+    """Returns the error of a step with a value that is not finite.
+
+    Args:
+      step: its number.
+      what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
+      remedy: what else to do, if anything.
+    """
+    parts = [f'step {step}: {what}', describe_latest(train_dir)]
+    if remedy:
+        parts.append(remedy)
+    return RunError('; '.join(parts))
+
+
+def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns a phrase for the first variable that a run restores and a checkpoint does not have, or None.
+
+    A checkpoint may lack the loss scale (of fp32) and the state of `local`. The arguments are as for `incompatibility`.
+    """
+    required = {name: variable for name, variable in variables.items()
+                if name not in LOSS_SCALE and name.rpartition('/')[2] not in OUTER_STATE}
+    found = incompatibility(shapes, required)
+    return f'{found}: it belongs to another network or optimizer' if found else None
+
+
+def publish(train_dir: str, step: int) -> str:
+    """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.
+
+    A checkpoint exists once its index does. By then the checkpoint is on the disk, together with the records and
+    summaries up to its step, so even a power failure right afterwards loses none of them.
+    """
+    prefix, unfinished = prefix_of(train_dir, step), unfinished_prefix_of(train_dir, step)
+    written = parts(unfinished)
+    files.sync(*written_by(train_dir, os.getpid()), *written)
+    for part in written:
+        os.rename(part, prefix + part.removeprefix(unfinished))
+        files.sync(train_dir)
+    return prefix
+
+
+def note_best(train_dir: str, evaluation: Mapping[str, Any]) -> None:
+    """Writes best.json: the step of a checkpoint that is on the disk, and the figures of its evaluation."""
+    figures = {name: value for name, value in evaluation.items() if name not in ('kind', 'time')}
+    files.replace(os.path.join(train_dir, BEST), json.dumps(figures, indent=2) + '\n')
+
+
+def remove(prefix: str) -> None:
+    """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""
+    for path in reversed(parts(prefix)):
+        os.remove(path)
+
+
+def tidy(folder: Folder, step: int, max_to_keep: int, figure: str | None) -> None:
+    """Cleans up the locked directory of a run that has ended at a step, in case it was killed at its end.
+
+    It keeps as many checkpoints as `max_to_keep`, or as the run's own `max_to_keep` if that is more. Those of later
+    steps, which cannot be read, do not count. `figure` is as for `find_best`.
+    """
+    takeover.remove_abandoned(folder)
+    pinned = find_best(folder.path, folder.best, folder.evaluations, step, figure)
+    before = folder.record.settings.reports.max_to_keep
+    prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]
+    rotate(folder.path, prefixes, folder.recorded, max(before, max_to_keep) if before and max_to_keep else 0, pinned)
+
+
+def rotate(train_dir: str, prefixes: Sequence[str], recorded: Collection[int], max_to_keep: int,
+           pinned: Mapping[str, Any] | None = None) -> None:
+    """Removes all but the newest of some checkpoints, but only those that the run has recorded.
+
+    It writes the list that `tf.train.latest_checkpoint` reads, the newest last. If all are kept, only the newest is
+    listed, as by TensorFlow's Saver.
+
+    Args:
+      prefixes: oldest first; at least one.
+      recorded: the steps of the run's own checkpoints.
+      max_to_keep: how many to keep; 0: all.
+      pinned: what best.json has; the checkpoint of its step stays.
+    """
+    names = [os.path.basename(prefix) for prefix in (prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])]
+    # The text format of a CheckpointState (tensorflow/core/protobuf/checkpoint_state.proto).
+    text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
+        f'all_model_checkpoint_paths: "{name}"\n' for name in names)
+    files.replace(os.path.join(train_dir, LIST), text)
+    for prefix in prefixes[:-max_to_keep] if max_to_keep else ():
+        if step_of(prefix) in recorded and not (pinned and step_of(prefix) == pinned['step']):
+            remove(prefix)
+
+
+def find_best(train_dir: str, noted: Mapping[str, Any] | None, evaluations: Sequence[Mapping[str, Any]], step: int,
+              figure: str | None) -> Mapping[str, Any] | None:
+    """Makes best.json name the best checkpoint up to a step; returns what it has then, or None without one.
+
+    The records decide, because a kill may come between a better checkpoint and best.json. A checkpoint of a later step
+    cannot be read, otherwise the run would go on from there; its steps are taken again.
+
+    Args:
+      noted: what best.json has.
+      evaluations: the records of the run's evaluations, in the order of their steps.
+      figure: the name of the figure that counts; None in a run that does not keep its best checkpoint.
+    """
+    def is_there(evaluation):
+        return evaluation['step'] <= step and exists(prefix_of(train_dir, evaluation['step']))
+    best = noted if noted and is_there(noted) else None
+    for record in evaluations if figure else ():
+        if (not best or record['step'] > best['step']) and is_better(record, best, figure) and is_there(record):
+            best = record
+    if best and best is not noted:
+        note_best(train_dir, best)
+    elif noted and not best:
+        os.remove(os.path.join(train_dir, BEST))
+        files.sync(train_dir)
+    return best
+
+
+class Checkpoints:
+    """Writes all global variables of a graph, and finds what to restore; create it once they all exist.
+
+    Args:
+      start: the checkpoint to restore first, or None.
+      folder: what is in the directory.
+      max_to_keep: how many of the newest checkpoints are kept; 0: all.
+      log: gets a record of each checkpoint with the digest of its variables.
+
+    Attributes:
+      last: the prefix that was saved or restored last, or None.
+      best: what best.json has, the step of the checkpoint that rotation leaves and its figures; or None.
+    """
+
+    def __init__(self, directory: TrainDir, start: Saved | None, folder: Folder, max_to_keep: int,
+                 log: metrics.Metrics):
+        self.last = None
+        self._saved_step = None  # the step that was saved or restored last
+        self._passing = None  # the prefix that was saved last, if the next one replaces it
+        self._directory = directory
+        self._start = start
+        self._recorded = set(folder.recorded)
+        self.best = folder.best
+        self._max_to_keep = max_to_keep
+        self._log = log
+        variables = tf.global_variables()
+        with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
+            self._saver = tf.train.Saver(variables)
+            self._step, = (v.read_value() for v in variables if v.op.name == tf.GraphKeys.GLOBAL_STEP)
+            self._values = {v.op.name: v.read_value() for v in variables}
+            self._finite = {name: tf.reduce_all(tf.is_finite(value)) for name, value in self._values.items()
+                            if value.dtype.is_floating}
+
+    def resume(self) -> dict[str, np.ndarray] | None:
+        """Returns the variables that the run continues from, or None without a checkpoint.
+
+        Raises:
+          RunError: this process has saved or restored one, and none can be read any more.
+        """
+        self._directory.refuse_another_folder()
+        # The first session gets the checkpoint that was chosen at the start. One that follows the loss of a device
+        # gets the newest; otherwise the run would go back to where this process started.
+        found, self._start = self._start or newest(lambda: glance(self._directory.path)), None
+        if self.last and not found:
+            raise RunError(f'the checkpoints in {self._directory.path} cannot be read any more (the newest was '
+                           f'{self.last}); check the disk, then start again')
+        self.last = found.prefix if found else self.last
+        self._saved_step = found.step if found else None
+        return found.values if found else None
+
+    def save(self, session: tf.Session, passing: bool = False, best: Mapping[str, Any] | None = None) -> None:
+        """Writes a checkpoint, unless this step was saved or restored last, and rotates the older ones.
+
+        TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on the disk,
+        so a power failure could destroy the new checkpoint and the older ones too.
+
+        Args:
+          passing: whether to remove this checkpoint once the next one is written.
+          best: the record of the evaluation of this step, if it is the best one so far.
+
+        Raises:
+          RunError: a variable is not finite, or the checkpoint cannot be written.
+        """
+        step = int(session.run(self._step))
+        if step == self._saved_step:
+            return
+        self.refuse_divergence(session, step)
+        unfinished, train_dir = unfinished_prefix_of(self._directory.path, step), self._directory.path
+        with self._writing(step):
+            try:
+                self._saver.save(session, unfinished, write_meta_graph=False, write_state=False)
+                # The record is written first, so that it is on the disk with the checkpoint; without its checkpoint, a
+                # resume drops it.
+                record = self._log.write(metrics.CHECKPOINT, step, sha256=self._proved(session, unfinished))
+                self._directory.refuse_another_folder()
+                self.last = publish(train_dir, step)
+            except (tf.errors.OpError, OSError):
+                remove(unfinished)  # it may fill the disk
+                remove(prefix_of(train_dir, step))
+                raise
+            self._saved_step = step
+            self._recorded.add(step)
+            if best:
+                note_best(train_dir, best)
+                self.best = best
+            # A newer one is corrupt, or the run would have gone on from it.
+            older = [prefix for prefix in glance(train_dir).checkpoints
+                     if step_of(prefix) <= step and prefix != self._passing]
+            rotate(train_dir, older, self._recorded, self._max_to_keep, self.best)
+            if self._passing:
+                remove(self._passing)
+            self._passing = self.last if passing else None
+        Output.current.record(record)
+
+    def _proved(self, session, prefix):
+        """Returns the digest of a checkpoint, if its variables are those in memory; else raises an OSError."""
+        found = digest(prefix)
+        if found != digest_of(session.run(self._values)):
+            raise OSError('what was read back differs from what is in memory')
+        return found
+
+    def refuse_divergence(self, session: tf.Session, step: int) -> None:
+        """Raises a RunError if a variable is not finite in the step that the session is at."""
+        wrong = [name for name, is_finite in session.run(self._finite).items() if not is_finite]
+        if wrong:
+            found, remedy = listed(wrong), 'try a lower learning rate'
+            if all(name.endswith(AVERAGE) for name in wrong):
+                found += ', although the averaged variables are finite: a device has computed wrongly'
+                remedy = ''
+            what = f'a variable is not finite, so no checkpoint is written ({found})'
+            raise diverged(self._directory.path, step, what, remedy)
+
+    @contextlib.contextmanager
+    def _writing(self, step):
+        """Context for errors in writing, which become RunErrors unless a device was lost."""
+        try:
+            with doing('save'):
+                yield
+        except LOST:
+            raise  # from which training starts over
+        except (tf.errors.OpError, OSError) as error:
+            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); correct that, and '
+                           f'start again; {describe_latest(self._directory.path)}') from error
