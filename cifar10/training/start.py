@@ -59,8 +59,8 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
         expected.check_space()
     if expected and not makes_images:
         images = Images(*(expected.parts[part] for part in (records.TRAIN, records.TEST)))
-        return devices, images, [Line('data', f'{settings.data.dataset}: the run would begin by '
-                                                      f'{expected.how}, into {found.folder}')]
+        how = f'{settings.data.dataset}: the run would begin by {expected.how}, into {found.folder}'
+        return devices, images, [Line('data', how)]
     with _offering_shapes(settings, folder):
         images = Images(*(found.records(part) for part in (records.TRAIN, records.TEST)))
     return devices, images, []
