@@ -1,4 +1,5 @@
 """`cifar10.on_towers`: a script's step on several towers takes the steps of plain TensorFlow 1, or it is refused."""
+import random
 import re
 
 import numpy as np
@@ -111,6 +112,27 @@ def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow
     assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the second step is counted for it
 
 
+def second_after_first(batch):  # in one step
+    results = adversary(batch)
+    first = tf.train.AdamOptimizer(0.05).minimize(
+        tf.reduce_mean(tf.square(results)), var_list=tf.trainable_variables('first'))
+    average = tf.train.ExponentialMovingAverage(0.9)
+    loss = -tf.reduce_mean(tf.log(results))  # the gradient of a logarithm waits for that of the mean
+    averaged = average.apply([loss])
+    with tf.control_dependencies([first]):
+        second = tf.train.AdamOptimizer(0.02).minimize(
+            loss, tf.train.get_global_step(), var_list=tf.trainable_variables('second'))
+    return loss, tf.group(second, averaged)
+
+
+@pytest.mark.parametrize('mode, towers', LAYOUTS)
+def test_gradients_that_wait_for_an_update_are_of_the_values_before_it(mode, towers, capsys):
+    before, expected = plain(second_after_first, batch=(X, Y))
+    found = on_them(second_after_first, batch=(X, Y), before=before, mode=mode, towers=towers)
+    assert_equal(found, expected, towers)
+    assert capsys.readouterr().out == ''
+
+
 def sparse(batch):
     words, mask, y = batch
     bags = tf.sparse.from_dense(words * tf.cast(mask, words.dtype))
@@ -171,11 +193,48 @@ def over_the_batch(batch):  # the weights of the examples of a tower
     return tf.reduce_sum(losses) / tf.reduce_sum(mask)
 
 
+def summed(batch):
+    x, y = batch
+    outputs = tf.get_variable('bias', [1]) + x @ tf.get_variable('w', [3, 1])
+    return tf.reduce_mean(tf.square(tf.get_variable('scale', []) * outputs - y))
+
+
+def summed_in_place(batch):  # as TensorFlow 1 allows
+    x, y = batch
+    outputs, scaled = tf.get_variable('bias', [1]), tf.get_variable('scale', [])
+    outputs += x @ tf.get_variable('w', [3, 1])
+    scaled *= outputs
+    return tf.reduce_mean(tf.square(scaled - y))
+
+
+def drawn_by_numpy(batch):
+    x, y = batch
+    noise = np.random.standard_normal([1, 3]).astype(np.float32)
+    w = tf.get_variable('w', initializer=np.random.standard_normal([3, 1]).astype(np.float32))
+    return tf.reduce_mean(tf.square((x + noise) @ w * random.uniform(0.5, 2.0) - y))
+
+
 def minimised(loss_of, **options):
     def step(batch):
         loss = loss_of(batch)
         return loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step(), **options)
     return step
+
+
+@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('loss_of, written_for_today', [
+    (summed_in_place, summed), (drawn_by_numpy, drawn_by_numpy)])
+def test_a_step_sums_and_draws_as_in_tensorflow_1(loss_of, written_for_today, mode, towers, capsys):
+    np.random.seed(1)
+    random.seed(1)
+    before, expected = plain(minimised(written_for_today), batch=(X, Y))
+    following = np.random.random(), random.random()
+    np.random.seed(1)
+    random.seed(1)
+    found = on_them(minimised(loss_of), batch=(X, Y), before=before, mode=mode, towers=towers)
+    assert_equal(found, expected, towers)
+    assert (np.random.random(), random.random()) == following
+    assert capsys.readouterr().out == ''
 
 
 def normalised_in_vain(batch):
@@ -191,16 +250,17 @@ def dropped(batch):
 @pytest.mark.parametrize('loss_of, batch, fact', [
     (over_the_batch, (WORDS, MASK, Y), 'depends on how examples are divided into batches'),
     (lambda batch: tf.reduce_sum(batch[0] @ tf.get_variable('w', [3, 1])), (X, Y), 'depends on how examples'),
-    (normalised_in_vain, (X, Y), 'UPDATE_OPS'), (dropped, (X, Y), 'draws other random numbers after a resume')])
+    (normalised_in_vain, (X, Y), 'UPDATE_OPS')])
 def test_a_step_that_differs_between_several_towers_and_one_is_noted(loss_of, batch, fact, capsys):
     with tf.Graph().as_default():
         on_towers(minimised(loss_of), halves(batch, 2), ['/cpu:0'])
     assert fact in capsys.readouterr().out
 
 
-def test_a_step_that_is_right_prints_nothing(capsys):
+@pytest.mark.parametrize('step', [linear, minimised(dropped)])
+def test_a_step_that_is_right_prints_nothing(step, capsys):
     with tf.Graph().as_default():
-        on_towers(linear, halves((X, Y), 2), ['/cpu:0'])
+        on_towers(step, halves((X, Y), 2), ['/cpu:0'])
     assert capsys.readouterr().out == ''
 
 

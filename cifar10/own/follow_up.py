@@ -124,9 +124,11 @@ def divide(call: Call, tower: Tower, feeds: Mapping[tf.Tensor, tf.Tensor]) -> Di
     _leave_out_variables(call, needed)
     refusals.check_variables(call, is_model=True)
 
-    # A train_op that depends on the batch, such as the loss after the update, may wait for more than changes.
-    awaited = [each for operation in of_batch & after & needed for each in operation.control_inputs]
-    targets = by_name({tower.train_op, *(each.op for each in late_summaries), *changing, *awaited} - of_batch)
+    # A train_op that depends on the batch, such as the loss after the update, may also wait for a tf.print.
+    awaited = with_inputs([each for operation in of_batch & after & needed for each in operation.control_inputs],
+                          without=of_batch | taken)
+    targets = by_name({tower.train_op, *(each.op for each in late_summaries), *changing, *(
+        each for each in awaited if each.op_def.is_stateful)} - of_batch)
     once = with_inputs(targets, without=of_batch | taken)
     once |= with_inputs([value.op for key, value in feeds.items() if key.op in once], without=of_batch | taken)
     uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]

@@ -4,6 +4,7 @@
 """
 import contextlib
 import functools
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from cifar10.base.graphs import has_old_shapes, usual_switches
 from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.own import refusals, rehearsal
-from cifar10.own.code import shapes
+from cifar10.own.code import shapes, unchanged
 from cifar10.own.computed import copied_tower
 from cifar10.own.gradient_marks import marking
 from cifar10.own.isolated_call import Tower, with_feeds
@@ -62,14 +63,16 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
         executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
     groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
     mode = UPDATE_MODES.load(variable_update)(groups)
-    make = functools.partial(_called, step, batches[0], has_old_shapes())
+    generators = random.getstate(), np.random.get_state()
+    make = functools.partial(_called, step, batches[0], has_old_shapes(), generators)
     with _usage_errors(), usual_switches(), tf.device('/cpu:0'):
         global_step = _global_step()
         inputs, equal = _inputs(batches)
         seed = tf.get_default_graph().seed or 0
         types = {name: (each.dtype, _common_shape(name, inputs)) for name, each in inputs[0].items()}
         traced = trace(make, types, True, seed, entry=refusals.STEP)
-        notes = [*traced.notes, *_rehearsed(make, types, batches[0], seed)]
+        with unchanged():
+            notes = [*traced.notes, *_rehearsed(make, types, batches[0], seed)]
         say_all(Line('warning', f'the step function: {note}') for note in notes)
         traced, shared, outputs = renamed(traced, tf.get_default_graph()), {}, []
 
@@ -149,8 +152,13 @@ def _common_shape(name, inputs):
                             [each[name].shape for each in inputs])
 
 
-def _called(step, batch, old_shapes, *tensors):
-    """Calls a step function on tensors that have the structure of a batch; returns the Tower."""
+def _called(step, batch, old_shapes, generators, *tensors):
+    """Calls a step function on tensors that have the structure of a batch; returns the Tower.
+
+    Each call draws the same numbers from the generators of Python and NumPy.
+    """
+    random.setstate(generators[0])
+    np.random.set_state(generators[1])
     with marking(), shapes(old_shapes):
         found, feeds = with_feeds(step(tf.nest.pack_sequence_as(batch, tensors, expand_composites=True)))
     if not isinstance(found, (tuple, list)) or len(found) not in (2, 3):
@@ -181,7 +189,7 @@ def _rehearsed(make, types, batch, seed):
     subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds), few, seed, False, lambda: False,
                                 functools.partial(_part, kinds))
     try:
-        return [*rehearsal.notes_on_draws(traced(few, seed)), *rehearsal.compare(subject)]
+        return rehearsal.compare(subject)
     except BrokenRule:
         raise
     except Exception:  # it needs the number of examples of its batches
