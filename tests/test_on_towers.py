@@ -135,14 +135,20 @@ def test_gradients_that_wait_for_an_update_are_of_the_values_before_it(mode, tow
 
 def sparse(batch):
     words, mask, y = batch
-    bags = tf.sparse.from_dense(words * tf.cast(mask, words.dtype))
-    return dict(bags=bags, mask=mask, y=y)
+    masked = words * tf.cast(mask, words.dtype)
+    columns = tf.sparse.from_dense(tf.cast(tf.concat([masked, masked], 1), tf.float32))
+    return dict(bags=tf.sparse.from_dense(masked), columns=columns, mask=mask, y=y)
 
 
 def of_sparse(batch):
     table = tf.get_variable('table', [9, 3])
     x = tf.nn.embedding_lookup_sparse(table, tf.sparse.fill_empty_rows(batch['bags'], tf.zeros([], tf.int64))[0], None)
     return linear((x, batch['y']))
+
+
+def of_sparse_columns(batch):
+    table = tf.get_variable('table', [8, 3])
+    return linear((tf.sparse.sparse_dense_matmul(batch['columns'], table), batch['y']))
 
 
 def ragged(batch):
@@ -166,11 +172,12 @@ def of_a_table(batch):
 
 @pytest.mark.parametrize('mode, towers', LAYOUTS)
 @pytest.mark.parametrize('step, convert', [
-    (of_sparse, sparse), (of_ragged, ragged), (of_a_table, lambda batch: batch)])
-def test_sparse_and_ragged_batches_and_lookup_tables_train_as_on_one_device(step, convert, mode, towers):
+    (of_sparse, sparse), (of_sparse_columns, sparse), (of_ragged, ragged), (of_a_table, lambda batch: batch)])
+def test_sparse_and_ragged_batches_and_lookup_tables_train_as_on_one_device(step, convert, mode, towers, capsys):
     options = dict(batch=(WORDS, MASK, Y), convert=convert)
     before, expected = plain(step, **options)
     assert_equal(on_them(step, before=before, mode=mode, towers=towers, **options), expected, towers)
+    assert capsys.readouterr().out == ''
 
 
 def test_of_outputs_scalars_become_means_and_other_tensors_are_joined():

@@ -64,13 +64,13 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
     groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
     mode = UPDATE_MODES.load(variable_update)(groups)
     generators = random.getstate(), np.random.get_state()
-    make = functools.partial(_called, step, batches[0], has_old_shapes(), generators)
+    make = functools.partial(_called, step, has_old_shapes(), generators)
     with _usage_errors(), usual_switches(), tf.device('/cpu:0'):
         global_step = _global_step()
         inputs, equal = _inputs(batches)
         seed = tf.get_default_graph().seed or 0
         types = {name: (each.dtype, _common_shape(name, inputs)) for name, each in inputs[0].items()}
-        traced = trace(make, types, True, seed, entry=refusals.STEP)
+        traced = trace(functools.partial(make, batches[0]), types, True, seed, entry=refusals.STEP)
         with unchanged():
             notes = [*traced.notes, *_rehearsed(make, types, batches[0], seed)]
         say_all(Line('warning', f'the step function: {note}') for note in notes)
@@ -152,7 +152,7 @@ def _common_shape(name, inputs):
                             [each[name].shape for each in inputs])
 
 
-def _called(step, batch, old_shapes, generators, *tensors):
+def _called(step, old_shapes, generators, batch, *tensors):
     """Calls a step function on tensors that have the structure of a batch; returns the Tower.
 
     Each call draws the same numbers from the generators of Python and NumPy.
@@ -177,7 +177,7 @@ def _joined(values):
 
 def _rehearsed(make, types, batch, seed):
     """Returns the notes of a rehearsal on made-up batches."""
-    kinds = _kinds(batch)
+    kinds, sizes = _kinds(batch)
     if any(shape.rank == 0 and dtype.is_floating for dtype, shape in types.values()):
         return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
                 'tower']
@@ -185,8 +185,8 @@ def _rehearsed(make, types, batch, seed):
 
     def traced(count, seed_of_it):
         given = {name: (dtype, _shape(kinds[name], shape, count)) for name, (dtype, shape) in types.items()}
-        return trace(make, given, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
-    subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds), few, seed, False, lambda: False,
+        return trace(functools.partial(make, _of_any_size(batch)), given, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
+    subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds, sizes), few, seed, False, lambda: False,
                                 functools.partial(_part, kinds))
     try:
         return rehearsal.compare(subject)
@@ -197,21 +197,35 @@ def _rehearsed(make, types, batch, seed):
                 'write -1 or tf.shape(x)[0] for the number of examples']
 
 
+def _of_any_size(batch):
+    """Returns the structure of a batch with any number of examples."""
+    def spec(value):
+        if isinstance(value, tf.SparseTensor):
+            return tf.SparseTensorSpec([None, *value.shape[1:]] if value.shape.rank else None, value.dtype)
+        if isinstance(value, tf.RaggedTensor):
+            return tf.RaggedTensorSpec(
+                [None, *value.shape[1:]], value.dtype, value.ragged_rank, value.row_splits.dtype)
+        return value
+    return tf.nest.map_structure(spec, batch)
+
+
 # The kinds of inputs: which of its numbers belong to the examples.
 _ROWS, _INDICES, _DENSE_SHAPE, _SPLITS, _FIXED = 'rows', 'indices', 'dense_shape', 'splits', 'fixed'
 
 
 def _kinds(batch):
-    """Returns the kind of each input, by its name."""
-    kinds = []
+    """Returns (the kind of each input, the sizes of each sparse tensor) by the names of the inputs."""
+    kinds, sizes = [], {}
     for each in tf.nest.flatten(batch):
         if isinstance(each, tf.SparseTensor):
             kinds += [_INDICES, _ROWS, _DENSE_SHAPE]
+            sizes[f'batch_{len(kinds) - 1}'] = [size or _UNKNOWN for size in each.shape] if each.shape.rank else 2 * [
+                _UNKNOWN]
         elif isinstance(each, tf.RaggedTensor):
             kinds += [_ROWS, _SPLITS]
         else:
             kinds.append(_ROWS if tf.convert_to_tensor(each).shape.rank else _FIXED)
-    return {f'batch_{number}': kind for number, kind in enumerate(kinds)}
+    return {f'batch_{number}': kind for number, kind in enumerate(kinds)}, sizes
 
 
 def _shape(kind, shape, count):
@@ -228,7 +242,7 @@ def _few(types, kinds):
     return max(min([*counts, 8, _PIXELS // max(sizes, default=1)]), 1)
 
 
-def _made_up(kinds, random, count, inputs):
+def _made_up(kinds, sizes, random, count, inputs):
     """Returns a made-up batch, one value in each row of a sparse or ragged tensor; integers and truths are 0 or 1."""
     offsets = np.sort(random.standard_normal(count))
     batch = {}
@@ -238,7 +252,7 @@ def _made_up(kinds, random, count, inputs):
         if kind == _INDICES:
             batch[name] = np.stack([np.arange(count), *[np.zeros(count)] * (tensor.shape[1] - 1)], 1).astype(dtype)
         elif kind == _DENSE_SHAPE:
-            batch[name] = np.full(tensor.shape[0] or 2, _UNKNOWN, dtype)
+            batch[name] = np.array(sizes[name], dtype)
         elif kind == _SPLITS:
             batch[name] = np.arange(count + 1, dtype=dtype)
         elif tensor.dtype == tf.string:
