@@ -250,14 +250,23 @@ def normalised_in_vain(batch):
     return tf.reduce_mean(tf.square(batch[0] @ tf.get_variable('w', [3, 1])))
 
 
+def kept_from_call_to_call(variables):  # as some scripts share variables
+    def loss_of(batch):
+        if not variables:
+            variables.append(tf.get_variable('w', [3, 1]))
+        return tf.reduce_mean(tf.square(batch[0] @ variables[0] - batch[1]))
+    return loss_of
+
+
 def dropped(batch):
     return tf.reduce_mean(tf.nn.dropout(batch[0] @ tf.get_variable('w', [3, 1]), rate=0.5))
 
 
 @pytest.mark.parametrize('loss_of, batch, fact', [
-    (over_the_batch, (WORDS, MASK, Y), 'depends on how examples are divided into batches'),
+    (over_the_batch, (WORDS, MASK, Y), 'or a mean over some of them'),
     (lambda batch: tf.reduce_sum(batch[0] @ tf.get_variable('w', [3, 1])), (X, Y), 'depends on how examples'),
-    (normalised_in_vain, (X, Y), 'UPDATE_OPS')])
+    (normalised_in_vain, (X, Y), 'UPDATE_OPS'),
+    (kept_from_call_to_call([]), (X, Y), 'keep no tensors from call to call')])
 def test_a_step_that_differs_between_several_towers_and_one_is_noted(loss_of, batch, fact, capsys):
     with tf.Graph().as_default():
         on_towers(minimised(loss_of), halves(batch, 2), ['/cpu:0'])

@@ -293,8 +293,9 @@ def _apart(subject, first, second, together, nearby):
         if not _are_close(mean, whole, nearby.averaged[name], max(tolerance * _largest(whole), nothing)):
             notes[name] = (
                 f'its {name} depends on how examples are divided into batches, so another number of towers '
-                'trains another network: a loss is a sum over the examples, not a mean, or examples are not treated '
-                'alone, as in a batch normalisation whose moving averages are not assigned')
+                'trains another network: a loss is a sum over the examples, or a mean over some of them, such as those '
+                'of a mask, or examples are not treated alone, as in a batch normalisation whose moving averages are '
+                'not assigned')
     for name, moved_to in first.moved.items():
         if not _are_close(moved_to, together.moved[name], nearby.moved[name], _TOLERANCE_OF_MOVED * _largest(moved_to)):
             notes[name] = (

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import Line, say_all
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import has_old_shapes, usual_switches
 from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
@@ -185,16 +185,18 @@ def _rehearsed(make, types, batch, seed):
 
     def traced(count, seed_of_it):
         given = {name: (dtype, _shape(kinds[name], shape, count)) for name, (dtype, shape) in types.items()}
-        return trace(functools.partial(make, _of_any_size(batch)), given, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
+        return trace(functools.partial(make, _of_any_size(batch)), given, True,
+                     seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
     subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds, sizes), few, seed, False, lambda: False,
                                 functools.partial(_part, kinds))
     try:
         return rehearsal.compare(subject)
     except BrokenRule:
         raise
-    except Exception:  # it needs the number of examples of its batches
-        return [f'it cannot be built for batches of {few} examples, so its towers were not compared with one tower; '
-                'write -1 or tf.shape(x)[0] for the number of examples']
+    except Exception as error:  # it needs the number of examples of its batches, for example
+        return [f'another call of it, for {few} examples, fails ({reason(error)}), so its towers were not compared '
+                'with one tower; write -1 or tf.shape(x)[0] for the number of examples, and keep no tensors from call '
+                'to call']
 
 
 def _of_any_size(batch):
@@ -302,4 +304,4 @@ def _usage_errors() -> Iterator[None]:
             raise
         outer = str(error).partition(' must be')[0]
         raise UsageError(f'the step function uses {outer}, which is made outside of it; hand it over in the batches, '
-                         'which may be dicts or tuples, or make it in the function') from error
+                         'which may be dicts or tuples, or make it in the function, as variables') from error
