@@ -265,7 +265,8 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
         other = 'worker 1' if who == 'worker 0' else 'worker 0'
         output, _ = tasks[other].communicate(timeout=SECONDS)
     assert tasks[other].returncode == 75
-    assert re.search(rf'no progress for 6 s .*; {who} at \S+ does not answer; start again', output), output
+    # In async, the task may be in its first step, which may take five times as long.
+    assert re.search(rf'no progress for (6|30) s .*; {who} at \S+ does not answer; start again', output), output
 
 
 @pytest.mark.stress
