@@ -80,13 +80,15 @@ def test_other_images_than_the_tutorials_are_a_warning(tutorials, data_dir, caps
 
 
 @pytest.mark.stress
-def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
+def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings, data_dir):
     found = {}
     for version in (tf.train.SaverDef.V1, tf.train.SaverDef.V2):
-        folder = tutorials('linear', f'v{version}', version=version)
-        taken = train(settings(warm_start=f'{folder}/model.ckpt-0', train_dir=f'{folder} taken', max_steps=1))
+        folder = tutorials('classic', f'v{version}', version=version)
+        taken = train(settings(warm_start=f'{folder}/model.ckpt-0', train_dir=f'{folder} taken', max_steps=1,
+                               network='classic'))
         evaluated = []
-        evaluate(eval_settings(checkpoint=f'{folder}/model.ckpt-0', eval_dir=f'{folder} eval', num_examples=100),
+        evaluate(eval_settings(checkpoint=f'{folder}/model.ckpt-0', eval_dir=f'{folder} eval', num_examples=100,
+                               dataset='shapes', data_dir=data_dir),
                  lambda prefix, step, classes, result, evaluated=evaluated: evaluated.append((step, result.accuracy)))
         found[version] = taken, dict(evaluated=np.array(evaluated))
     for one, other in zip(*found.values()):
