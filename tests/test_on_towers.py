@@ -203,7 +203,7 @@ def over_the_batch(batch):  # the weights of the examples of a tower
 def summed(batch):
     x, y = batch
     outputs = tf.get_variable('bias', [1]) + x @ tf.get_variable('w', [3, 1])
-    return tf.reduce_mean(tf.square(tf.get_variable('scale', []) * outputs - y))
+    return tf.reduce_mean(tf.square(tf.get_variable('offset', [1]) + tf.get_variable('scale', []) * outputs - y))
 
 
 def summed_in_place(batch):  # as TensorFlow 1 allows
@@ -211,7 +211,7 @@ def summed_in_place(batch):  # as TensorFlow 1 allows
     outputs, scaled = tf.get_variable('bias', [1]), tf.get_variable('scale', [])
     outputs += x @ tf.get_variable('w', [3, 1])
     scaled *= outputs
-    return tf.reduce_mean(tf.square(scaled - y))
+    return tf.reduce_mean(tf.square((tf.get_variable('offset', [1]) or 1.0) + scaled - y))
 
 
 def drawn_by_numpy(batch):

@@ -21,7 +21,7 @@ POSITION = 'position'  # the input by which `uniform_like` draws, int64: the pos
 STEP = 'global_step'  # the input that is the handle of the global step
 LOSS_SCALE = 'loss_scale'  # the input by which the loss is multiplied before its gradients are taken
 _COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_with_default
-_IN_PLACE = 'add', 'sub', 'mul', 'truediv', 'pow'  # such as variable += tensor, which was a sum in TensorFlow 1
+_OPERATORS = 'add', 'sub', 'mul', 'truediv', 'pow'
 
 
 class Tower(NamedTuple):
@@ -90,10 +90,13 @@ class Call:
                      pred, true_fn, false_fn, True, name)}
         makers = {(tf, 'placeholder'): functools.partial(self.placeholder, _PLACEHOLDER),
                   (tf, 'placeholder_with_default'): functools.partial(self.placeholder, _WITH_DEFAULT)}
+        # As with the variables of TensorFlow 1, `variable += tensor` is a sum, and a variable is true.
         kind = next(each for each in type(self.step).__mro__ if '__iadd__' in vars(each))
-        sums = {(kind, f'__i{name}__'): getattr(kind, f'__{name}__') for name in _IN_PLACE}
-        with self.graph.as_default(), self._drawing(), mended_gradients(), undivided(), \
-                patched({**conds, **makers, **sums, (tf.train, 'init_from_checkpoint'): refusals.refuse_checkpoint}), \
+        operators = {(kind, f'__i{name}__'): getattr(kind, f'__{name}__') for name in _OPERATORS}
+        operators[kind, '__bool__'] = lambda variable: True
+        with self.graph.as_default(), self._drawing(), mended_gradients(), undivided(), patched({
+                    **conds, **makers, **operators,
+                    (tf.train, 'init_from_checkpoint'): refusals.refuse_checkpoint}), \
                 tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
                 tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
             tower = make(*self.inputs.values())

@@ -181,12 +181,11 @@ def _rehearsed(make, types, batch, seed):
     if any(shape.rank == 0 and dtype.is_floating for dtype, shape in types.values()):
         return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
                 'tower']
-    few = _few(types, kinds)
+    few, call = _few(types, kinds), functools.partial(make, _of_any_size(batch))
 
     def traced(count, seed_of_it):
         given = {name: (dtype, _shape(kinds[name], shape, count)) for name, (dtype, shape) in types.items()}
-        return trace(functools.partial(make, _of_any_size(batch)), given, True,
-                     seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
+        return trace(call, given, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
     subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds, sizes), few, seed, False, lambda: False,
                                 functools.partial(_part, kinds))
     try:
