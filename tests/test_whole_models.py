@@ -120,7 +120,7 @@ def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(funct
     assert_same_bits(last_variables(tmp_path / 'whole'), last_variables(tmp_path / 'parts'))
 
 
-@pytest.mark.parametrize('function', mostly_stress(TRAINED + ['fed', 'one_draw']))
+@pytest.mark.parametrize('function', mostly_stress(TRAINED + ['fed', 'one_draw'], 'infers_with_averages'))
 def test_a_model_is_evaluated_as_it_infers(function, settings, tmp_path):
     train(settings(network=name_of(function), max_steps=3, num_towers=2, batch_size=4, eval_steps=2, keep_best=True))
     assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 2000

@@ -228,6 +228,22 @@ def averaged_weights(loss):
         return tf.cond(tf.equal(tf.identity(step_of()) % 2, 0), average, tf.no_op)
 
 
+def infers_with_averages(features, labels, mode):
+    """The average of the variables is made in each mode, and evaluated."""
+    def average(getter, *arguments, **options):
+        variable = getter(*arguments, **options)
+        return moving.average(variable) or variable
+    logits, moving = network(features), tf.train.ExponentialMovingAverage(0.9)
+    averaging = moving.apply(tf.trainable_variables())
+    if mode == 'infer':
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True, custom_getter=average):
+            return tf.estimator.EstimatorSpec(mode, dict(logits=network(features)))
+    loss = cross_entropy(labels, logits)
+    with tf.control_dependencies([averaging]):
+        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step_of())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
 def smoothed_and_mixed(features, labels, mode):
     """Each two images that follow one another are mixed, and their labels are smoothed."""
     if mode == 'infer':
@@ -463,8 +479,8 @@ def autoencoder(features, labels, mode):
 
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
            accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
-           optimizer_around_another, averaged_weights, smoothed_and_mixed, distilled, auxiliary_head, embedding,
-           one_after_another, assigned_after, counts_first, two_losses_of_float64,
+           optimizer_around_another, averaged_weights, infers_with_averages, smoothed_and_mixed, distilled,
+           auxiliary_head, embedding, one_after_another, assigned_after, counts_first, two_losses_of_float64,
            values_from_before, with_effects, without_infer, measured, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)

@@ -122,7 +122,7 @@ def divide(call: Call, tower: Tower, feeds: Mapping[tf.Tensor, tf.Tensor]) -> Di
     late_summaries = [each for each in summaries if each.op in late]
     early_summaries = [each for each in summaries if each.op not in late]
     _leave_out_variables(call, needed)
-    refusals.check_variables(call, is_model=True)
+    refusals.check_variables(call)
 
     # A train_op that depends on the batch, such as the loss after the update, may also wait for a tf.print.
     awaited = with_inputs([each for operation in of_batch & after & needed for each in operation.control_inputs],

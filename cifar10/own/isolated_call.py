@@ -94,9 +94,9 @@ class Call:
         kind = next(each for each in type(self.step).__mro__ if '__iadd__' in vars(each))
         operators = {(kind, f'__i{name}__'): getattr(kind, f'__{name}__') for name in _OPERATORS}
         operators[kind, '__bool__'] = lambda variable: True
-        with self.graph.as_default(), self._drawing(), mended_gradients(), undivided(), patched({
-                    **conds, **makers, **operators,
-                    (tf.train, 'init_from_checkpoint'): refusals.refuse_checkpoint}), \
+        refused = {(tf.train, 'init_from_checkpoint'): refusals.refuse_checkpoint}
+        with self.graph.as_default(), self._drawing(), mended_gradients(), undivided(), \
+                patched({**conds, **makers, **operators, **refused}), \
                 tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
                 tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
             tower = make(*self.inputs.values())

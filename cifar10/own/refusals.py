@@ -123,12 +123,9 @@ def is_saved(variable: tf.Variable) -> bool:
     return any(variable is each for each in tf.global_variables())
 
 
-def check_variables(call: Any, is_model: bool = False) -> None:
-    """Refuses variables that are not saved, that cannot be trained, or whose first value does not exist yet.
-
-    Args:
-      is_model: whether the function keeps its own moving averages, and takes its own gradients.
-    """
+def check_variables(call: Any) -> None:
+    """Refuses variables that are not saved, that cannot be trained, or whose first value does not exist yet."""
+    is_model = _entry.get() != NETWORK  # which keeps its own moving averages, and takes its own gradients
     saved = {variable.handle.op.name for variable in tf.global_variables()}
     kept = set() if is_model else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     metrics = {each.op.name for key in (tf.GraphKeys.METRIC_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES)
