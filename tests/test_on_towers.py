@@ -112,6 +112,16 @@ def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow
     assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the second step is counted for it
 
 
+def test_a_second_step_that_does_not_share_a_variable_is_noted(capsys):
+    def step(batch):
+        loss = tf.reduce_mean(tf.square(batch[0] @ tf.Variable(tf.ones([3, 1]), name='w') - batch[1]))
+        return loss, tf.train.AdamOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+    with tf.Graph().as_default():
+        for is_second in False, True:
+            on_towers(step, halves((X, Y), 2), ['/cpu:0'])
+            assert ('variable w is not shared' in capsys.readouterr().out) == is_second
+
+
 def second_after_first(batch):  # in one step
     results = adversary(batch)
     first = tf.train.AdamOptimizer(0.05).minimize(

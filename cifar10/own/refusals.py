@@ -454,6 +454,13 @@ def notes_of_model(call: Any, division: Any) -> list[str]:
     return [*_in_vain(call, division.towers | division.once), *notes]
 
 
+def notes_of_other_variables(before: Sequence, after: Sequence) -> list[str]:
+    """Returns the note on trained variables of a step that have got another name, because theirs exists."""
+    others = [(one.name, other.name) for one, other in zip(before, after) if one.trained and one.name != other.name]
+    return [f'its variable {name} is not shared with the step before, which has one of this name, but is another one, '
+            f'{other}; make it by tf.get_variable to share it' for name, other in others[:1]]
+
+
 def _in_vain(call, needed):
     """Returns notes on assignments that nothing needs."""
     initialisers = with_inputs(variable.initializer for variable in call.variables.values())

@@ -73,8 +73,10 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
         traced = trace(functools.partial(make, batches[0]), types, True, seed, entry=refusals.STEP)
         with unchanged():
             notes = [*traced.notes, *_rehearsed(make, types, batches[0], seed)]
+        before, traced = traced.variables, renamed(traced, tf.get_default_graph())
+        notes += refusals.notes_of_other_variables(before, traced.variables)
         say_all(Line('warning', f'the step function: {note}') for note in notes)
-        traced, shared, outputs = renamed(traced, tf.get_default_graph()), {}, []
+        shared, outputs = {}, []
 
         def tower(k, scope):
             with tf.control_dependencies(equal):
