@@ -112,6 +112,21 @@ def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow
     assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the second step is counted for it
 
 
+def step_of_both(number):  # of a class that builds both optimizers at once, in plain TensorFlow 1 for both steps
+    def step(batch):
+        graph = tf.get_default_graph()
+        graph.steps = getattr(graph, 'steps', None) or [first_of_two(batch), second_of_two(batch)]
+        return graph.steps[number]
+    return step
+
+
+@pytest.mark.parametrize('mode, towers', LAYOUTS)
+def test_a_step_leaves_out_the_optimizer_of_the_other_step(mode, towers):
+    steps = step_of_both(0), step_of_both(1)
+    before, expected = plain(*steps, batch=(X, Y))
+    assert_equal(on_them(*steps, batch=(X, Y), before=before, mode=mode, towers=towers), expected, towers)
+
+
 def test_a_second_step_that_does_not_share_a_variable_is_noted(capsys):
     def step(batch):
         loss = tf.reduce_mean(tf.square(batch[0] @ tf.Variable(tf.ones([3, 1]), name='w') - batch[1]))

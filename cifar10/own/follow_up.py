@@ -121,7 +121,7 @@ def divide(call: Call, tower: Tower, feeds: Mapping[tf.Tensor, tf.Tensor]) -> Di
     summaries, notes = _summaries(call, flow, feeds)
     late_summaries = [each for each in summaries if each.op in late]
     early_summaries = [each for each in summaries if each.op not in late]
-    _leave_out_variables(call, needed)
+    call.leave_out_variables(needed)
     refusals.check_variables(call)
 
     # A train_op that depends on the batch, such as the loss after the update, may also wait for a tf.print.
@@ -182,12 +182,6 @@ def _summaries(call, flow, feeds):
     summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
     notes = [refusals.note_of_summary(each) for each in summaries if each.op in unknown]
     return [each for each in summaries if each.op not in unknown], notes[:1]
-
-
-def _leave_out_variables(call, needed):
-    """Leaves out variables that no checkpoint holds, unless the train_op needs them, which is refused."""
-    call.variables = {name: each for name, each in call.variables.items()
-                      if refusals.is_saved(each) or each.handle.op in needed}
 
 
 def _assigned(tensor, uses):

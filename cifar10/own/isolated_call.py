@@ -14,6 +14,7 @@ from cifar10.model import network_draws
 from cifar10.model.layers import create_frozen, mended_gradients
 from cifar10.model.parts import undivided
 from cifar10.own import refusals
+from cifar10.own.assignments import STEPS
 from cifar10.own.patches import patched
 from cifar10.own.subgraphs import operation_of, value_of
 
@@ -164,6 +165,15 @@ class Call:
     def depends_on_inputs(self, operation: tf.Operation) -> bool:
         """Returns whether an operation needs the inputs of a copy."""
         return not self.given_operations().isdisjoint(with_inputs([operation]))
+
+    def leave_out_variables(self, needed: Collection[tf.Operation]) -> None:
+        """Leaves out variables that a tower does not need, if no checkpoint holds them, or an optimizer made them."""
+        steps = with_inputs(each for each in self.graph.get_operations() if STEPS.match(each.type))
+        trained = {each.handle.op for each in tf.trainable_variables()}
+        kept = [each for each in self.variables.values() if each.handle.op in needed or self.training and (
+            each.handle.op in trained or each.handle.op not in steps and refusals.is_saved(each))]
+        begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
+        self.variables = {each.handle.op.name: each for each in self.variables.values() if each.handle.op in begun}
 
     def outside(self) -> set[str]:
         """Returns the names of the operations that a copy has from outside: inputs, variables and their values."""

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
 from cifar10.own import follow_up, mixed_precision, refusals
-from cifar10.own.assignments import STEPS, Assignments
+from cifar10.own.assignments import Assignments
 from cifar10.own.isolated_call import LOSS_SCALE, POSITION, STEP, Call, Tower, as_fed
 from cifar10.own.subgraphs import Piece, Subgraphs, operation_of
 from cifar10.parallel.towers import collected_losses
@@ -156,7 +156,7 @@ def _of_network(call, tower, feeds, narrow_to):
     others = [each for each in losses if all(each is not loss for loss in tower.scalars.values())]
     refusals.refuse_unfed(call, [*results, *updates], feeds, others)
     needed = _needed([*(each.op for each in results), *updates], feeds)
-    _leave_out_variables(call, needed)
+    call.leave_out_variables(needed)
     refusals.check_variables(call)
     assignments = Assignments(call.variables, needed)
     if call.training:
@@ -233,16 +233,6 @@ def _taken(call, needed, assignments, feeds, narrow_to, network, outputs, averag
         graphs.piece(targets, handles if call.training else None, map(operation_of, of_tables)),
         {each.name: graphs.piece([each.initial]) for each in variables},
         graphs.piece([*(f'^{name}' for name in tables), *of_tables]), tuple(tables))
-
-
-def _leave_out_variables(call, needed):
-    """Leaves out the variables that a tower does not need, such as those of an optimizer that the function has made."""
-    steps = with_inputs(each for each in call.graph.get_operations() if STEPS.match(each.type))
-    trained = {each.handle.op for each in tf.trainable_variables()}
-    kept = [each for each in call.variables.values() if each.handle.op in needed or call.training and (
-        each.handle.op in trained or each.handle.op not in steps)]
-    begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
-    call.variables = {each.handle.op.name: each for each in call.variables.values() if each.handle.op in begun}
 
 
 def _losses(call, tensors):
