@@ -80,16 +80,3 @@ def test_another_tensorflow_or_processor_is_told_too(settings, capsys):
     now = startup.versions(on_gpus=False)
     assert (f"changed    TensorFlow=2.15.0 (now {now['TensorFlow']}), CPU=a slide rule (now {now['CPU']}): "
             in capsys.readouterr().out)
-
-
-def test_a_run_whose_record_does_not_say_what_changes_the_bits_goes_on(settings, capsys):
-    train(settings(max_steps=1))
-    folder = settings().run.train_dir
-    for name in ('config.json', 'metrics.jsonl'):
-        path = os.path.join(folder, name)
-        with open(path) as stream:
-            text = stream.read()
-        with open(path, 'w') as stream:
-            stream.write(text.replace('"numerics"', '"unknown"'))
-    train(settings(max_steps=2))
-    assert 'changed' not in capsys.readouterr().out
