@@ -114,7 +114,8 @@ def compare(subject: Subject) -> list[str]:
     Raises:
       BrokenRule: there is no answer with the batches of both.
     """
-    one, other = subject.trace(subject.few, subject.seed), subject.trace(2 * subject.few, subject.seed + 1)
+    # Code that draws initial values draws others with another seed.
+    one, other = subject.trace(subject.few, subject.seed + 1), subject.trace(2 * subject.few, subject.seed)
     by_arrival = [node.name for node in one.operations() if _BY_ARRIVAL.fullmatch(node.op)]
     if by_arrival and not is_deterministic():
         return [f'its operation {by_arrival[0]} has other bits each time, so a resumed run does not end with the same '
@@ -126,7 +127,7 @@ def compare(subject: Subject) -> list[str]:
                 'tower, and not of all towers; give it the number that you mean']
     with seeded_graph(subject.seed):
         tf.train.get_or_create_global_step()
-        half, whole = (_built(traced, k) for k, traced in enumerate((one, other)))
+        whole, half = (_built(traced, k) for k, traced in enumerate((other, one)))
         _refuse_other_gradients(half, whole)
         drawn = {node.name for node in one.operations() if is_draw(node)}
         if others := sorted((half.needed & drawn) - half.drawn):
@@ -194,11 +195,11 @@ def _refuse_other_calls(subject, one, other):
     """Raises a BrokenRule if each call of the function has other constants."""
     if subject.draws() or _floats(_changed([one.piece], [other.piece])) or _changed(
             one.initial.values(), other.initial.values()):
-        again = subject.trace(2 * subject.few, None)
-        _refuse_other_constants('constant', [other.piece], [again.piece], again.graph)
-        # It may follow the seed.
         again = subject.trace(subject.few, None)
-        _refuse_other_constants('initial value', one.initial.values(), again.initial.values(), again.graph)
+        _refuse_other_constants('constant', [one.piece], [again.piece], again.graph)
+        # It may follow the seed.
+        again = subject.trace(2 * subject.few, None)
+        _refuse_other_constants('initial value', other.initial.values(), again.initial.values(), again.graph)
 
 
 def _repeats(traced, draws):
