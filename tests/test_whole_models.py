@@ -1,4 +1,5 @@
 """Whole models with their own loss and train_op: N towers take the steps of plain TensorFlow 1 on the whole batch."""
+import dataclasses
 import inspect
 import re
 import sys
@@ -11,6 +12,8 @@ from cifar10 import UsageError, on_towers
 from cifar10.base.directories import EVALUATIONS
 from cifar10.model.network_draws import at_position
 from cifar10.own import tf1
+from cifar10.parallel import devices
+from cifar10.parallel.parameter_server import ParameterServer
 from cifar10.settings.training import train_settings
 from examples import own_script
 from tests import refused_models, whole_models
@@ -210,9 +213,23 @@ def test_random_numbers_hide_no_other_warning(function):
     assert any(refused_models.WARNED[function] in each for each in warnings), warnings
 
 
+def test_the_variables_of_a_model_are_on_one_server():
+    """An operation of the update, such as Adam's, changes a variable together with its slots."""
+    chosen = dataclasses.replace(devices.choose(1, 'cpu').with_towers(1), servers=('/cpu:0', '/cpu:1'))
+    network = own_towers(name_of('clipped_adam'))
+
+    def tower(k, scope):
+        with at_position(0, tf.zeros([], tf.int64)):
+            return network.train(tf.constant(IMAGES), tf.constant(LABELS), tf.float32)[0]
+    ParameterServer(chosen).build(tower, lambda: None, tf.train.get_or_create_global_step())
+    made = [each for each in tf.global_variables() if each is not tf.train.get_global_step()]
+    assert any('Adam' in each.name for each in made)
+    assert {each.device for each in made} == {'/device:CPU:0'}
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, ps', [('parameter_server', 0), ('parameter_server', 2), ('replicated', 0)])
-@pytest.mark.parametrize('function', ['by_hand', 'lookahead', 'embedding', 'two_optimizers'])
+@pytest.mark.parametrize('function', ['by_hand', 'lookahead', 'embedding', 'two_optimizers', 'clipped_adam'])
 def test_a_cluster_has_the_bits_of_one_process(function, mode, ps, data_dir, tmp_path):
     flags = dict(network=name_of(function), dataset='shapes', data_dir=data_dir, batch_size=4, max_steps=6,
                  variable_update=mode)

@@ -269,11 +269,6 @@ def freezing(pattern: str | None) -> Iterator[None]:
         _frozen.reset(token)
 
 
-def frozen_pattern() -> str | None:
-    """Returns the pattern of `freezing` for the network that is being built."""
-    return _frozen.get()
-
-
 def create_frozen(next_creator: Callable, **arguments) -> tf.Variable:
     """Makes a variable, as `tf.variable_creator_scope` wants it; one that is frozen is not trained."""
     name = arguments.get('name')  # a tf.Variable may have none; it is refused elsewhere

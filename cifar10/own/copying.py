@@ -100,7 +100,10 @@ def _variable(traced, variable):
         return tensors[variable.initial]
     scope = tf.get_variable_scope()
     exists = f'{scope.name}/{variable.name}'.lstrip('/') in traced.existing
-    with tf.variable_scope(scope, reuse=exists or None, auxiliary_name_scope=False):
+    # An operation of a follow-up changes several variables, such as a slot, so these must be on one server.
+    is_together = traced.after is not None
+    with tf.variable_scope(scope, reuse=exists or None, auxiliary_name_scope=False), tf.variable_creator_scope(
+            lambda next_creator, **arguments: next_creator(on_first_server=is_together, **arguments)):
         return tf.get_variable(variable.name, variable.shape, variable.dtype, initial, trainable=variable.trained,
                                constraint=variable.constraint)
 

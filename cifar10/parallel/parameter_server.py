@@ -15,7 +15,6 @@ class ParameterServer(UpdateMode):
     def __init__(self, devices):
         super().__init__(devices)
         self._elements = dict.fromkeys(devices.servers, 0)  # server -> elements that it holds
-        self._servers = {}  # name of a variable -> its server
 
     @contextlib.contextmanager
     def tower_variables(self, k):
@@ -35,10 +34,9 @@ class ParameterServer(UpdateMode):
         packed, (unpack, *_) = zip(*map(pack_gradients, tower_grads))
         return unpack(average_gradients(packed))
 
-    def _create_on_server(self, next_creator, beside=None, **arguments):
-        """Creates a variable on the server that holds the fewest elements so far, or on that of another variable."""
-        server = self._servers.get(beside) or min(self._elements, key=self._elements.get)
-        self._servers[arguments['name']] = server
+    def _create_on_server(self, next_creator, on_first_server=False, **arguments):
+        """Creates a variable on the server that holds the fewest elements so far, or on the first one."""
+        server = next(iter(self._elements)) if on_first_server else min(self._elements, key=self._elements.get)
         with tf.device(server):
             variable = next_creator(**arguments)
         self._elements[server] += variable.shape.num_elements()
