@@ -38,7 +38,6 @@ def accepted_ring(devices, x, rate):
 
 
 mistakes_in_ring = {
-    'ring_one_step_too_few': ('is right', 'len(devices) - 1', 'len(devices) - 2'),
     'ring_without_the_add': ('because nothing orders them', 'sums[k] + sent', 'sent'),
 }
 
@@ -56,25 +55,6 @@ def accepted_sum_on_each_device(devices, x, rate):
     return losses, tf.group(updates)
 
 
-variants_of_sum_on_each_device = {
-    'naive': (
-        'for device, weight in zip(devices, weights):',
-        'with tf.device(devices[0]):\n'
-        '    mean = tf.add_n(gradients) / len(devices)\n'
-        'for weight, device in zip(weights, devices):',
-        'weight.assign_sub(rate * tf.add_n(gradients) / len(devices))',
-        'weight.assign(weight - rate * tf.identity(mean))'),
-    'optimizer_on_each_device': (
-        'updates.append(weight.assign_sub(rate * tf.add_n(gradients) / len(devices)))',
-        'pairs = [(tf.reduce_mean(tf.stack(gradients), 0), weight)]\n'
-        'updates.append(tf.train.GradientDescentOptimizer(rate).apply_gradients(pairs))'),
-    'variables_in_scopes': (
-        "weights.append(tf.get_variable(f'weight_{k}', initializer=0.0))",
-        "with tf.variable_scope(f'replica_{k}'):\n"
-        "    weights.append(tf.get_variable('weight', [], initializer=tf.zeros_initializer()))"),
-}
-
-
 mistakes_in_sum_on_each_device = {
     'all_towers_on_one_device': (
         'the loss of tower 1 is on /device:CPU:0; /cpu:1 is right',
@@ -83,38 +63,12 @@ mistakes_in_sum_on_each_device = {
         'with tf.device(device):\n'
         "    weights.append(tf.get_variable(f'weight_{k}', initializer=0.0))\n"
         'with tf.device(devices[0]):'),
-    'applied_twice': (
-        'afterwards weight_0 is 1.2; 0.6 is right',
-        'return losses, tf.group(updates)',
-        'with tf.control_dependencies(updates):\n'
-        '    again = [weight.assign_sub(rate * tf.add_n(gradients) / len(devices)) for weight in weights]\n'
-        'return losses, tf.group(again)'),
-    'copies_on_the_cpu_of_the_first': (
-        'weight_1 is on /device:CPU:0; /cpu:1 is right',
-        'weights.append',
-        "with tf.device('/cpu:0'):\n"
-        '    weights.append'),
-    'copies_start_apart': (
-        'and x = [1, 2, 3, 6] in step 1, the loss of tower 1 is 14.5; 22.5 is right',
-        'initializer=0.0', 'initializer=float(k)'),
-    'first_copy_only': (
-        'afterwards weight_1 is 0; 0.6 is right',
-        'zip(devices, weights)', '[(devices[0], weights[0])]'),
-    'last_copy_left_out': (
-        'afterwards weight_1 is 0; 0.6 is right',
-        'zip(devices, weights)', 'list(zip(devices, weights))[:len(devices) - 1 or 1]'),
     'losses_of_the_first_copy': (
         'the loss of tower 1 does not come from weight_1 alone',
         'losses.append(tf.reduce_mean(tf.square(weights[k] - share)))\n'
         'gradients += tf.gradients(losses[k], weights[k])',
         'losses.append(tf.reduce_mean(tf.square(weights[0] - share)))\n'
         'gradients += tf.gradients(losses[k], weights[0])'),
-    'no_barrier': (
-        'because nothing orders them',
-        'device, weight in zip(devices, weights)', 'weight, device in zip(weights, devices)',
-        'updates.append(weight.assign_sub(rate * tf.add_n(gradients) / len(devices)))',
-        'updates += [weight.assign_sub(rate / len(devices) * gradient) for gradient in gradients]'),
-    'off_by_one': ('the loss of tower 0 is 1; 2.5 is right', '- share', '- share[:-1]'),
     'one_shared_weight': (
         'the graph has 1 trainable variable (weight); 2 is right',
         "weights.append(tf.get_variable(f'weight_{k}', initializer=0.0))",
@@ -127,8 +81,6 @@ mistakes_in_sum_on_each_device = {
         '        updates.append(weight.assign_sub(rate * tf.add_n(gradients) / len(devices)))',
         'for weight, gradient in zip(weights, gradients):\n'
         '    updates.append(weight.assign_sub(rate * gradient))'),
-    'same_share_for_all': ('the loss of tower 1 is 2.5; 22.5 is right', '- share', '- tf.split(x, len(devices))[0]'),
-    'sum': ('afterwards weight_0 is 1.2; 0.6 is right', ' / len(devices)', ''),
 }
 
 

@@ -5,7 +5,6 @@ import sys
 from fractions import Fraction
 
 import numpy as np
-import tensorflow as tf
 
 
 def accepted_average(gradients, sizes):
@@ -16,14 +15,6 @@ def accepted_average(gradients, sizes):
 def accepted_fractions_as_weights(gradients, sizes):
     weights = [Fraction(size, sum(sizes)) for size in sizes]
     return sum(gradient * float(weight) for gradient, weight in zip(gradients, weights) if weight)
-
-
-class WeightedMean:
-    def __call__(self, gradients, sizes):
-        return sum(gradient * (size / sum(sizes)) for gradient, size in zip(gradients, sizes) if size)
-
-
-accepted_object_with_call = WeightedMean()
 
 
 class accepted_rest_of_the_file_prints_and_replaces:
@@ -37,20 +28,6 @@ class accepted_rest_of_the_file_prints_and_replaces:
     def weighted_mean(gradients, sizes):
         print(sizes)
         return sum(gradient * (size / sum(sizes)) for gradient, size in zip(gradients, sizes) if size)
-
-
-def accepted_sums(gradients, sizes):
-    return sum(size * np.asarray(gradient) for gradient, size in zip(gradients, sizes) if size) / sum(sizes)
-
-
-def accepted_tensorflow(gradients, sizes):
-    pairs = [(tf.constant(gradient), size) for gradient, size in zip(gradients, sizes) if size]
-    return tf.add_n([gradient * size for gradient, size in pairs]) / sum(sizes)
-
-
-def refused_absolute_rounding(gradients, sizes):
-    """is right"""
-    return np.round(sum(gradient * (size / sum(sizes)) for gradient, size in zip(gradients, sizes) if size), 6)
 
 
 def refused_calls_the_solution(gradients, sizes):
@@ -69,12 +46,6 @@ def refused_changes_the_gradients(gradients, sizes):
 def refused_diverged_tower_is_hidden(gradients, sizes):
     """for shares 2 and 1 with gradients nan and 3 it returns 1; nan is right"""
     return np.nansum([gradient * size for gradient, size in zip(gradients, sizes)], axis=0) / sum(sizes)
-
-
-def refused_diverged_tower_is_left_out(gradients, sizes):
-    """for shares 2 and 1 with gradients nan and 3 it returns 3; nan is right"""
-    pairs = [(gradient, size) for gradient, size in zip(gradients, sizes) if not np.isnan(gradient).any()]
-    return sum(gradient * size for gradient, size in pairs) / sum(size for _, size in pairs)
 
 
 def refused_empty_share_is_nan(gradients, sizes):
@@ -105,15 +76,6 @@ def refused_endless_prints(gradients, sizes):
         print('x' * 1_000_000)
 
 
-def refused_endless_whatever_is_raised(gradients, sizes):
-    """it does not end within 1 seconds"""
-    while True:
-        try:
-            gradients[0] += 1
-        except:  # noqa: E722
-            pass
-
-
 def refused_ends_its_process(gradients, sizes):
     """its process ends before it is checked, with the exit status 0"""
     os._exit(0)
@@ -122,15 +84,6 @@ def refused_ends_its_process(gradients, sizes):
 def refused_exits(gradients, sizes):
     """for shares 2 and 2 with gradients 2 and 6 it raises SystemExit in line 6: 0"""
     sys.exit(0)
-
-
-def refused_first_share_empty(gradients, sizes):
-    """for shares 0 and 1 with gradients nan and 4 it returns nan; 4 is right"""
-    total = gradients[0] * sizes[0]
-    for gradient, size in zip(gradients[1:], sizes[1:]):
-        if size:
-            total = total + gradient * size
-    return total / sum(sizes)
 
 
 def refused_huge_array(gradients, sizes):
@@ -142,36 +95,6 @@ class refused_imports_the_solution:
     """imports the solution; write your own"""
 
     from lessons.solutions.split_batch import weighted_mean  # noqa: F401
-
-
-def refused_list_of_gradients(gradients, sizes):
-    """of shape (2,); shape () is right"""
-    return gradients
-
-
-class refused_not_implemented_by_numpy:
-    """for shares 2 and 2 with gradients 2 and 6 it raises NotImplementedError in line 8"""
-
-    import numpy as np
-    import tensorflow.compat.v1 as tf
-
-    tf.disable_eager_execution()
-
-
-    def weighted_mean(gradients, sizes):
-        return np.square(tf.constant(gradients))
-
-
-def refused_not_implemented_for_a_case(gradients, sizes):
-    """gradients 4 and nan and 10 it raises NotImplementedError in line 4: an empty share"""
-    if 0 in sizes:
-        raise NotImplementedError('an empty share')
-    return sum(gradient * size for gradient, size in zip(gradients, sizes)) / sum(sizes)
-
-
-def refused_nothing(gradients, sizes):
-    """for shares 2 and 2 with gradients 2 and 6 it returns None, which is not a number"""
-    print(sum(gradients) / len(gradients))
 
 
 def refused_plain_mean(gradients, sizes):
@@ -206,14 +129,3 @@ class refused_replaces_numpy:
     def weighted_mean(gradients, sizes):
         np.abs = np.isfinite = lambda value: np.zeros(())
         return plain_mean(gradients, 0)  # noqa: F821
-
-
-def refused_replaces_numpy_errors(gradients, sizes):
-    """gradients 4 and nan and 10 it raises ZeroDivisionError in line 7: division by zero"""
-    np.seterr(all='raise')
-    return sum(gradient * (1 / (1 / size)) for gradient, size in zip(gradients, sizes)) / sum(sizes)
-
-
-def refused_text(gradients, sizes):
-    """it returns '3', which is not a number"""
-    return '3'

@@ -31,29 +31,6 @@ def accepted_sum_over_the_size(devices, batch, rate):
         return weight.assign_sub(rate * tf.add_n(gradients))
 
 
-variants_of_sum_over_the_size = {
-    'every_kth_number': (
-        '[k * size // len(devices):(k + 1) * size // len(devices)]', '[k::len(devices)]'),
-    'means_of_empty_shares': (
-        'loss = tf.reduce_sum(tf.square(weight - share)) / tf.cast(size, tf.float32)',
-        'part = tf.cast(tf.size(share), tf.float32) / tf.cast(size, tf.float32)\n'
-        'loss = part * tf.reduce_mean(tf.square(weight - share))'),
-    'optimizer': (
-        'weight.assign_sub(rate * tf.add_n(gradients))',
-        'tf.train.GradientDescentOptimizer(rate).apply_gradients([(tf.add_n(gradients), weight)])'),
-    'sums_divided_at_the_end': (
-        ' / tf.cast(size, tf.float32)', '',
-        'tf.add_n(gradients)', 'tf.add_n(gradients) / tf.cast(size, tf.float32)'),
-    'weighted_means': (
-        'loss = tf.reduce_sum(tf.square(weight - share)) / tf.cast(size, tf.float32)\n'
-        'gradients += tf.gradients(loss, weight)',
-        'loss = tf.reduce_mean(tf.square(weight - share))\n'
-        'part = tf.cast(tf.size(share), tf.float32) / tf.cast(size, tf.float32)\n'
-        'gradient = tf.gradients(loss, weight)[0]\n'
-        'gradients.append(tf.where(part > 0, part * gradient, 0.0))'),
-}
-
-
 mistakes_in_sum_over_the_size = {
     'all_towers_on_one_device': ('nothing is computed on /cpu:1', 'tf.device(device)', 'tf.device(devices[0])'),
     'applied_twice': (
@@ -61,7 +38,6 @@ mistakes_in_sum_over_the_size = {
         'return weight.assign_sub(rate * tf.add_n(gradients))',
         'total = tf.add_n(gradients)\n'
         'return tf.group(weight.assign_sub(rate * total), weight.assign_sub(rate * total))'),
-    'batches_of_4': ('the weight after a batch of [1, 3, 4, 5, 12] is', 'tf.shape(batch)[0]', 'tf.constant(4)'),
     'empty_share_is_nan': (
         'the weight after a batch of [7] is nan',
         'loss = tf.reduce_sum(tf.square(weight - share)) / tf.cast(size, tf.float32)\n'
@@ -78,31 +54,11 @@ mistakes_in_sum_over_the_size = {
         'tf.reduce_mean(tf.square(weight - share)) / len(devices)'),
     'size_when_it_is_built': ('it raises', 'tf.shape(batch)[0]', 'int(batch.shape[0])'),
     'sum': ('the weight after a batch of [1, 3, 4, 5, 12] is 5; 1 is right', ' / tf.cast(size, tf.float32)', ''),
-    'sum_of_means': (
-        'the weight after a batch of [1, 3, 4, 5, 12] is 1.8; 1 is right',
-        'tf.reduce_sum(tf.square(weight - share)) / tf.cast(size, tf.float32)',
-        'tf.reduce_mean(tf.square(weight - share))'),
-    'tower_left_out': (
-        'the weight after a batch of [1, 3, 4, 5, 12] is 0.16; 1 is right',
-        'tf.add_n(gradients)', 'tf.add_n(gradients[:-1] or gradients)'),
-    'weight_on_the_last_device': (
-        'the weight is on /device:CPU:1; /cpu:0 is right',
-        "with tf.device('/cpu:0'):\n"
-        '    weight',
-        'with tf.device(devices[-1]):\n'
-        '    weight'),
     'without_the_rest': (
         'the weight after a batch of [1, 3, 4, 5, 12] is',
         'size // len(devices):(k + 1) * size // len(devices)',
         '(size // len(devices)):(k + 1) * (size // len(devices))'),
 }
-
-
-def refused_one_tower_computes_all(devices, batch, rate):
-    """nothing is computed on /cpu:1"""
-    with tf.device('/cpu:0'):
-        weight = tf.get_variable('weight', initializer=0.0)
-        return weight.assign_sub(rate * tf.gradients(tf.reduce_mean(tf.square(weight - batch)), weight)[0])
 
 
 def refused_variable_for_each_tower(devices, batch, rate):
