@@ -40,110 +40,6 @@ def over_trainable_variables(images, n, training):
     return logits
 
 
-def over_names_that_end(images, n, training):
-    logits = _linear(_hidden(images, 'conv/kernel'), n, 'dense/kernel') + tf.get_variable('dense/bias', [n])
-    kernels = [v for v in tf.trainable_variables() if v.op.name.endswith('kernel')]
-    _add_loss(sum(map(tf.nn.l2_loss, kernels), tf.zeros([])))
-    return logits
-
-
-def factors_by_names_that_end(images, n, training):
-    logits = _linear(_hidden(images, 'conv/kernel'), n, 'dense/kernel') + tf.get_variable('dense/bias', [n])
-    for v in tf.trainable_variables():
-        _add_loss(tf.nn.l2_loss(v) * (0.5 if v.op.name.endswith('kernel') else 0.1))
-    return logits
-
-
-def over_a_scope_by_its_name(images, n, training):
-    logits = _linear(_hidden(images, 'conv/kernel'), n)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables('conv')]))
-    return logits
-
-
-def over_a_scope_by_itself(images, n, training):
-    with tf.variable_scope('conv') as scope:
-        x = _hidden(images)
-    logits = _linear(x, n)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, scope.name)]))
-    return logits
-
-
-def over_the_layers_so_far(images, n, training):
-    x = _hidden(images)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()]))
-    return _linear(x, n)
-
-
-def over_global_variables(images, n, training):
-    logits = _linear(_hidden(images), n)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.global_variables() if v.trainable]))
-    return logits
-
-
-def from_a_collection(images, n, training):
-    def decayed(name, shape):
-        variable = tf.get_variable(name, shape)
-        tf.add_to_collection('wd', tf.nn.l2_loss(variable))
-        return variable
-    x = tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, decayed('k', [3, 3, 3, 8]), 2, 'SAME')), [1, 2])
-    logits = x @ decayed('w', [8, n])
-    _add_loss(tf.add_n(tf.get_collection('wd')))
-    return logits
-
-
-def from_a_collection_of_variables(images, n, training):
-    kernel = tf.get_variable('k', [3, 3, 3, 8], collections=[tf.GraphKeys.GLOBAL_VARIABLES, 'decayed'])
-    logits = _linear(tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2]), n)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection('decayed')]))
-    return logits
-
-
-def as_the_tutorial(images, n, training):
-    weights = tf.get_variable('w', [8, n])
-    tf.add_to_collection('losses', tf.multiply(tf.nn.l2_loss(weights), 0.04, name='weight_loss'))
-    return _hidden(images) @ weights
-
-
-def tf_losses(images, n, training):
-    logits = _linear(_hidden(images), n)
-    tf.losses.add_loss(0.1 * tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()]))
-    return logits
-
-
-def losses_named_after_variables(images, n, training):
-    logits = _linear(_hidden(images), n)
-    for v in tf.trainable_variables():
-        tf.losses.add_loss(tf.multiply(0.1, tf.nn.l2_loss(v), name=v.op.name + '_loss'))
-    return logits
-
-
-def losses_doubled_in_place(images, n, training):
-    logits = _linear(_hidden(images), n)
-    _add_loss(tf.nn.l2_loss(tf.trainable_variables()[0]))
-    tf.get_collection_ref(tf.GraphKeys.LOSSES)[:] = [2.0 * loss for loss in tf.get_collection(tf.GraphKeys.LOSSES)]
-    return logits
-
-
-def frozen_in_place(images, n, training):
-    x = _hidden(images)
-    tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES).clear()
-    return _linear(x, n)
-
-
-def frozen_by_name(images, n, training):
-    logits = _linear(_hidden(images, 'conv/kernel'), n)
-    trained = tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES)
-    trained[:] = [v for v in trained if not v.name.startswith('conv/')]
-    return logits
-
-
-def frozen_by_names_that_end(images, n, training):
-    logits = _linear(_hidden(images, 'conv/kernel'), n) + tf.get_variable('bias', [n])
-    trained = tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES)
-    trained[:] = [v for v in trained if not v.op.name.endswith('kernel')]
-    return logits
-
-
 def frozen_in_training_only(images, n, training):
     x = _hidden(images)
     if training:
@@ -153,10 +49,6 @@ def frozen_in_training_only(images, n, training):
 
 def _l2(weights):
     return 0.1 * tf.nn.l2_loss(weights)
-
-
-def regularizer(images, n, training):
-    return _linear(_pooled(images), n, regularizer=_l2)
 
 
 def regularizer_of_a_scope(images, n, training):
@@ -217,12 +109,6 @@ def batch_normalised(images, n, training):
     return _linear(tf.reduce_mean(tf.nn.relu(batch_normalisation(x, training)), [1, 2]), n)
 
 
-def batch_normalised_with_a_bias(images, n, training):
-    x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME') + tf.get_variable('b', [8])
-    from cifar10.model import batch_normalisation
-    return _linear(tf.reduce_mean(tf.nn.relu(batch_normalisation(x, training)), [1, 2]), n)
-
-
 def normalised_by_image(images, n, training):
     from cifar10.model import batch_normalisation
     x = tf.nn.relu(tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME'))
@@ -234,12 +120,6 @@ def batch_statistics(images, n, training):
     x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME')
     mean, variance = tf.nn.moments(x, [0, 1, 2])
     return _linear(tf.reduce_mean(tf.nn.relu((x - mean) * tf.rsqrt(variance + 1e-3)), [1, 2]), n)
-
-
-def variables_on_the_cpu(images, n, training):
-    with tf.device('/cpu:0'):
-        kernel, weights = tf.get_variable('k', [3, 3, 3, 8]), tf.get_variable('w', [8, n])
-    return tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2]) @ weights
 
 
 def on_the_first_gpu(images, n, training):
@@ -258,34 +138,10 @@ def loss_in_the_other_branch(images, n, training):
     return _linear(tf.cond(tf.constant(True), lambda: x, other), n)
 
 
-def shared_within(images, n, training):
-    with tf.variable_scope('shared') as scope:
-        first = _linear(_pooled(images), n)
-        scope.reuse_variables()
-        return first + _linear(_pooled(images[:, :12]), n)
-
-
 def reused_from_here(images, n, training):
     first = _linear(_pooled(images), n)
     tf.get_variable_scope().reuse_variables()
     return first + tf.Variable(tf.ones([n]), name='scale') * _linear(_pooled(images[:, :12]), n)
-
-
-def scopes_by_default_names(images, n, training):
-    x = _pooled(images)
-    for _ in range(2):
-        with tf.variable_scope(None, 'block'):
-            x = _linear(x, 3)
-    return _linear(x, n)
-
-
-def reused_automatically(images, n, training):
-    with tf.variable_scope('net', reuse=tf.AUTO_REUSE):
-        return _linear(_hidden(images), n)
-
-
-def template_within(images, n, training):
-    return tf.make_template('net', _linear)(_pooled(images), n)
 
 
 def custom_getter(images, n, training):
@@ -308,22 +164,12 @@ def unused(images, n, training):
     return _linear(_pooled(images), n)
 
 
-def loop(images, n, training):
-    _, x = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 0.9), [0, _pooled(images)])
-    return _linear(x, n)
-
-
 def cropped(images, n, training):
     count = tf.shape(images)[0]
     x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 1, 'SAME')
     boxes = tf.tile([[0.1, 0.1, 0.8, 0.9]], [4 * count, 1])
     x = tf.image.crop_and_resize(x, boxes, tf.range(4 * count) % count, [12, 12])
     return _linear(tf.reduce_mean(tf.reshape(x, [4, -1, 12, 12, 8]), [0, 2, 3]), n)
-
-
-def begun_with_a_tensor(images, n, training):
-    weights = tf.get_variable('w', initializer=tf.random.stateless_normal([3, n], [1, 2]))
-    return _pooled(images) @ weights + tf.get_variable('b', initializer=tf.constant(0.1, shape=[n]))
 
 
 def begun_with_another_variable(images, n, training):
@@ -337,12 +183,6 @@ def made_in_a_loop(images, n, training):
     return _linear(outputs[:, -1], n)
 
 
-def of_a_given_length(images, n, training):
-    rows, lengths = tf.reshape(images, [-1, 24, 72]), tf.fill([tf.shape(images)[0]], 4)
-    outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(8), rows, lengths, dtype=tf.float32)
-    return _linear(outputs[:, 3], n)
-
-
 def begun_with_a_random_tensor(images, n, training):
     return _pooled(images) @ tf.get_variable('w', initializer=tf.truncated_normal([3, n], stddev=0.1))
 
@@ -352,23 +192,8 @@ def begun_with_the_images(images, n, training):
     return _linear(_pooled(images), n) + tf.get_variable('b', initializer=lambda: mean * tf.ones([n]))
 
 
-def collected_by_hand(images, n, training):
-    weights = tf.get_variable('w', [3, n])
-    tf.add_to_collection('weights', weights)
-    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection('weights')]))
-    return _pooled(images) @ weights
-
-
 def _moving(name='moving'):
     return tf.get_variable(name, [3], initializer=tf.zeros_initializer(), trainable=False)
-
-
-def moving_average(images, n, training):
-    x, mean = _pooled(images), _moving()
-    if training:
-        update = tf.assign_sub(mean, 0.1 * (mean - tf.reduce_mean(x, 0)))
-        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, update)
-    return _linear(x - mean, n)
 
 
 def moving_averages_in_a_group(images, n, training):
@@ -421,12 +246,6 @@ def counter(images, n, training):
     return _linear(_pooled(images), n) * tf.cast(1 + count % 2, tf.float32)
 
 
-def counter_that_is_set(images, n, training):
-    count = tf.get_variable('count', [], tf.int32, tf.zeros_initializer(), trainable=False)
-    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(count, count + 1))
-    return _linear(_pooled(images), n)
-
-
 def variables_by_hand(images, n, training):
     with tf.name_scope('first'):
         kernel = tf.Variable(tf.truncated_normal([3, 3, 3, 8], stddev=0.1), name='weights')
@@ -448,23 +267,6 @@ def named_as_an_operation(images, n, training):
     x = tf.nn.conv2d(images, tf.get_variable('kernel', [3, 3, 3, 8]), 2, 'SAME')
     x = tf.nn.conv2d(x, tf.get_variable('conv2d', [3, 3, 8, 8]), 2, 'SAME')
     return _linear(tf.reduce_mean(x, [1, 2]), n, 'mean')
-
-
-def named_after_a_scope(images, n, training):
-    with tf.variable_scope('fc') as scope:
-        return _linear(_pooled(images), n, f'{scope.name}/w', regularizer=_l2)
-
-
-def in_the_scope_without_a_name(images, n, training):
-    with tf.variable_scope('', reuse=tf.AUTO_REUSE):
-        return _linear(_pooled(images), n)
-
-
-def collected_unless_reused(images, n, training):
-    logits = _linear(_hidden(images), n)
-    if not tf.get_variable_scope().reuse:
-        tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, _l2(tf.trainable_variables()[0]))
-    return logits
 
 
 def moving_average_in_a_branch(images, n, training):
@@ -510,26 +312,9 @@ def read_after_it_is_assigned(images, n, training):
         return _linear(x - mean.read_value(), n)
 
 
-def over_losses_of_a_scope(images, n, training):
-    with tf.variable_scope('conv'):
-        x = _hidden(images, regularizer=_l2)
-        tf.losses.add_loss(tf.reduce_mean(tf.square(x)))
-    logits = _linear(x, n, regularizer=_l2)
-    tf.losses.add_loss(0.5 * tf.losses.get_regularization_loss(scope='conv') + tf.add_n(tf.losses.get_losses('conv')))
-    return logits
-
-
 def centred_by_what_is_assigned(images, n, training):
     x, mean = _hidden(images), tf.get_variable('mean8', [8], initializer=tf.zeros_initializer(), trainable=False)
     return _linear(x - tf.assign(mean, 0.5 * mean + 0.5 * tf.reduce_mean(x, 0)) if training else x - mean, n)
-
-
-def losses_that_add_up(images, n, training):
-    x = _hidden(images)
-    a, b = tf.reduce_mean(tf.square(x)), tf.nn.l2_loss(tf.trainable_variables()[0])
-    tf.losses.add_loss(a)
-    tf.losses.add_loss(a + b)
-    return _linear(x, n)
 
 
 def regularizer_that_is_printed(images, n, training):
@@ -566,15 +351,6 @@ def in_scopes_named_as_towers(images, n, training):
         second = _linear(x, n)
     with tf.variable_scope('', reuse=tf.AUTO_REUSE):
         return first + 2.0 * second + 3.0 * _linear(x, n)
-
-
-def over_a_scope_named_as_a_tower(images, n, training):
-    for scope in 'tower_0', 'tower_1':
-        with tf.variable_scope(scope):
-            x = _hidden(images)
-            tf.add_to_collection('squares', tf.square(x))
-    _add_loss(tf.reduce_mean(tf.add_n(tf.get_collection('squares', 'tower_0'))))
-    return _linear(x, n)
 
 
 def read_after_it_is_assigned_in_an_update(images, n, training):
@@ -619,11 +395,6 @@ def partitioned(images, n, training):
 def not_resource_variables(images, n, training):
     with tf.variable_scope('net', use_resource=False):
         return _linear(_hidden(images, use_resource=False), n) + tf.Variable(tf.zeros([n]), use_resource=False)
-
-
-def with_a_switch(images, n, training):
-    is_first = tf.get_variable('is_first', [], tf.bool, tf.ones_initializer(), trainable=False)
-    return _linear(_hidden(images), n) + tf.cast(is_first, tf.float32)
 
 
 def switched_by_a_variable(images, n, training):
@@ -676,39 +447,11 @@ def made_twice(images, n, training):
 
 # Layers of libraries: tf.layers, which tf_keras has, and slim.
 
-def of_tf_layers(images, n, training):
-    x = tf.layers.conv2d(images, 8, 3, 2, 'same', activation=tf.nn.relu, kernel_regularizer=_l2)
-    with tf.variable_scope('second', regularizer=_l2):
-        x = tf.layers.conv2d(x, 8, 3, 2, 'same', name='conv')
-    return tf.layers.dense(tf.reduce_mean(tf.layers.max_pooling2d(x, 2, 2), [1, 2]), n)
-
 
 def of_tf_layers_normalised(images, n, training):
     x = tf.layers.conv2d(images, 8, 3, 2, 'same', use_bias=False, kernel_regularizer=_l2)
     x = tf.nn.relu(tf.layers.batch_normalization(x, momentum=0.9, training=training))
     return tf.layers.dense(tf.layers.flatten(tf.layers.average_pooling2d(x, 4, 4)), n)
-
-
-def of_slim(images, n, training):
-    with slim.arg_scope([slim.conv2d, slim.fully_connected], weights_regularizer=slim.l2_regularizer(0.1)):
-        x = slim.conv2d(images, 8, 3, stride=2)
-        return slim.fully_connected(tf.reduce_mean(slim.max_pool2d(x, 2), [1, 2]), n, activation_fn=None)
-
-
-def of_slim_end_points(images, n, training):
-    with tf.variable_scope('net', 'net', [images]) as scope:
-        name = scope.original_name_scope + 'end_points'
-        with slim.arg_scope([slim.conv2d, slim.fully_connected], outputs_collections=name):
-            x = slim.conv2d(images, 8, 3, stride=2, scope='conv')
-            slim.fully_connected(tf.reduce_mean(x, [1, 2]), n, activation_fn=None, scope='dense')
-    return slim.utils.convert_collection_to_dict(name)['net/dense']
-
-
-def of_slim_normalised(images, n, training):
-    with slim.arg_scope([slim.conv2d], normalizer_fn=slim.batch_norm,
-                        normalizer_params=dict(is_training=training, decay=0.9)):
-        x = slim.repeat(images, 2, slim.conv2d, 8, 3, stride=2)
-    return slim.fully_connected(slim.flatten(slim.avg_pool2d(x, 2)), n, activation_fn=None)
 
 
 def of_slim_normalised_in_place(images, n, training):
@@ -768,20 +511,6 @@ def only_first(images, n, training):
     return logits if tf.get_variable_scope().reuse else logits + tf.get_variable('more', [n])
 
 
-def only_second(images, n, training):
-    logits = _linear(_pooled(images), n)
-    with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
-        return logits + tf.get_variable('more', [n]) if next(COUNT) % 2 else logits
-
-
-def kept_tensor(images, n, training):
-    logits = _linear(_hidden(images), n)
-    losses = KEPT.setdefault(tf.get_default_graph(), [])
-    losses.append(tf.nn.l2_loss(tf.trainable_variables()[0]))
-    _add_loss(tf.add_n(losses))
-    return logits
-
-
 def kept_variable(images, n, training):
     variables = KEPT.setdefault(tf.get_default_graph(), {})
     if 'w' not in variables:
@@ -791,10 +520,6 @@ def kept_variable(images, n, training):
 
 def counted_names(images, n, training):
     return _linear(_pooled(images), n, f'w{next(COUNT)}')
-
-
-def counted_constant(images, n, training):
-    return _linear(_pooled(images) * next(COUNT), n)
 
 
 def template_of_the_file(images, n, training):
@@ -822,12 +547,6 @@ def dropped(images, n, training):
     return _linear(dropout(_hidden(images), 0.4, training), n)
 
 
-def summed_beside_dropout(images, n, training):
-    x = _hidden(images)
-    _add_loss(1e-2 * tf.nn.l2_loss(x))
-    return _linear(tf.nn.dropout(x, 0.5 if training else 1.0), n)
-
-
 def runs_a_session(images, n, training):
     logits = _linear(_pooled(images), n)
     with tf.Session() as session:
@@ -850,17 +569,6 @@ def drawn_in_training_only(images, n, training):
 
 # Losses and assignments that depend on how the examples are divided.
 
-def summed_activity(images, n, training):
-    x = _hidden(images)
-    _add_loss(1e-2 * tf.nn.l2_loss(x))
-    return _linear(x, n)
-
-
-def summed_by_an_assignment(images, n, training):
-    x, total = _pooled(images), _moving()
-    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(total, 0.9 * total + 0.1 * tf.reduce_sum(tf.abs(x), 0)))
-    return _linear(x - total, n)
-
 
 def summed_by_a_small_change(images, n, training):
     x, centre = _hidden(images), tf.get_variable('centre', [8], trainable=False)
@@ -872,7 +580,10 @@ def summed_by_a_small_change(images, n, training):
 def chosen_beside_a_counter(images, n, training):
     count = tf.get_variable('count', [], tf.int64, tf.zeros_initializer(), trainable=False)
     tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign_add(count, 1))
-    return hard_examples(images, n, training)
+    logits = _linear(_hidden(images), n)
+    hard, _ = tf.nn.top_k(tf.reduce_max(logits, 1), int(images.shape[0]) // 2 if training else 1)
+    _add_loss(tf.reduce_mean(hard))
+    return logits
 
 
 def summed_beside_dropout_and_statistics(images, n, training):
@@ -887,20 +598,6 @@ def queued(images, n, training):
     queue = tf.get_variable('queue', [16, 3], trainable=False)
     tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.assign(queue, tf.concat([queue[count:], x], 0)))
     return _linear(x, n)
-
-
-def summed_after_dropout(images, n, training):
-    from cifar10.model import dropout
-    logits = _linear(dropout(_hidden(images), 0.4, training), n)
-    _add_loss(1e-2 * tf.nn.l2_loss(logits))
-    return logits
-
-
-def hard_examples(images, n, training):
-    logits = _linear(_hidden(images), n)
-    hard, _ = tf.nn.top_k(tf.reduce_max(logits, 1), int(images.shape[0]) // 2 if training else 1)
-    _add_loss(tf.reduce_mean(hard))
-    return logits
 
 
 def less_the_first(images, n, training):
@@ -937,7 +634,3 @@ def placeholder_that_nothing_needs(images, n, training):
     return _linear(_hidden(images), n)
 
 
-def scaled_by_the_number_of_images(images, n, training):
-    x = _hidden(images)
-    _add_loss(0.3 / int(images.shape[0]) * tf.reduce_sum(tf.square(x)))
-    return _linear(x, n)

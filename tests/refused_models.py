@@ -20,12 +20,6 @@ def integers_of_the_images(features, labels, mode):
     return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
 
 
-def an_integer_as_a_float(features, labels, mode):
-    loss = cross_entropy(labels, network(features))
-    rate = 0.01 * tf.cast(tf.argmax(tf.reduce_mean(features, [1, 2, 3])), tf.float32)  # line
-    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
-
-
 def reads_activations(features, labels, mode):
     logits = network(features)
     loss = cross_entropy(labels, logits)
@@ -69,13 +63,6 @@ def gradients_of_single_images(features, labels, mode):
 def a_function_of_the_loss(features, labels, mode):
     loss = cross_entropy(labels, network(features))
     rate = 0.1 * tf.square(loss)  # line
-    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
-
-
-def the_largest_loss(features, labels, mode):
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=network(features))
-    loss = tf.reduce_mean(losses)
-    rate = 0.01 * tf.reduce_max(losses)  # line
     return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
 
 
@@ -177,7 +164,6 @@ def _predicts(predictions_of):
 
 no_predictions = _predicts(lambda logits: None)
 classes_only = _predicts(lambda logits: dict(classes=tf.argmax(logits, 1)))
-class_ids_only = _predicts(lambda logits: dict(class_ids=tf.argmax(logits, 1)[:, None]))
 a_tensor_of_classes = _predicts(lambda logits: tf.argmax(logits, 1))
 
 
@@ -230,12 +216,10 @@ WARNED = dict(
 # {function: what is said}; where a line of the function is marked, it is named.
 REFUSED = dict(
     a_function_of_the_loss='of which the mean over the towers is not the value for the whole batch',
-    the_largest_loss='of which the mean over the towers is not the value for the whole batch',
     the_best_loss='of which the mean over the towers is not the value for the whole batch',
     measured_in_the_step='leave the metric out of train_op',
     unfed_with_a_default='which nothing feeds',
     integers_of_the_images='of which the mean over the towers is not the value for the whole batch',
-    an_integer_as_a_float='of which the mean over the towers is not the value for the whole batch',
     reads_activations='which depends on the batch and is no gradient',
     gradient_in_a_branch='in a branch or a loop',
     gradient_after_an_update='take all gradients before the first update',
@@ -251,7 +235,6 @@ REFUSED = dict(
     no_loss='without loss=; return an EstimatorSpec with loss= and train_op=',
     no_predictions="in mode 'infer' its predictions are None; return 'logits' or 'probabilities' in predictions=",
     classes_only="predictions are 'classes'; return 'logits' or 'probabilities'",
-    class_ids_only="predictions are 'class_ids'; return 'logits' or 'probabilities'",
     a_tensor_of_classes="; return 'logits' or 'probabilities'",
     fails_in_infer="in mode 'infer' it fails ('model_dir'), and in mode 'eval' its predictions are None; return 'l",
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',

@@ -22,34 +22,22 @@ from tests.helpers import ROOT, add_tower, mostly_stress, own_towers, plan_of, r
 STEPS, GLOBAL_BATCH = 5, 8
 
 TRAINED = [
-    'over_trainable_variables', 'over_names_that_end', 'over_a_scope_by_itself', 'over_the_layers_so_far',
-    'over_global_variables', 'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses',
-    'losses_doubled_in_place', 'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically',
-    'template_within', 'custom_getter', 'embedding', 'unused', 'loop', 'drawn_in_the_function', 'drawn_in_the_file',
-    'begun_with_a_tensor', 'variables_on_the_cpu', 'loss_in_the_other_branch',
-    'regularizer', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
-    'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
-    'counter_that_is_set', 'variables_by_hand', 'variables_without_names', 'named_after_a_scope', 'only_first',
-    'in_the_scope_without_a_name', 'placeholder_that_nothing_needs', 'over_a_scope_by_its_name',
-    'over_losses_of_a_scope', 'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice',
-    'in_scopes_named_as_towers',
-    'collected_unless_reused', 'moving_average_in_a_branch', 'of_tf_layers', 'of_slim', 'named_as_an_operation',
-    'begun_with_another_variable', 'made_in_a_loop',
-    'moving_average_that_is_collected', 'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch',
-    'partitioned', 'not_resource_variables', 'with_a_switch', 'begun_with_a_random_tensor', 'collected_by_hand',
-    'dropped', 'averaged_activity', 'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here',
-    'switched_by_a_variable', 'activations_of_all_kinds', 'of_a_known_number',
-    'of_slim_end_points', 'product_named_as_a_total_loss', 'with_no_operation', 'unbiased_average',
-    'halved', 'losses_named_after_variables', 'factors_by_names_that_end', 'frozen_by_names_that_end',
-    'over_a_scope_named_as_a_tower', 'of_a_given_length',
-    'frozen_by_name', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice', 'only_second',
-    'kept_tensor', 'kept_variable', 'counted_names', 'counted_constant', 'template_of_the_file', 'on_the_first_gpu',
-    'scaled_by_the_number_of_images', 'fed', 'with_an_optimizer']
+    'over_trainable_variables', 'custom_getter', 'embedding', 'unused', 'drawn_in_the_function', 'drawn_in_the_file',
+    'loss_in_the_other_branch', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed',
+    'total_loss', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
+    'variables_by_hand', 'variables_without_names', 'only_first', 'placeholder_that_nothing_needs',
+    'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers', 'moving_average_in_a_branch',
+    'named_as_an_operation', 'begun_with_another_variable', 'made_in_a_loop', 'moving_average_that_is_collected',
+    'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch', 'partitioned',
+    'not_resource_variables', 'begun_with_a_random_tensor', 'dropped', 'averaged_activity',
+    'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here', 'switched_by_a_variable',
+    'activations_of_all_kinds', 'of_a_known_number', 'product_named_as_a_total_loss', 'with_no_operation',
+    'unbiased_average', 'halved', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice',
+    'kept_variable', 'counted_names', 'template_of_the_file', 'on_the_first_gpu', 'fed', 'with_an_optimizer']
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
-    'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned',
-    'batch_normalised', 'batch_normalised_with_a_bias', 'batch_statistics',
-    'of_tf_layers_normalised', 'of_slim_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed',
+    'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned', 'batch_normalised',
+    'batch_statistics', 'of_tf_layers_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed',
     'normalised_with_a_bias']
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
@@ -58,16 +46,11 @@ WARNED = {
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
     'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
-    'summed_after_dropout': 'depends on how examples are divided into batches',
-    'hard_examples': 'depends on how examples are divided into batches',
-    'summed_beside_dropout': 'depends on how examples are divided into batches',
     'chosen_beside_a_counter': 'its gradient of k depends on how examples are divided into batches',
     'summed_beside_dropout_and_statistics': 'its gradient of k depends on how examples are divided into batches',
     'summed_by_a_small_change': 'the value that it assigns to centre depends on how examples are divided into batches',
     'less_the_first': 'depends on how examples are divided into batches',
     'failing_on_noise': 'it fails on random examples (',
-    'summed_activity': 'depends on how examples are divided into batches',
-    'summed_by_an_assignment': 'the value that it assigns to moving depends on how examples are divided into batches',
     'counter_of_the_batch': 'the value that it assigns to count depends on how examples are divided into batches',
     'queued': 'the value that it assigns to queue depends on how examples are divided into batches'}
 REFUSED = {
@@ -175,21 +158,14 @@ def test_evaluation_needs_no_variable_that_training_does_not_save(network, after
 
 # What the losses of a network are where it has summed them up itself; others have all that it has collected.
 ONE_DEVICE = {**dict.fromkeys([
-    'over_trainable_variables', 'tf_losses', 'regularizer', 'regularizer_of_a_scope',
-    'regularizer_of_a_shared_variable', 'moving_average', 'moving_averages_in_a_group', 'moving_average_in_place',
-    'exponential_moving_average', 'counter', 'counter_that_is_set', 'variables_by_hand', 'named_after_a_scope',
-    'moving_average_that_is_collected', 'averages_of_weights', 'dropped_in_the_other_branch',
-    'collected_unless_reused', 'over_a_scope_by_its_name', 'centred_by_what_is_assigned',
-    'regularizer_in_a_loop', 'reused_from_here',
-    'losses_that_add_up', 'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers',
-    'of_tf_layers', 'of_tf_layers_normalised', 'of_slim', 'of_slim_normalised', 'of_slim_end_points',
-    'product_named_as_a_total_loss', 'losses_named_after_variables', 'factors_by_names_that_end',
-    'over_a_scope_named_as_a_tower', 'of_slim_normalised_in_place', 'frozen_by_name', 'frozen_in_training_only',
-    'read_after_it_is_assigned_in_an_update', 'read_after_it_is_assigned', 'made_twice', 'kept_tensor',
-    'kept_variable', 'frozen_by_names_that_end', 'over_names_that_end', 'fed', 'of_slim_normalised_and_fed'],
+    'over_trainable_variables', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable',
+    'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
+    'variables_by_hand', 'moving_average_that_is_collected', 'averages_of_weights', 'dropped_in_the_other_branch',
+    'centred_by_what_is_assigned', 'regularizer_in_a_loop', 'reused_from_here', 'regularizer_that_is_printed',
+    'counter_set_twice', 'in_scopes_named_as_towers', 'of_tf_layers_normalised', 'product_named_as_a_total_loss',
+    'of_slim_normalised_in_place', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update',
+    'read_after_it_is_assigned', 'made_twice', 'kept_variable', 'fed', 'of_slim_normalised_and_fed'],
     tf.losses.get_total_loss),
-    'over_losses_of_a_scope': lambda: tf.add_n(  # it has added those of the other scope itself
-        [*tf.get_collection(tf.GraphKeys.LOSSES), tf.losses.get_regularization_loss(scope='w')]),
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
     'total_loss': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)[1:])}
 

@@ -300,7 +300,7 @@ def test_in_bf16_convolutions_and_products_are_narrow():
 
 
 def test_from_the_command_line_it_is_resumed_evaluated_classified_with_and_exported(call, tmp_path):
-    model_flag = f"--network={name_of('measured')}", '--tower_device=cpu', '--num_towers=2', '--batch_size=4'
+    model_flag = f"--network={name_of('auxiliary_head')}", '--tower_device=cpu', '--num_towers=2', '--batch_size=4'
     for steps in (2, 4):
         assert call('multi_gpu_train.py', *model_flag, f'--max_steps={steps}') == (0, '')
     picture = tmp_path / 'picture.png'

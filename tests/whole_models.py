@@ -97,12 +97,6 @@ def _mean_of(loss):
 
 
 @model()
-def rate_follows_loss(loss):
-    rate = 0.1 * tf.sqrt(tf.minimum(1.0, _mean_of(loss) / 10.0))
-    return tf.train.GradientDescentOptimizer(rate).minimize(loss, step_of())
-
-
-@model()
 def accumulating(loss):
     optimizer, is_last = tf.train.GradientDescentOptimizer(0.1), tf.equal(step_of() % 2, 1)
     pairs = optimizer.compute_gradients(loss)
@@ -115,12 +109,6 @@ def accumulating(loss):
             cleared = tf.cond(is_last, lambda: tf.group(*[each.assign(tf.zeros_like(each)) for each in sums]), tf.no_op)
             with tf.control_dependencies([cleared]):
                 return tf.assign_add(step_of(), 1)
-
-
-@model()
-def centred_rmsprop(loss):
-    rate = tf.train.exponential_decay(0.01, step_of(), 2, 0.9, staircase=True)
-    return tf.train.RMSPropOptimizer(rate, 0.9, 0.9, epsilon=1.0, centered=True).minimize(loss, step_of())
 
 
 class Lars(tf.train.Optimizer):
@@ -161,21 +149,9 @@ def lookahead(loss):
         return tf.cond(tf.equal(tf.identity(step_of()) % 3, 0), synchronised, tf.no_op)
 
 
-@model()
-def loss_scaled(loss):
-    optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
-    pairs = optimizer.compute_gradients(loss * 1024.0)
-    return optimizer.apply_gradients([(gradient / 1024.0, variable) for gradient, variable in pairs], step_of())
-
-
 @model(statistics=True)
 def of_slim(loss):
     return tf_slim.learning.create_train_op(loss, tf.train.GradientDescentOptimizer(0.1), clip_gradient_norm=0.1)
-
-
-@model()
-def frozen_layers(loss):
-    return tf.train.AdamOptimizer(0.01).minimize(loss, step_of(), var_list=tf.trainable_variables()[1:])
 
 
 def gradient_penalty(features, labels, mode):
@@ -208,24 +184,6 @@ class Centralised(tf.train.Optimizer):
 @model()
 def optimizer_around_another(loss):
     return Centralised(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(loss, step_of())
-
-
-@model()
-def averaged_weights(loss):
-    """Stochastic weight averaging: the mean of the variables after every second step."""
-    updated = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step_of())
-    count = tf.get_variable('swa/count', [], tf.int32, tf.zeros_initializer(), trainable=False)
-    means = [tf.get_variable(f'swa/{each.op.name}', each.shape, initializer=tf.zeros_initializer(), trainable=False)
-             for each in tf.trainable_variables()]
-
-    def average():
-        number = tf.cast(count, tf.float32)
-        averaged = [mean.assign((mean * number + each) / (number + 1))
-                    for mean, each in zip(means, tf.trainable_variables())]
-        with tf.control_dependencies(averaged):
-            return tf.group(count.assign_add(1))
-    with tf.control_dependencies([updated]):
-        return tf.cond(tf.equal(tf.identity(step_of()) % 2, 0), average, tf.no_op)
 
 
 def infers_with_averages(features, labels, mode):
@@ -376,17 +334,6 @@ def assigned_after(features, labels, mode):
             return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.identity(loss))
 
 
-def measured(features, labels, mode):
-    """It shows a metric, whose variables no checkpoint holds."""
-    logits = network(features)
-    if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
-    accuracy = tf.metrics.accuracy(labels, tf.argmax(logits, 1))
-    loss = cross_entropy(labels, logits)
-    tf.summary.scalar('accuracy', accuracy[1])
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=tf.train.AdamOptimizer(0.01).minimize(loss, step_of()))
-
-
 def values_from_before(features, labels, mode):
     """The forward pass and the update share what was read before: decoupled decay, an old copy, and a count."""
     weights = tf.get_variable('dense', [3, 10])
@@ -477,11 +424,10 @@ def autoencoder(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, dict(decoded=decoded), None if mode == 'infer' else loss, train_op)
 
 
-TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, rate_follows_loss,
-           accumulating, centred_rmsprop, lars, lookahead, loss_scaled, of_slim, frozen_layers, gradient_penalty,
-           optimizer_around_another, averaged_weights, infers_with_averages, smoothed_and_mixed, distilled,
-           auxiliary_head, embedding, one_after_another, assigned_after, counts_first, two_losses_of_float64,
-           values_from_before, with_effects, without_infer, measured, of_tpu]
+TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, accumulating, lars,
+           lookahead, of_slim, gradient_penalty, optimizer_around_another, infers_with_averages, smoothed_and_mixed,
+           distilled, auxiliary_head, embedding, one_after_another, assigned_after, counts_first,
+           two_losses_of_float64, values_from_before, with_effects, without_infer, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
 IMAGES = _RANDOM.standard_normal([20, 24, 24, 3], np.float32)
