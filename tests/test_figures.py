@@ -2,16 +2,14 @@
 
 What was measured carries its command on the page instead; what lessons and examples print is compared in their tests.
 """
-import math
 import re
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from benchmarks.time_to_accuracy import teraflop
 from cifar10.cluster import membership
-from cifar10.model import classic, schedule
+from cifar10.model import classic
 from cifar10.settings.definition import fields
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import GROUPS
@@ -29,34 +27,14 @@ def megabytes(name='', copies=1):
         return copies * 4e-6 * sum(np.prod(each.shape) for each in tf.trainable_variables() if name in each.op.name)
 
 
-def steps_until_decay():
-    """Returns how many steps of 128 images have the first rate: the k-th has seen 128 (k - 1) before it."""
-    seen = tf.placeholder(tf.int64, [None])
-    steps = np.arange(136000, 137000)
-    with tf.Session() as session:
-        factors = session.run(tf.map_fn(schedule.Staircase(IMAGES).factor, seen, tf.float32), {seen: 128 * (steps - 1)})
-    return steps[factors == 1].max()
-
-
 FIGURES = [
-    ('measured.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
     ('clusters.md', r'processes have been lost (\d+) times since', lambda: loop._MOST_ATTEMPTS + 1),
     ('scaling.md', r'variables\s+of\s+P\s+bytes\s+\(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
     ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
     ('install.md', r'A checkpoint of the classic network takes ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
     ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
-        membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000))),
-    ('measured.md', r'\| `--preset=fast` \| .* ([\d.]+) \|', lambda: run_of_fast()),
-    ('measured.md', r'\| `--preset=fast --epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),
-    ('measured.md', r'\| `--preset=fast --epochs=5.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=5.25))]
-
-
-def run_of_fast(**changes):
-    """Returns the teraflops of a run of the fast preset, whose steps all have the same number of images."""
-    settings = {**PRESETS['fast'], **changes}
-    batch = settings['batch_size']
-    return f"{teraflop(settings, math.ceil(settings['epochs'] * IMAGES / batch) * batch):.1f}"
+        membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000)))]
 
 
 @pytest.mark.parametrize('page, pattern, printed', FIGURES, ids=[f'{page}: {pattern}' for page, pattern, _ in FIGURES])

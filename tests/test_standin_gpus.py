@@ -15,7 +15,6 @@ from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variabl
 from tests.standin_gpu import HOST
 
 pytestmark = [pytest.mark.classic, pytest.mark.stress]  # where operations are, by default: test_placement.py
-MODES = ['parameter_server', 'replicated', 'mirrored']
 # Trains one run after the other in one process, on the kind of devices that is given. Prints as JSON, for each run,
 # what has been copied before each step: lists of (from, to, copies, bytes).
 TRAIN = """
@@ -127,6 +126,7 @@ RUNS = [
     ('replicated in parts', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
     ('bf16', dict(num_gpus=1, precision='bf16')),
     ('fp16', dict(num_gpus=2, precision='fp16', variable_update='replicated')),
+    ('fast', dict(num_gpus=2, preset='fast', variable_update='replicated', max_steps=None, epochs=5 * 16 / 10_000)),
 ]
 VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
 FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions
@@ -265,29 +265,6 @@ def cluster_of_gpus(gpus, data_dir, train_dir, **changes):
     assert all(status == 0 for status, _ in ends.values()), ends
     assert any('on 4 GPUs' in output for _, output in ends.values()), ends
     return last_variables(train_dir)
-
-
-@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
-@pytest.mark.parametrize('preset', [dict(), dict(preset='fast')], ids=['classic', 'fast'])
-def test_every_mode_in_every_precision_has_the_bits_of_cpu_devices(preset, precision, train, tmp_path):
-    steps = 4 if precision == 'fp16' else 12  # of four towers; fp16 is emulated
-    preset = dict(preset, **dict(max_steps=None, epochs=steps * 32 / 10_000) if preset else dict(max_steps=steps))
-    runs = [(mode, dict(variable_update=mode, num_gpus=2 if mode == 'mirrored' else 4, precision=precision, **preset))
-            for mode in MODES]
-    runs += [(f'{mode} in turn', dict(variable_update=mode, num_gpus=3, num_towers=4, precision=precision, **preset))
-             for mode in MODES[:2]]
-    if preset.get('preset') != 'fast':  # whose network is in one part
-        runs += [(f'{mode} in parts', dict(variable_update=mode, num_gpus=4, gpus_per_tower=2, precision=precision,
-                                           **preset)) for mode in MODES[:2]]
-    for kind in ('gpu', 'cpu'):
-        train(kind, *runs)
-    assert_same_runs(tmp_path, *(name for name, _ in runs))
-
-
-def test_a_cluster_has_the_bits_of_a_single_process_in_replicated(gpus, train, data_dir, tmp_path):
-    train('gpu', ('alone', dict(num_gpus=4, variable_update='replicated')))
-    cluster = cluster_of_gpus(gpus, data_dir, tmp_path / 'cluster', max_steps=5, variable_update='replicated')
-    assert_same_bits(cluster, last_variables(tmp_path / 'gpu' / 'alone'))
 
 
 EVALUATE = """
