@@ -127,24 +127,3 @@ def test_cut_layers_compute_what_one_device_computes():
             np.testing.assert_allclose(back[d], right[1], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(np.concatenate(of_columns, 1), right[2], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(np.concatenate(of_rows, 0), right[3], rtol=1e-4, atol=1e-5)
-
-
-def test_the_table_chooses_the_first_way_that_fits(capsys):
-    for count in (2, 4, 8):
-        tensor_parallel.show_choice(count)
-        row = r'^ +([\d.]+)e9 +(\d+)' + r' +([\d.]+) \( *([\d.]+)\)' * 5 + '  (.*)$'
-        rows = re.findall(row, capsys.readouterr().out, re.M)
-        assert len(rows) == 6
-        for *numbers, choice in rows:
-            billions, examples, *ways = map(float, numbers)
-            held, sent = np.array(ways).reshape(5, 2).T
-            whole, part = 0.02 * examples / count, (0.004 + 0.016 / count) * examples
-            factors = 16, 8 + 8 / count, 4 + 12 / count, 16 / count, 16 / count
-            for found, factor, activations in zip(held, factors, [whole] * 4 + [part]):
-                assert found == pytest.approx(factor * billions + activations, abs=0.051)
-            fits = held <= 16
-            expected = next((i for i in range(3) if fits[i]), None)
-            if expected is None and fits[3:].any():
-                expected = min((i for i in (3, 4) if fits[i]), key=lambda i: sent[i])
-            names = ['replicated', 'ZeRO 1', 'ZeRO 2', 'ZeRO 3', 'tensor']
-            assert choice == ('more devices' if expected is None else names[expected])
