@@ -1,8 +1,21 @@
-"""Loads the fixtures where tests run, and not in the process that only hands them out, which needs no TensorFlow."""
+"""Loads the fixtures where tests run, and gives the tests of the course and the examples the marker `lessons`."""
+import re
+
+import pytest
+
+_LESSONS = re.compile(r'test_(lesson\w*|learn|exercises|notebooks|examples|resnet18)\.py')
 
 
 def pytest_sessionstart(session):
-    """Registers fixtures.py, unless the tests run in other processes."""
+    """Registers fixtures.py, unless the tests run in other processes: this one then needs no TensorFlow."""
     plugins = session.config.pluginmanager
     if not plugins.hasplugin('dsession'):  # pytest-xdist's
         plugins.import_plugin('tests.fixtures')
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks the tests of the course and the examples that are of no other kind."""
+    for item in items:
+        if _LESSONS.fullmatch(item.path.name) and not any(map(item.get_closest_marker, ('stress', 'timing', 'gpu'))):
+            item.add_marker('lessons')
