@@ -55,7 +55,7 @@ from cifar10.run.folder import best_of, glance, look, prefix_of  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
 from cifar10.training import graph, planning, trainer  # noqa: E402
-from cifar10.training.plan import Plan, recipe_of  # noqa: E402
+from cifar10.training.plan import plan_of as plan_of_run  # noqa: E402
 from cifar10.training.planning import decided  # noqa: E402
 from cifar10.training.start import prepared  # noqa: E402
 from tests import linear, networks  # noqa: E402
@@ -90,13 +90,13 @@ def update_mode(name, devices, *local_steps):
 def build_training(config, data, devices, mode):
     """Builds the training graph of a config in the current graph."""
     plan = plan_of(config, data, devices, mode)
-    return graph.build(plan, graph.learnt(plan))
+    return graph.build(plan, plan.recipe.learnt(plan.source))
 
 
 def plan_of(config, data, devices, mode):
     """Returns the Plan of a new run of some steps."""
     config = decided(config, mode.devices, before={})
-    return Plan(config, recipe_of(config, data), data, devices, mode, None, 0, config.run.max_steps)
+    return plan_of_run(config, data, devices)._replace(devices=devices, mode=mode)
 
 
 def ancestors(op):

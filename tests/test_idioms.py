@@ -10,11 +10,11 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
+from cifar10.data.pipeline import Source
 from cifar10.model.averages import saved_names
 from cifar10.own.isolated_call import with_feeds
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
-from cifar10.training import graph
 from cifar10.training.run import Run
 from tests import idioms
 from tests.helpers import ROOT, add_tower, mostly_stress, own_towers, plan_of, rehearsed, tf, update_mode
@@ -75,27 +75,29 @@ def data(data_dir):
     return records.prepare('shapes', data_dir)
 
 
-def next_examples(plan, global_step, examples_seen):
-    """Takes the place of the graph's input, which takes longer to build than all these networks: random examples."""
-    random, size = np.random.default_rng(0), plan.settings.towers.batch_size
-    images = tf.constant(random.standard_normal([STEPS * GLOBAL_BATCH, 24, 24, 3], np.float32))
-    labels = tf.constant(random.integers(0, 10, STEPS * GLOBAL_BATCH, np.int32))
+class Examples(Source):
+    """Random examples, which take less time than the images of a data set."""
 
-    def next_batch(k):
-        first = examples_seen + k * size * plan.mode.synchronous
-        examples = first + tf.range(size, dtype=tf.int64)
-        return tf.gather(images, examples), tf.gather(labels, examples)
-    return next_batch, []
+    def __init__(self, batch_size):
+        self.batch_size, self.count, self.facts = batch_size, STEPS * GLOBAL_BATCH, {}
+
+    def load(self):
+        random = np.random.default_rng(0)
+        images = tf.constant(random.standard_normal([self.count, 24, 24, 3], np.float32))
+        return (images, tf.constant(random.integers(0, 10, self.count, np.int32))), tf.no_op()
+
+    def stream(self, data, start, stop, towers, num_towers, at_a_time):
+        examples = tf.data.Dataset.from_tensor_slices(data).batch(self.batch_size, drop_remainder=True)
+        batches = examples.skip(start // self.batch_size).enumerate()
+        return batches.filter(lambda i, _: tf.equal(i % num_towers % towers.step, towers.start)).map(lambda _, batch: batch)
 
 
 @pytest.fixture
-def after_steps(data, data_dir, tmp_path, monkeypatch):
+def after_steps(data, data_dir, tmp_path):
     """A function that takes steps with a network; returns (its variables before, after).
 
     `each` is called with the results of each, which include the batch of the first tower.
     """
-    monkeypatch.setattr(graph, '_input', next_examples)
-
     def run(network, mode, towers, batch_size, before=None, each=lambda results: None, summary_steps=0):
         # More towers than devices, where a mode takes them: some share a device, and with it a copy of the variables.
         count = towers if UPDATE_MODES.load(mode).one_tower_per_device else min(towers, 2)
@@ -106,10 +108,11 @@ def after_steps(data, data_dir, tmp_path, monkeypatch):
         chosen = devices.choose(count, 'cpu').with_towers(towers)
         with tf.Graph().as_default():
             plan = plan_of(config, data, chosen, update_mode(mode, chosen, *[1] * (mode == 'local')))
+            plan = plan._replace(source=Examples(batch_size))
             taken = Run(plan)
         with taken.opened(before):
             before = taken.variables(taken.saved)
-            images, labels, _ = taken.graph.batches[0]
+            (images, labels), _ = taken.graph.batches[0]
             also = dict(summary=taken.graph.summary) if summary_steps else {}
             for _ in range(STEPS):
                 each(taken.take(dict(images=images, labels=labels, **also)))

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import augment, draws, pipeline, records, shift
-from cifar10.data.images import loaded
+from cifar10.data import augment, draws, records, shift
+from cifar10.data.images import ImageSource, eval_batches, loaded
 from cifar10.model import network_draws
 from cifar10.parallel import devices
 from cifar10.run import checkpoints as of_run
@@ -63,7 +63,7 @@ def test_the_numbers_are_uniform_and_independent_also_of_those_of_a_network():
 
 @pytest.fixture
 def in_memory(data_dir):
-    """Returns (session, variable, NumPy rows) of the test images."""
+    """Returns (session, variables, NumPy rows) of the test images."""
     data = records.prepare('shapes', data_dir, records.TEST)
     memory = loaded(data)
     with tf.Session() as session:
@@ -86,11 +86,11 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
     np.testing.assert_array_equal(images, pixels(rows))
 
 
-def test_augmentation_equals_stock_operations(in_memory):
+def test_augmentation_equals_stock_operations(in_memory, data_dir):
     session, memory, rows = in_memory
     first, n, seed = 1990, 64, 5  # across the end of the first epoch
-    images, labels = session.run(pipeline.train_batch(
-        memory, augment.Classic(None, None, seed), tf.constant(first, tf.int64), tf.constant(first, tf.int64), n, seed))
+    source = ImageSource(records.prepare('shapes', data_dir, records.TEST), augment.Classic(None, None, seed), n, seed)
+    images, labels = session.run(source.batch(memory, tf.constant(first, tf.int64), tf.constant(first, tf.int64)))
     examples, numbers = value_of([draws.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
                                   draws.draws(tf.constant(first, tf.int64), n, seed)])
     np.testing.assert_array_equal(labels, rows[examples, 0])
@@ -109,7 +109,7 @@ def test_augmentation_equals_stock_operations(in_memory):
 
 def test_evaluation_takes_the_centre_of_each_example_once(in_memory):
     session, memory, rows = in_memory
-    iterator, start = pipeline.eval_batches(memory, augment.Classic(None, None, 0), 1000, 300)
+    iterator, start = eval_batches(memory, augment.Classic(None, None, 0), 1000, 300)
     batch = iterator.get_next()
     session.run(start)
     images, labels = map(np.concatenate, zip(*[session.run(batch) for _ in range(4)]))
@@ -161,7 +161,7 @@ def consumed(config, steps, directory):
         with run.opened(checkpoints.resume()):
             for _ in range(steps):
                 batches = run.take(dict(batches=run.graph.batches))['batches']
-                taken.append([marked.identify(images, labels) for images, labels, _ in batches])
+                taken.append([marked.identify(images, labels) for (images, labels), _ in batches])
             checkpoints.save(run.session)
     return np.array(taken)
 
@@ -183,13 +183,13 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
 @pytest.fixture
 def shifted(data_dir):
     """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
-    memory = loaded(records.prepare('shapes', data_dir, records.TEST))
+    data = records.prepare('shapes', data_dir, records.TEST)
+    memory = loaded(data)
 
     def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
-        augmentation = shift.Shift(sizes, 10000, seed)
+        source = ImageSource(data, shift.Shift(sizes, 10000, seed), n, seed)
         first = tf.constant(first, tf.int64)
-        batch = pipeline.train_batch(
-            memory, augmentation, first, first if step is None else tf.constant(step, tf.int64), n, seed)
+        batch = source.batch(memory, first, first if step is None else tf.constant(step, tf.int64))
         with tf.Session() as session:
             session.run(memory.read)
             return session.run(batch)

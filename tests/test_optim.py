@@ -125,7 +125,7 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, own):
         for seen in (0, 16, 32, 48):  # of 64
             values, batches, _ = session.run([built.fetches[0]['figures'], built.batches, built.fetches[0]['update']])
             figures = dict(zip(built.figures, values))
-            images, labels, _ = map(np.stack, zip(*batches))
+            images, labels = map(np.stack, zip(*[batch for batch, _ in batches]))
             pixels, labels = images.reshape(16, -1).astype(float), labels.reshape(16)
             factor = 1 - seen / 64
             losses, slopes = numpys_loss(pixels @ weights, labels, smoothing=0.3)

@@ -12,9 +12,9 @@ from PIL import Image
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
-from cifar10.data import augment, draws, pipeline, records
+from cifar10.data import augment, draws, records
 from cifar10.data.draws import Positions
-from cifar10.data.images import loaded
+from cifar10.data.images import ImageSource, eval_batches, loaded
 from cifar10.data.photos import preparation, prepared_photos, resized_crop
 from cifar10.settings.training import train_settings
 from tests.crashes import read_tree
@@ -369,7 +369,7 @@ def test_evaluation_takes_the_centre_of_each_photo_once_as_it_is_prepared(folder
     data = prepare(folder, records.TEST)
     images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 0, SIZE)
-    iterator, start = pipeline.eval_batches(images, augmentation, data.count, 4)
+    iterator, start = eval_batches(images, augmentation, data.count, 4)
     batch = iterator.get_next()
     with tf.Session() as session:
         session.run(images.read)
@@ -415,7 +415,7 @@ def test_images_in_memory_are_cut_out_too(data_dir):
     augmentation = resized_crop.ResizedCrop(None, None, 3, 48)
     n = 64
     first = tf.constant(100, tf.int64)
-    batch = pipeline.train_batch(images, augmentation, first, first, n, 3)
+    batch = ImageSource(data, augmentation, n, 3).batch(images, first, first)
     examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, 3)
     boxes = augmentation.boxes(tf.fill([n, 2], 32), Positions(first, None, None, None, None))
     with tf.Session() as session:

@@ -8,7 +8,9 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import LOSS_SCALE
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.data import augment, pipeline, records
+from cifar10.data import augment, records
+from cifar10.data.images import ImageSource
+from cifar10.data.pipeline import tower_batches
 from cifar10.model import classic, precision
 from cifar10.model.layers import local_response_normalisation
 from cifar10.parallel import devices, gpus, packing
@@ -109,7 +111,7 @@ def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(n
         assert types[f'tower_{k}/softmax_linear/matmul'] == tf.float32
     assert built.fetches[0]['losses'].dtype == tf.float32
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
-    assert all(labels.dtype == tf.int32 for _, labels, _ in built.batches)
+    assert all(labels.dtype == tf.int32 for (_, labels), _ in built.batches)
 
 
 @pytest.mark.stress
@@ -220,8 +222,8 @@ def test_on_gpus_gradients_are_packed_and_batches_are_copied_ahead(settings, dat
 def test_batches_copied_ahead_are_the_same(data_dir):
     data = records.prepare('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
-    source = pipeline.Source(data, ['/cpu:0'], 1, augment.Classic(None, None, 0), 8, 0)
-    streams = [source.batches(first, last, devices=ahead) for ahead in (None, ['/cpu:1'])]
+    source = ImageSource(data, augment.Classic(None, None, 0), 8, 0)
+    streams = [tower_batches(source, first, last, ['/cpu:0'], devices=ahead) for ahead in (None, ['/cpu:1'])]
     following = [next_batch(0) for next_batch, _ in streams]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run([starts for _, starts in streams])

@@ -1,16 +1,21 @@
-"""The images of a data set in memory, and batches of them."""
+"""Images with classes as the input of a training: in memory, as batches, and as a `Source`.
+
+A batch is a pure function of (seed, position), where a position is an index into the endless stream of shuffled epochs.
+"""
 import functools
+import os
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
-from cifar10.data.draws import Positions
+from cifar10.data.draws import Positions, shuffled
+from cifar10.data.pipeline import AHEAD, Source, as_graph, started
 from cifar10.data.records import Records
 from cifar10.data.resize import cut_to_size
 
-# Functions that are given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to read
-# them.
-as_graph = tf.autograph.experimental.do_not_convert
+_SAMPLE = 2000  # the most training images in a sample,
+_SAMPLE_PIXELS = _SAMPLE * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
 
 
 class Images:
@@ -72,3 +77,78 @@ class Images:
 def loaded(records: Records) -> Images:
     """Returns the images of a data set, on the device of the caller."""
     return Images(records)
+
+
+class ImageSource(Source):
+    """The training images of a data set, shuffled anew in each epoch, and augmented.
+
+    A batch is (images float32 [batch_size, height, width, 3], labels int32 [batch_size]), as `Augmentation.in_tower`
+    takes it.
+
+    Args:
+      records: the images, verified.
+      augmentation: applied to the images.
+      batch_size: examples of one tower in one step.
+      seed: seed of the order of the examples.
+    """
+
+    def __init__(self, records: Records, augmentation: Augmentation, batch_size: int, seed: int):
+        self.records = records
+        self.batch_size = batch_size
+        self.count = records.count
+        self.facts = dict(classes=records.classes, examples=records.count, images_sha256=records.digest,
+                          images_folder=os.path.basename(records.folder))
+        self._augmentation = augmentation
+        self._seed = seed
+
+    @property
+    def kept(self):
+        return self.records.kept
+
+    def load(self):
+        images = loaded(self.records)
+        return images, images.read
+
+    def stream(self, data, start, stop, towers, num_towers, at_a_time):
+        steps = tf.data.Dataset.range(start, stop, num_towers * self.batch_size)
+        ahead = tf.range(towers.start, towers.stop, towers.step, tf.int64) * self.batch_size
+        positions = steps.map(as_graph(lambda step: (step + ahead, tf.fill(tf.shape(ahead), step)))).unbatch()
+        return positions.map(as_graph(lambda first, step: self.batch(data, first, step)), at_a_time)
+
+    def batch(self, data, first, step):
+        positions = first + tf.range(self.batch_size, dtype=tf.int64)
+        examples = shuffled(positions, self.count, self._seed)
+        epochs = positions // self.count
+        return data.batch(self._augmentation, examples, Positions(first, step, examples, epochs, self.count))
+
+    def sample(self):
+        """Returns training images as a network is fed them in evaluation, float32 [n, height, width, 3]."""
+        size = self.records.size
+        with cpu_session() as session:
+            images = tf.constant(self.records.images(min(_SAMPLE, _SAMPLE_PIXELS // size ** 2)))
+            return session.run(self._augmentation(cut_to_size(images, None, size)))
+
+    def __str__(self):
+        fed = ', then '.join(f'{size}x{size}' for size in self._augmentation.image_sizes())
+        return f'{self.records}, fed as {fed}'
+
+
+def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, batch_size: int,
+                 share: int = 0, shares: int = 1) -> tuple[tf.data.Iterator, tf.Operation]:
+    """Returns the batches of the first `num_examples` examples, in order and without random changes.
+
+    Args:
+      images: as `loaded` returns them; the files must be read before the first pass.
+      augmentation: applied to the images.
+      share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
+
+    Returns:
+      (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), the operation that
+      starts it at the first example). n is `batch_size`, except in the last batch.
+    """
+    def batch(first):
+        # Not a slice of the rows: TensorFlow copies all of a variable for it once the variable was scattered into.
+        return images.batch(augmentation, tf.range(first, tf.minimum(first + batch_size, num_examples)), None)
+
+    starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)
+    return started(starts.map(as_graph(batch)).prefetch(AHEAD), [])

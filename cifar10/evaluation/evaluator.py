@@ -15,8 +15,8 @@ from cifar10.base.activity import moved
 from cifar10.base.console import say
 from cifar10.base.graphs import Loader, seeded_graph
 from cifar10.base.registry import DATASETS
-from cifar10.data import pipeline, records
-from cifar10.data.images import loaded
+from cifar10.data import records
+from cifar10.data.images import eval_batches, loaded
 from cifar10.evaluation import confusion
 from cifar10.evaluation.views import average, views
 from cifar10.model import classifier
@@ -216,7 +216,7 @@ class Evaluator:
         with tf.device('/cpu:0'), tf.name_scope('input'):
             memory = loaded(data)
             self.read = memory.read
-            inputs = [pipeline.eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
+            inputs = [eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
                       for k in range(len(devices))]
 
         def tower(k, scope):

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, OWN_TOWERS, SCHEDULES
+from cifar10.data.pipeline import Source
 from cifar10.model import classifier, parts
 from cifar10.model.class_weights import weigh
 from cifar10.model.layers import freezing
@@ -89,13 +90,12 @@ class Recipe:
         taken = network.image_sizes
         return [size for size in self.augmentation.image_sizes() if taken and size not in taken]
 
-    @property
-    def learn(self) -> Callable[[np.ndarray], Mapping[str, Any]] | None:
-        """The `learn` of the `Network`, or None if it has none.
+    def learnt(self, source: Source) -> Mapping[str, Any]:
+        """Returns the options of `inference` that the network computes from training images before it is trained.
 
-        What it returns are initial values of variables. A run computes them once; its checkpoints store the variables.
+        They are initial values of variables. A run computes them once; its checkpoints store the variables.
         """
-        return self._network.learn
+        return self._network.learn(source.sample()) if self._network.learn else {}
 
     def check(self, batch_size: int, dtype: tf.DType, in_numbers: bool = True) -> None:
         """Raises a UsageError if the network or the recipe cannot be trained.
@@ -182,7 +182,7 @@ class Recipe:
 
         Args:
           images, training: the arguments of `model.Network.inference`.
-          learnt: what `learn` returned; nothing if the variables are restored from a checkpoint.
+          learnt: as `learnt` returns it; nothing if the variables are restored from a checkpoint.
         """
         with freezing(self._settings.freeze):
             return self._network.inference(images, training, **self._options, **learnt)
@@ -243,11 +243,6 @@ class Recipe:
         if not settings.clip_norm:
             return lambda: make(rate, **given)
         return lambda: Clipped(make(rate, **given), settings.clip_norm)
-
-    @property
-    def fed(self) -> str:
-        """The sizes of the images that the network is fed in the course of a run, such as '20x20, then 28x28'."""
-        return ', then '.join(f'{size}x{size}' for size in self.augmentation.image_sizes())
 
     def __str__(self):
         settings = self._settings

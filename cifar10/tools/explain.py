@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import Line, say, say_all
 from cifar10.base.errors import UsageError
 from cifar10.base.signals import Termination
-from cifar10.data import pipeline
+from cifar10.data.pipeline import batches_ahead
 from cifar10.run import checkpoints, failures
 from cifar10.run.checkpoints import Saved
 from cifar10.settings.training import TrainSettings
@@ -140,7 +140,7 @@ class _Training:
         with run.opened(start.values if start else None):
             self.take(STEP)  # what does not fit into memory fails here
             fixed = run.session.run(run.graph.batches)
-            self._fixed = {tensor: value for pair in zip(run.graph.batches, fixed) for tensor, value in zip(*pair)}
+            self._fixed = dict(zip(tf.nest.flatten(run.graph.batches), tf.nest.flatten(fixed)))
             yield
 
     def settle(self, kind: str) -> None:
@@ -151,8 +151,8 @@ class _Training:
         if kind in _TAKE_BATCHES:
             devices = self._plan.devices
             streams = len(devices.groups) // len(set(devices.group_hosts))
-            for _ in range(pipeline.batches_ahead(devices.on_gpus, streams)):
-                self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
+            for _ in range(batches_ahead(devices.on_gpus, streams)):
+                self._run.session.run([tensor.op for tensor in tf.nest.flatten(self._run.graph.batches)])
         self.take(kind)
 
     def take(self, kind: str) -> None:

@@ -39,9 +39,9 @@ def describe(plan: Plan) -> list[str]:
     return [Line('recipe', f'{plan.recipe}, {towers.precision}'),
             Line('towers', f'{plan.devices.num_towers} on {plan.devices}{before}'),
             Line('update', f'{towers.variable_update}{averages}'),
-            Line('data', f'{plan.data}, fed as {plan.recipe.fed}'),
+            Line('data', str(plan.source)),
             *_classes(plan),
-            Line('batch', f'{examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch'),
+            Line('batch', f'{examples} a step{each}; {plan.source.count / examples:.1f} steps an epoch'),
             *rate, *idle]
 
 
@@ -93,7 +93,7 @@ def _advise_rates(plan, given):
     examples = plan.settings.towers.batch_size if plan.mode.drifts else plan.examples_per_step
     if examples == chosen.examples:
         return []
-    epochs = plan.last_step * plan.examples_per_step / plan.data.count
+    epochs = plan.last_step * plan.examples_per_step / plan.source.count
     to_try = _rates_to_try(recipe.optimizer, chosen, examples, epochs)
     flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
     is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']

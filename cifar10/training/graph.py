@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
-from cifar10.data import pipeline
-from cifar10.data.resize import cut_to_size
+from cifar10.base.graphs import EXAMPLES_SEEN
+from cifar10.data.pipeline import tower_batches
 from cifar10.model import averages
 from cifar10.model.network_draws import at_position
 from cifar10.parallel.towers import collected_losses, tower_loss
@@ -16,8 +15,6 @@ from cifar10.training import summaries
 from cifar10.training.plan import Plan
 
 _MOST_INPUTS = 16  # in their picture
-_LEARN_FROM = 2000  # the most training images that `learnt` uses,
-_LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
 
 
 class TrainingGraph(NamedTuple):
@@ -30,8 +27,8 @@ class TrainingGraph(NamedTuple):
       figures: the names of the m figures of a step.
       learning_rate: float32 scalar, which may be fed; None in a whole model.
       summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
-      inputs: the first (images, labels) that the first tower's network gets, augmented.
-      batches: (images, labels, their distance from `examples_seen`) of each tower; each may be fed.
+      inputs: the first examples of the batch that the first tower's network gets, augmented.
+      batches: (the batch, its distance from `examples_seen`) of each tower; each tensor may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
         equal after each step.
@@ -54,22 +51,11 @@ class TrainingGraph(NamedTuple):
     start_inputs: tf.Operation
 
 
-def learnt(plan: Plan) -> Mapping[str, Any]:
-    """Returns the options of `Recipe.inference` that the network computes from training images before it is trained."""
-    if not plan.recipe.learn:
-        return {}
-    data = plan.data
-    count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
-    with cpu_session() as session:
-        images = cut_to_size(tf.constant(data.images(count)), None, data.size)
-        return plan.recipe.learn(session.run(plan.recipe.augmentation(images)))
-
-
 def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     """Builds the training graph in the current default graph.
 
     Args:
-      learnt: what `learnt` returned; nothing for a run that is resumed.
+      learnt: as `Recipe.learnt` returns it; nothing for a run that is resumed.
     """
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
@@ -93,34 +79,32 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
 def _input(plan, global_step, examples_seen):
     """Returns (function that returns tower k's next batch, the operations that start the inputs)."""
-    devices, mode = plan.devices, plan.mode
+    devices = plan.devices
     with tf.name_scope('input'):
         stop = examples_seen + (plan.last_step - global_step) * plan.examples_per_step
-        source = pipeline.Source(plan.data, devices.hosts, len(devices.groups), plan.recipe.augmentation,
-                                 plan.settings.towers.batch_size, plan.settings.run.seed)
-        return source.batches(
-            examples_seen, stop, mode.synchronous, devices.tower_devices if devices.on_gpus else None)
+        return tower_batches(plan.source, examples_seen, stop, devices.hosts, len(devices.groups),
+                             plan.mode.synchronous, devices.tower_devices if devices.on_gpus else None)
 
 
 def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
     """Builds the towers and the update of the variables; returns (the Step, the batches, tower 0's inputs)."""
-    recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
+    recipe, mode = plan.recipe, plan.mode
     batches, fed = [], []
 
     def tower(k, scope):
-        batches.append((*next_batch(k), tf.placeholder_with_default(np.int64(k * towers.batch_size), [])))
-        images, labels, offset = batches[k]
-        position = examples_seen, offset
-        with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
+        batch = next_batch(k)
+        offset = tf.placeholder_with_default(np.int64(k * plan.source.batch_size), [])
+        batches.append((batch, offset))
+        with recipe.divided(plan.devices.parts[k], mode.gate(k)), \
+                at_position(plan.settings.run.seed, examples_seen, offset):
             if recipe.own:
                 computed, shown = recipe.own.train(
-                    images, labels, plan.precision.dtype, mode.loss_scale(k), is_first=k == 0, **learnt)
+                    *batch, plan.precision.dtype, mode.loss_scale(k), is_first=k == 0, **learnt)
                 fed.append((shown['images'], shown['labels']))
                 return computed._replace(scalars=dict(computed.scalars, **summaries.losses(shown.get('losses', {}))))
-            images, labels = recipe.augmented(images, labels)
-            fed.append((images, labels))
-            total_loss, scalars = tower_loss(
-                scope, lambda: recipe.add_loss(images, labels, plan.precision.dtype, **learnt))
+            batch = recipe.augmented(*batch)
+            fed.append(batch)
+            total_loss, scalars = tower_loss(scope, lambda: recipe.add_loss(*batch, plan.precision.dtype, **learnt))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(collected_losses(scope)))
 
     step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step)

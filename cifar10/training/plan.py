@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base.registry import PRECISIONS, UPDATE_MODES
+from cifar10.data.images import ImageSource
+from cifar10.data.pipeline import Source
 from cifar10.data.records import Records
 from cifar10.model.class_weights import class_weights
 from cifar10.model.recipe import Recipe
@@ -23,7 +25,8 @@ class Plan(NamedTuple):
     Attributes:
       settings: with the number of towers, the batch size, the learning rates and the precision of this run.
       recipe: the network, the optimizer and the augmentation.
-      data, test: the training and the test images.
+      source: the input of the training.
+      test: the test images.
       devices: the devices of all machines, with the towers on them.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after.
@@ -37,7 +40,7 @@ class Plan(NamedTuple):
     """
     settings: TrainSettings
     recipe: Recipe
-    data: Records
+    source: Source
     devices: Devices
     mode: UpdateMode
     checkpoint: str | None
@@ -50,6 +53,11 @@ class Plan(NamedTuple):
     folder: Folder | None = None
     restored: Saved | None = None
     record: RunRecord | None = None
+
+    @property
+    def data(self) -> Records:
+        """The training images."""
+        return self.source.records
 
     @property
     def precision(self) -> Any:
@@ -89,4 +97,6 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     devices = devices.with_towers(towers.num_towers)
     mode = UPDATE_MODES.load(towers.variable_update)
     mode = mode(devices, towers.local_steps) if mode.drifts else mode(devices)
-    return Plan(settings, recipe_of(settings, data), data, devices, mode, prefix, step, settings.run.max_steps)
+    recipe = recipe_of(settings, data)
+    source = ImageSource(data, recipe.augmentation, towers.batch_size, settings.run.seed)
+    return Plan(settings, recipe, source, devices, mode, prefix, step, settings.run.max_steps)

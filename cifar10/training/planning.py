@@ -91,8 +91,8 @@ def _hardware_has_bf16(on_gpus):
 
 def _refuse_impossible(plan, in_numbers):
     if plan.recipe.total_examples == 0:
-        raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
-                         'give more epochs')
+        raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.source.count:,} images is less than one '
+                         'image; give more epochs')
     towers = plan.settings.towers
     plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
     plan.recipe.check_parts(towers.gpus_per_tower)
@@ -185,10 +185,9 @@ def _changed_images(plan):
 def record_of(plan: Plan) -> RunRecord:
     """Returns the record of a start. Its data can be found from any working directory."""
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
-    devices, data, taken = plan.devices, plan.data, plan.first_values
+    devices, taken = plan.devices, plan.first_values
     return RunRecord(
-        settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
-        images_folder=os.path.basename(data.folder), images_sha256=data.digest, test_sha256=plan.test.digest,
+        settings, step=plan.step, last_step=plan.last_step, **plan.source.facts, test_sha256=plan.test.digest,
         **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
         warm_start_sha256=checkpoints.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),

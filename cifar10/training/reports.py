@@ -49,7 +49,7 @@ class Reports:
         self._record = record
         self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
         plan, settings = run.plan, run.plan.settings
-        self._data_files = plan.data.kept
+        self._data_files = plan.source.kept
         self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
             self.checkpoints = checkpoints.Checkpoints(
@@ -98,7 +98,7 @@ class Reports:
 
         def facts(step):
             examples = plan.examples_at(step)
-            return dict(examples=examples, epoch=examples / plan.data.count, devices=len(plan.devices.groups),
+            return dict(examples=examples, epoch=examples / plan.source.count, devices=len(plan.devices.groups),
                         towers=plan.devices.num_towers, global_batch=plan.examples_per_step)
         with self._cost.of(STARTING), Progress(
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log, facts,

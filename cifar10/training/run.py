@@ -38,7 +38,7 @@ class Run:
         self._calls = {}  # kind of step of this session, (thread, further tensors) -> function that takes one
         if is_new is None:
             is_new = not plan.checkpoint
-        learnt = graph.learnt(plan) if is_new else {}
+        learnt = plan.recipe.learnt(plan.source) if is_new else {}
         with seeded_graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
             self.graph = graph.build(plan, learnt)
             check_size(plan.settings.recipe.network)

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions
-from cifar10.data.images import as_graph
+from cifar10.data.pipeline import as_graph
 from cifar10.data.resize import as_bytes, centre_boxes, cut_to_size, resized
 
 
