@@ -27,7 +27,8 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from benchmarks import harness  # noqa: E402
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.data import records  # noqa: E402
-from cifar10.evaluation.evaluator import Validation  # noqa: E402
+from cifar10.evaluation.evaluator import Evaluator  # noqa: E402
+from cifar10.evaluation.trained import ModelSession  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
 from cifar10.parallel.asynchronous import Stepper  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
@@ -86,14 +87,18 @@ def run(options, planned):
     """
     taken = Run(planned)
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
-    validation = Validation(planned.recipe, test, choose_devices(1, 'cpu'), use_ema=True, saved=taken.saved)
+    devices = choose_devices(1, 'cpu')
+    validation = ModelSession(lambda: Evaluator(test, planned.recipe, devices.tower_devices, 500), devices,
+                              use_ema=True)
+    validation.session.run(validation.built.read)
     curve, trained, begin = [], 0.0, None
     with taken.opened():
         def add_point(images):
             """Evaluates with the clock and the towers stopped."""
             nonlocal trained, begin
             trained += time.perf_counter() - begin
-            curve.append((images, trained, validation.evaluate(taken.variables(validation.names)).accuracy))
+            validation.load(taken.variables(validation.names_in(taken.saved).values()))
+            curve.append((images, trained, validation.built.run(validation.session, taken.step).accuracy))
             begin = time.perf_counter()
 
         def step_of(tower, step):

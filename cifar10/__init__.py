@@ -1,7 +1,7 @@
 """Data-parallel training of a CIFAR-10 network in TensorFlow's graph mode.
 
-From Python: `from cifar10 import train, evaluate, predict` (docs/python.md). Names are imported when they are used, so
-that `import cifar10` costs nothing.
+From Python: `from cifar10 import train, evaluate, predict, export` (docs/python.md). Names are imported when
+they are used, so that `import cifar10` costs nothing.
 
 Each line below is a layer; a file imports only from lower layers and from its own room:
 
@@ -20,8 +20,9 @@ import importlib
 __version__ = '2.0.0.dev0'
 
 _MODULES = {
-    'train': 'training.api', 'evaluate': 'training.api', 'predict': 'training.api', 'TrainResult': 'training.api',
-    'EvalResult': 'training.api', 'Predictions': 'evaluation.classification',
+    'train': 'training.api', 'evaluate': 'training.api', 'predict': 'training.api', 'export': 'training.api',
+    'TrainResult': 'training.api', 'EvalResult': 'evaluation.result', 'Predictions': 'evaluation.classification',
+    'ExportResult': 'evaluation.export',
     'on_towers': 'own.script', 'use_tensorflow_1': 'own.tf1', 'Termination': 'base.signals',
     'UsageError': 'base.errors', 'RunError': 'base.errors'}
 __all__ = list(_MODULES)

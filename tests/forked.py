@@ -19,7 +19,7 @@ import threading
 import time
 
 _PRELOADED = (
-    'cifar10.training.trainer', 'cifar10.cluster.member', 'cifar10.tools.check', 'cifar10.evaluation.evaluation',
+    'cifar10.training.trainer', 'cifar10.cluster.member', 'cifar10.tools.check', 'cifar10.evaluation.of_checkpoints',
     'cifar10.evaluation.classification', 'cifar10.model.classic', 'tests.linear', 'tests.networks')
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 

@@ -44,7 +44,7 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU'
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.data.images import Images  # noqa: E402
-from cifar10.evaluation import evaluation  # noqa: E402
+from cifar10.evaluation import of_checkpoints  # noqa: E402
 from cifar10.model.network_draws import at_position  # noqa: E402
 from cifar10.model.recipe import Recipe  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
@@ -383,7 +383,7 @@ def train(config):
 
 def evaluated(checkpoint_dir, eval_dir, **flags):
     """Evaluates the newest checkpoint of a run once; returns the last record of eval_dir."""
-    evaluation.evaluate(eval_settings(checkpoint_dir=str(checkpoint_dir), eval_dir=str(eval_dir), run_once=True,
+    of_checkpoints.evaluate(eval_settings(checkpoint_dir=str(checkpoint_dir), eval_dir=str(eval_dir), run_once=True,
                                       tower_device='cpu', **flags))
     return metrics.read(str(eval_dir), metrics.EVAL)[-1]
 

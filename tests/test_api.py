@@ -82,8 +82,8 @@ def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_t
     assert (result.returncode, result.stderr) == (0, '')
     first, tested, second, _ = result.stdout.splitlines()
     assert re.fullmatch(r"TrainResult\(step=4, checkpoint='.*/train/model.ckpt-4', finished=True\)", first)
-    assert re.fullmatch(r"EvalResult\(step=4, checkpoint='.*/train/model.ckpt-4', accuracy=0\.\d+, "
-                        r"cross_entropy=\d\.\d+, averaged_accuracy=None\)", tested)
+    assert re.fullmatch(r"EvalResult\(step=4, checkpoint='.*/train/model.ckpt-4', figures=\{'accuracy': 0\.\d+, "
+                        r"'mean_recall': 0\.\d+, 'cross_entropy': \d\.\d+\}, examples=200\)", tested)
     assert second.startswith('TrainResult(step=4') and 'other/model.ckpt-4' in second
     # In this process TensorFlow is in graph mode; a deterministic run gets a process of its own.
     trainer.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
@@ -328,7 +328,7 @@ def test_the_reference_of_the_page_has_every_function_with_its_arguments():
 
 def test_every_attribute_of_a_result_is_on_the_page():
     page = (ROOT / 'docs' / 'python.md').read_text()
-    for result in (api.TrainResult, api.EvalResult, cifar10.Predictions):
+    for result in (cifar10.TrainResult, cifar10.EvalResult, cifar10.Predictions, cifar10.ExportResult):
         for name in [*result.__dataclass_fields__, *(name for name, value in vars(result).items()
                                                      if isinstance(value, property))]:
             assert f'`{name}`' in page, name

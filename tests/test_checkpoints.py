@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import console, files
 from cifar10.base.errors import RunError, UsageError
-from cifar10.evaluation.evaluation import evaluate
+from cifar10.evaluation.of_checkpoints import evaluate
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
 from cifar10.run.folder import Folder, glance, prefix_of, step_of, unfinished_prefix_of

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from cifar10.base import console
-from cifar10.evaluation.evaluator import Validation
+from cifar10.evaluation.evaluator import Evaluator
 from cifar10.run import cost, metrics
 from cifar10.run.progress import Progress
 from cifar10.training import reports, trainer
@@ -27,8 +27,8 @@ def test_parts_are_measured(settings, monkeypatch, capsys):
 @pytest.mark.stress
 def test_the_callers_own_code_is_neither_a_step_nor_a_save_and_rates_are_of_steps(settings, monkeypatch, capsys):
     config = settings(batch_size=1, max_steps=9, eval_steps=3, save_steps=3, log_frequency=3, summary_steps=0)
-    evaluate = Validation.evaluate
-    monkeypatch.setattr(Validation, 'evaluate', lambda *given: time.sleep(0.3) or evaluate(*given))
+    evaluate = Evaluator.run
+    monkeypatch.setattr(Evaluator, 'run', lambda *given: time.sleep(0.3) or evaluate(*given))
     with console.Output(on_record=lambda record: time.sleep(0.1)).used():
         trainer.train(config)
     line, = re.findall('^cost .*', capsys.readouterr().out, re.M)

@@ -13,7 +13,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import download, records
-from cifar10.evaluation import evaluation, export
+from cifar10.evaluation import export, of_checkpoints
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
 from cifar10.run.folder import best_of, parts, step_of
@@ -238,7 +238,7 @@ def evaluator(run, tmp_path_factory):
                 **averages)
     checkpoint(50, 5)
     with tf.Graph().as_default():
-        evaluation.evaluate(eval_settings(**config(folder / 'eval')))
+        of_checkpoints.evaluate(eval_settings(**config(folder / 'eval')))
     checkpoint(60, 4)
     command = script_command('cifar10_eval.py', **config(folder / 'eval'))
     return config, trace(command, folder / 'eval', folder / 'traced')
@@ -251,7 +251,7 @@ def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_
     for i, state in enumerate(killed_states(traced)):
         folder = write_tree(tmp_path / str(i), state)
         with tf.Graph().as_default():
-            evaluation.evaluate(eval_settings(**config(folder)))
+            of_checkpoints.evaluate(eval_settings(**config(folder)))
         found = metrics.read(str(folder), metrics.EVAL)
         assert [(record['step'], record['accuracy']) for record in found] == [(50, 0.0), (60, 1.0)]
         assert names(folder) == expected

@@ -16,7 +16,7 @@ import cifar10
 from cifar10.base import files
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, evaluation, export
+from cifar10.evaluation import classification, export, of_checkpoints
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
@@ -48,7 +48,7 @@ def evaluate(trained, tmp_path, capsys):
         config = dict(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
                       num_examples=200)
         capsys.readouterr()
-        evaluation.evaluate(eval_settings(**dict(config, **changes)))
+        of_checkpoints.evaluate(eval_settings(**dict(config, **changes)))
         (precision, *counts), = LINE.findall(capsys.readouterr().out)
         return [float(precision)] + [int(count) for count in counts]
     return call
@@ -147,7 +147,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     assert 'not here' not in capsys.readouterr().out
     evaluated = eval_settings(checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                               tower_device='cpu')
-    evaluation.evaluate(evaluated)
+    of_checkpoints.evaluate(evaluated)
     output = capsys.readouterr().out
     assert ('few        50 test images, 4 of plus: accuracy is known to about +-0.07, the recall of plus to '
             '+-0.25\n') in output
@@ -155,7 +155,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     os.rename(moved, tmp_path / 'moved')
     monkeypatch.setattr(records, 'find', stop)
     with pytest.raises(KeyboardInterrupt):
-        evaluation.evaluate(evaluated)
+        of_checkpoints.evaluate(evaluated)
     assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out
 
 
@@ -164,7 +164,7 @@ def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, trained, tmp_pa
     given = eval_settings(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
                           tower_device='cpu')
     with files.locked(str(tmp_path / 'eval' / 'lock')):
-        thread = threading.Thread(target=evaluation.evaluate, args=[given])
+        thread = threading.Thread(target=of_checkpoints.evaluate, args=[given])
         thread.start()
         output = ''
         while 'waiting    for another evaluation in' not in output:
@@ -199,7 +199,7 @@ def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, trained
     with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
         evaluate(eval_dir=trained + '/../' + os.path.basename(trained))
     with pytest.raises(UsageError, match=f'--eval_dir={trained} is {trained}; use'):  # no flag that nobody has given
-        evaluation.evaluate(eval_settings(checkpoint=checkpoints(trained)[0], eval_dir=trained, tower_device='cpu'))
+        of_checkpoints.evaluate(eval_settings(checkpoint=checkpoints(trained)[0], eval_dir=trained, tower_device='cpu'))
 
 
 def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(trained, tmp_path):
@@ -259,7 +259,7 @@ def test_errors_name_the_flag_that_was_given(trained, tmp_path):
                              (str(tmp_path / 'misspelt'), '{given} does not exist; give the train_dir of a run'),
                              (prefix, '{given} is a checkpoint; give the .*, or --checkpoint for it alone$')):
             with pytest.raises(UsageError, match=part.format(given=f'--{flag}={folder}')) as refused:
-                evaluation.evaluate(eval_settings(run_once=True, **{flag: folder}))
+                of_checkpoints.evaluate(eval_settings(run_once=True, **{flag: folder}))
             assert f'--{other}' not in str(refused.value)
 
 
@@ -278,7 +278,7 @@ def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(
         with tf.Graph().as_default():  # of another network, with the same steps in its checkpoints' names
             begin(network='linear')
         read_until(process, f"error: the run in {tmp_path / 'train'} was replaced or removed; start again")
-        assert process.wait(timeout=patient(30)) == 1
+        assert process.wait(timeout=patient(30)) == TemporaryError.status
     finally:
         process.kill()
     assert [record['run'] for record in metrics.read(str(tmp_path / 'eval'), metrics.EVAL)] == [first]
@@ -289,7 +289,7 @@ def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(
 @pytest.mark.parametrize('suffix', mostly_stress(['', '.index'], ''))
 def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path, capsys, suffix):
     older = checkpoints(trained)[0]
-    evaluation.evaluate(eval_settings(checkpoint=older + suffix, eval_dir=str(tmp_path), tower_device='cpu',
+    of_checkpoints.evaluate(eval_settings(checkpoint=older + suffix, eval_dir=str(tmp_path), tower_device='cpu',
                                       num_examples=50))
     assert re.search(r'precision @ 1 = .*, step 11$', capsys.readouterr().out, re.M)
     record, = metrics.read(str(tmp_path), metrics.EVAL)
@@ -317,5 +317,6 @@ def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_
     for given, part in ((trained, f'there is no such checkpoint; give the prefix of one, such as {newest}$'),
                         (older + '0', 'there is no such checkpoint'), (str(tmp_path / 'broken'), 'cannot be read')):
         with pytest.raises(UsageError, match=part) as refused:
-            evaluation.evaluate(eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))
+            of_checkpoints.evaluate(
+                eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))
         assert '\n' not in str(refused.value) and not os.path.exists(tmp_path / 'eval')

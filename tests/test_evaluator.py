@@ -6,10 +6,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.data.photos.preparation import Preparation
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
-from cifar10.evaluation.trained import Trained
+from cifar10.evaluation.trained import Model
 from cifar10.model.recipe import Recipe
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import completed
@@ -66,21 +65,21 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run(evaluator.read)
         tf.trainable_variables()[0].load(known.weights, session)
-        result = evaluator.run(session)
-        second_result = evaluator.run(session)
+        result = evaluator.run(session, 7)
+        second_result = evaluator.run(session, 8)
     confusion = np.zeros([10, 10], int)
     np.add.at(confusion, (labels[:count], plain[:count]), 1)
     np.testing.assert_array_equal(result.confusion, confusion)
     correct = int((plain[:count] == labels[:count]).sum())
     averaged_correct = int((averaged[:count] == labels[:count]).sum())
     assert not np.array_equal(confusion, confusion.T) and 20 < correct != averaged_correct < count
-    assert (result.count, result.correct, result.averaged_correct) == (count, correct, averaged_correct)
+    assert result.counts == dict(examples=count, correct=correct) and (result.step, second_result.step) == (7, 8)
     assert result.averaged_accuracy == averaged_correct / count
     losses = -np.log(softmax(known.logits[0]))[np.arange(count), labels[:count]]
     np.testing.assert_allclose(result.cross_entropy, losses.mean(), rtol=1e-5)
     assert second_result.figures == result.figures
     largest = np.argsort(-losses)[:16]
-    for found in (result.largest_losses, second_result.largest_losses):
+    for found in (result.predictions, second_result.predictions):
         assert [each.example for each in found] == list(largest)
         assert [each.name for each in found] == [f'{data.files[0]}, record {example}' for example in largest]
         assert [(each.label, each.predicted) for each in found] == list(zip(labels[largest], plain[largest]))
@@ -121,22 +120,22 @@ def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_pat
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run(evaluator.read)
         tf.trainable_variables()[0].load(known.weights, session)
-        result = evaluator.run(session)
+        result = evaluator.run(session, 7)
     logits = ((images - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7)).reshape(count, -1) @ known.weights + ADDED[kinds]
     is_finite = ~np.isin(kinds, [1, 2, 3])
     predicted = np.where(is_finite, np.where(np.isnan(logits), -np.inf, logits).argmax(1), 10)
     confusion = np.zeros([10, 11], int)
     np.add.at(confusion, (labels, predicted), 1)
     np.testing.assert_array_equal(result.confusion, confusion)
-    assert result.not_finite == result.figures['not_finite'] == 6 and result.count == count
-    assert result.correct == (predicted == labels).sum() and not np.isfinite(result.cross_entropy)
+    assert result.counts == dict(examples=count, correct=(predicted == labels).sum(), not_finite=6)
+    assert not np.isfinite(result.cross_entropy)
     averaged = np.where(kinds[:, None] == 0, known.averaged[:count], logits)  # all views of one value are the same
-    assert result.averaged_correct == (is_finite & (averaged.argmax(1) == labels)).sum()
-    assert f'6 not finite, such as that of {data.name_of(int(np.argmin(is_finite)))}' in str(result)
+    assert result.averaged_accuracy == (is_finite & (averaged.argmax(1) == labels)).sum() / count
+    assert f'6 not finite, such as that of {data.name_of(int(np.argmin(is_finite)))}' in result.line()
     is_impossible = (kinds == 4) & (labels == 7)  # a loss of infinity, but finite probabilities
     expected = [*np.flatnonzero(~is_finite), *np.flatnonzero(is_impossible)]
-    assert [each.example for each in result.largest_losses][:len(expected)] == expected
-    listed = result.named_losses(data.classes)
+    assert [each.example for each in result.predictions][:len(expected)] == expected
+    listed = result.largest_losses
     assert [each['predicted'] is None for each in listed] == [True] * 6 + [False] * 10
     assert [each['probability'] for each in listed][:8] == [None] * 6 + [0.0] * 2
 
@@ -144,8 +143,8 @@ def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_pat
 @pytest.mark.parametrize('averaging', mostly_stress([False, True], True))
 def test_probabilities_are_of_averaged_logits(averaging, known):
     names = tuple(f'class {i}' for i in range(10))
-    preparation = Preparation(known.recipe.image_size, known.recipe.augmentation, 32)
-    classifier = Classifier(Trained(RunRecord(None), names, known.recipe, False, averaging, preparation), '/cpu:0')
+    model = Model(None, RunRecord(completed({})), names, known.recipe, False, averaging, 128, None)
+    classifier = Classifier(model, '/cpu:0')
     with tf.Session() as session:
         tf.trainable_variables()[0].load(known.weights, session)
         by_count = {n: session.run(classifier.probabilities, {classifier.images: known.images[:n]}) for n in (5, 1, 0)}

@@ -20,10 +20,9 @@ from cifar10.data import folders, records
 from cifar10.data.shapes import CLASSES
 from cifar10.evaluation import classification, confusion, tensorboard
 from cifar10.evaluation import export as exporting
-from cifar10.evaluation.evaluator import Prediction
-from cifar10.evaluation.trained import load_run
+from cifar10.evaluation.result import Prediction
+from cifar10.evaluation.trained import Model
 from cifar10.model import classic
-from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
 from cifar10.run.pictures import names as drawn_names
 from cifar10.run.pictures import word
@@ -485,6 +484,17 @@ def test_a_network_that_needs_to_know_the_number_of_images_is_evaluated_classifi
         assert CLASSES[row.argmax()] == best['name'] and abs(row.max() - best['probability']) < 1e-5
 
 
+def test_a_model_is_exported_from_python(trained, tmp_path):
+    lines, target = [], tmp_path / 'models' / '1'
+    exported = cifar10.export(target, train_dir=trained, tower_device='cpu', say=lines.append)
+    assert exported == cifar10.ExportResult(12, os.path.join(trained, 'model.ckpt-12'), str(target))
+    assert 'saved_model.pb' in os.listdir(target) and lines[-1].startswith('exported ')
+    with pytest.raises(UsageError, match='exists and is not empty'):
+        cifar10.export(str(target), train_dir=trained, tower_device='cpu')
+    with pytest.raises(UsageError, match='--json is for the command line only'):
+        cifar10.export(tmp_path / 'other', train_dir=trained, json=True)
+
+
 def test_an_export_that_another_one_has_overtaken_is_refused(trained, tmp_path, monkeypatch):
     target = tmp_path / 'model'
 
@@ -504,4 +514,4 @@ def test_where_the_classes_of_a_model_are_is_said(trained, tmp_path):
     copied = shutil.copytree(trained, tmp_path / 'copied', ignore=without)
     (tmp_path / 'mine').mkdir()
     with pytest.raises(UsageError, match='no config.json in .*, so the classes are unknown; copy it from the run'):
-        load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), look(str(copied)))
+        Model.open(eval_settings(train_dir=str(copied), dataset=f"{tmp_path / 'mine'}/", tower_device='cpu'))

@@ -86,7 +86,7 @@ def test_no_files_import_each_other_in_a_circle():
 def test_nothing_but_the_door_opens_a_training_session():
     making = {str(path.relative_to(PACKAGE)) for path in FILES if re.search(r'\bSession\(', path.read_text())}
     # The door's (`Run`), that for small graphs on the CPU, that of a trained model, and those of a task's server.
-    assert making == {'training/run.py', 'base/graphs.py', 'evaluation/evaluator.py', 'cluster/server.py'}
+    assert making == {'training/run.py', 'base/graphs.py', 'evaluation/trained.py', 'cluster/server.py'}
 
 
 def test_the_folder_of_a_run_is_looked_at_in_one_file():

@@ -18,7 +18,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import augment, own_images, records
 from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, prepared_photos
-from cifar10.evaluation import evaluation
+from cifar10.evaluation import of_checkpoints
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -390,11 +390,11 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
     where = f'--dataset={tmp_path}/gone does not exist; put your images there, or give the path where they are'
     for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
                  lambda: check(settings_of(dict(train_dir=folder))[0]),
-                 lambda: evaluation.evaluate(eval_settings(train_dir=folder, run_once=True))):
+                 lambda: of_checkpoints.evaluate(eval_settings(train_dir=folder, run_once=True))):
         with pytest.raises(UsageError, match=where):
             call()
     with pytest.raises(UsageError, match=f'^--dataset={tmp_path}/new does not exist'):
-        evaluation.evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
+        of_checkpoints.evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
 
 
 @pytest.mark.stress  # by default, test_layout.py looks for what needs it

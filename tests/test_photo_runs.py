@@ -1,13 +1,12 @@
 """Training on photos: modes, resumption, clusters, photos that change, and what is done with the trained model."""
 import functools
 import shutil
-import types
 
 import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, evaluator, trained
+from cifar10.evaluation import classification, trained
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -117,9 +116,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
 
 
 def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
-    assert [evaluator.batch_size(size, 500) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
-    run = types.SimpleNamespace(recipe=types.SimpleNamespace(image_size=512))
-    assert trained.batch_size(eval_settings(), run) == 7 and trained.batch_size(eval_settings(batch_size=50), run) == 50
+    assert [trained.batch_size(size, 500) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
 
 
 @pytest.mark.stress

@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError, UsageError
-from cifar10.evaluation.evaluation import evaluate
+from cifar10.evaluation.of_checkpoints import evaluate
 from cifar10.run import checkpoints as of_run
 from cifar10.run.folder import glance, step_of
 from cifar10.settings.evaluation import eval_settings
@@ -89,7 +89,7 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings, da
         evaluated = []
         evaluate(eval_settings(checkpoint=f'{folder}/model.ckpt-0', eval_dir=f'{folder} eval', num_examples=100,
                                dataset='shapes', data_dir=data_dir),
-                 lambda prefix, step, classes, result, evaluated=evaluated: evaluated.append((step, result.accuracy)))
+                 lambda result, evaluated=evaluated: evaluated.append((result.step, result.accuracy)))
         found[version] = taken, dict(evaluated=np.array(evaluated))
     for one, other in zip(*found.values()):
         assert_same_bits(one, other)

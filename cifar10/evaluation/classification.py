@@ -17,8 +17,8 @@ from cifar10.base.files import new_file
 from cifar10.data.arrays import coloured
 from cifar10.data.folders import pictures
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
-from cifar10.evaluation import trained
 from cifar10.evaluation.evaluator import filled
+from cifar10.evaluation.trained import Model
 from cifar10.evaluation.views import average, views
 from cifar10.settings.evaluation import EvalSettings
 
@@ -38,14 +38,14 @@ class Classifier:
       probabilities: float32 [n, classes].
     """
 
-    def __init__(self, run: trained.Trained, device: str, most: int | None = None):
+    def __init__(self, model: Model, device: str, most: int | None = None):
         # The same name scopes as in evaluation: a variable whose name an operation has already would get another
         # one, and would not be found in the checkpoint.
         with tf.device('/cpu:0'), tf.name_scope('input'):
-            size = run.recipe.image_size
+            size = model.recipe.image_size
             self.files = tf.placeholder(tf.string, [None], name='files')
             self.images = tf.placeholder_with_default(
-                run.preparation.images_of_files(self.files), [None, size, size, 3], name='images')
+                model.preparation.images_of_files(self.files), [None, size, size, 3], name='images')
             # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
             count = tf.shape(images)[0]
@@ -55,12 +55,12 @@ class Classifier:
                 at_most = tf.debugging.assert_less_equal(count, most, message=f'the model takes {most} images at most')
                 with tf.control_dependencies([at_most]):
                     images = filled(images, most)
-            images = run.recipe.augmentation(images)
+            images = model.recipe.augmentation(images)
         with tf.device(device), tf.name_scope('tower_0'):
-            if run.averaging:
-                logits = average(run.recipe.inference(views(images)))
+            if model.averaging:
+                logits = average(model.recipe.inference(views(images)))
             else:
-                logits = run.recipe.inference(images)
+                logits = model.recipe.inference(images)
             probabilities = tf.nn.softmax(logits)
             self.probabilities = tf.identity(probabilities[:count], name='probabilities')
 
@@ -100,19 +100,19 @@ def predict(settings: EvalSettings, images: np.ndarray | Sequence[bytes] | None 
     paths = pictures(settings.image) if images is None else ()
     sources = paths if images is None else images
     names = paths or range(len(sources))
-    look, devices = trained.open_checkpoint_dir(settings)
-    run = trained.load_run(settings, look())
-    reader = Reader(run.preparation)
-    batch_size = max(min(trained.batch_size(settings, run), len(sources)), 1)
-    rows, errors = np.full([len(sources), len(run.classes)], np.nan, np.float32), {}
+    model = Model.open(settings)
+    reader = Reader(model.preparation)
+    batch_size = max(min(model.batch_size, len(sources)), 1)
+    rows, errors = np.full([len(sources), len(model.classes)], np.nan, np.float32), {}
 
     def image(source):
         try:
             return reader(coloured(source) if isinstance(source, np.ndarray) else source)
         except OSError as error:  # other files may be read
             raise NoPicture(error.strerror) from error
-    with trained.restored(run, look, devices, lambda: Classifier(run, devices.tower_devices[0], batch_size)) as (
-            session, found, classifier):
+    with model.session(lambda: Classifier(model, model.devices.tower_devices[0], batch_size)) as opened:
+        found, classifier = model.newest(), opened.built
+        opened.restore(found)
         if not settings.json:
             say('model', f'{found.prefix}, step {found.step}')
         read = enumerate(each(image, sources, progress=True))
@@ -120,11 +120,12 @@ def predict(settings: EvalSettings, images: np.ndarray | Sequence[bytes] | None 
             errors |= {names[i]: str(result) for i, result in batch if isinstance(result, NoPicture)}
             valid = {i: result for i, result in batch if not isinstance(result, NoPicture)}
             if valid:
-                computed = session.run(classifier.probabilities, {classifier.images: np.array([*valid.values()])})
+                pixels = np.array([*valid.values()])
+                computed = opened.session.run(classifier.probabilities, {classifier.images: pixels})
                 rows[[*valid]] = computed
                 errors |= {names[i]: 'the model computes NaN for it' for i, row in zip(valid, computed)
                            if np.isnan(row).any()}
-    return Predictions(found.step, found.prefix, run.classes, rows, tuple(paths), errors)
+    return Predictions(found.step, found.prefix, model.classes, rows, tuple(paths), errors)
 
 
 def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:

@@ -70,7 +70,7 @@ def _matrix_lines(confusion, classes):
 
 
 def largest_losses(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the images with the largest losses, as `Result.named_losses` has them, as lines of text."""
+    """Returns the images with the largest losses, as `EvalResult.largest_losses` has them, as lines of text."""
     rows = [('nan', each['class'], NOT_FINITE, each['image']) if each['predicted'] is None else
             (f"{each['probability']:.3f}", each['class'], each['predicted'], each['image']) for each in found]
     width = max((len(name) for _, *names, _ in rows for name in names), default=0)

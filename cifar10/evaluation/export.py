@@ -1,4 +1,5 @@
 """Export of a trained model as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
+import dataclasses
 import os
 import shutil
 from collections.abc import Sequence
@@ -11,14 +12,29 @@ from cifar10.base.directories import check_dir, make_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_folder, remove_leftovers
 from cifar10.base.graphs import place_of, seeded_graph
-from cifar10.evaluation import trained
 from cifar10.evaluation.classification import Classifier
+from cifar10.evaluation.trained import Model
 from cifar10.settings.evaluation import EvalSettings
 
 _MOST = 8  # images at a time, where the network needs to know their number: each request computes as many
 
 
-def export(settings: EvalSettings) -> None:
+@dataclasses.dataclass(frozen=True)
+class ExportResult:
+    """The result of an export.
+
+    Attributes:
+      step, checkpoint: of the model.
+      path: the absolute path of the SavedModel.
+      notes: as `TrainResult` has them.
+    """
+    step: int
+    checkpoint: str
+    path: str
+    notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+
+def export(settings: EvalSettings) -> ExportResult:
     """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
 
     Its default signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run; `classify_bytes` takes
@@ -31,39 +47,41 @@ def export(settings: EvalSettings) -> None:
     if _is_used(target):
         remove_leftovers(target)
         raise _used(settings)
-    look, devices = trained.open_checkpoint_dir(settings)
-    run = trained.load_run(settings, look())
+    model = Model.open(settings)
     make_dir(os.path.dirname(target), '--export_dir')
-    most = None if _takes_any_number(run) else _MOST
+    most = None if _takes_any_number(model.recipe) else _MOST
     if most:
         say('warning', f'the network needs to know the number of images, so the exported model takes {most} at most')
 
     def build():
-        classifier = Classifier(run, devices.tower_devices[0], most)
+        classifier = Classifier(model, model.devices.tower_devices[0], most)
         _refuse_python(settings)
-        return _signatures(classifier, run.classes)
+        return _signatures(classifier, model.classes)
 
-    with trained.restored(run, look, devices, build) as (session, found, signatures):
+    with model.session(build) as opened:
+        found = model.newest()
+        opened.restore(found)
         with making(target), new_folder(target) as temporary:
             if _is_used(target):  # by another export, which was being made
                 raise _used(settings)
             builder = tf.saved_model.Builder(temporary)
             builder.add_meta_graph_and_variables(
-                session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
-                signature_def_map=signatures)
+                opened.session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
+                signature_def_map=opened.built)
             builder.save()
             left = os.path.join(temporary, 'variables', 'variables_temp')
             if os.path.exists(left):  # TensorFlow does not say that it could not remove it
                 shutil.rmtree(left)
     say('exported', f'{found.prefix}, step {found.step}, to {target}')
+    return ExportResult(found.step, found.prefix, target)
 
 
-def _takes_any_number(run):
-    """Returns whether the network of a run can be built for a number of images that is not known in the graph."""
-    size = run.recipe.image_size
+def _takes_any_number(recipe):
+    """Returns whether a network can be built for a number of images that is not known in the graph."""
+    size = recipe.image_size
     with seeded_graph():
         try:
-            run.recipe.inference(run.recipe.augmentation(tf.placeholder(tf.uint8, [None, size, size, 3])))
+            recipe.inference(recipe.augmentation(tf.placeholder(tf.uint8, [None, size, size, 3])))
         except UsageError:
             return False
     return True

@@ -5,7 +5,7 @@ import numpy as np
 
 from cifar10.base.console import printable
 from cifar10.evaluation import confusion
-from cifar10.evaluation.evaluator import Prediction, Result, ScalarResult
+from cifar10.evaluation.result import EvalResult, Prediction
 from cifar10.run import pictures
 from cifar10.run.tensorboard import DETAILS, IMAGES, SHOWN, Events, escaped
 
@@ -13,26 +13,24 @@ _MOST_NAMED = 20  # classes; those of a larger matrix have no names in its pictu
 _MATRIX_SIDE = 320  # pixels of such a picture, at least
 
 
-def write(events: Events, step: int, result: Result | ScalarResult, classes: Sequence[str], group: str = '',
-          known: Collection[str] = ()) -> None:
-    """Writes the Result of a step.
+def write(events: Events, result: EvalResult, group: str = '', known: Collection[str] = ()) -> None:
+    """Writes the result of an evaluation.
 
     Args:
-      classes: the names of the classes.
       group: what the tags begin with.
       known: the names of figures that TensorBoard has of the step already; if there are any, it has the pictures, too.
     """
-    points = {group + (name if name in SHOWN else DETAILS + name): value for name, value in result.figures.items()
-              if isinstance(value, float) and name not in known}
-    events.add_scalars(points, step)
-    if known or isinstance(result, ScalarResult):
+    step, classes, matrix, predictions = result.step, result.classes, result.confusion, result.predictions
+    events.add_scalars({group + (name if name in SHOWN else DETAILS + name): figure
+                        for name, figure in result.figures.items() if name not in known}, step)
+    if known or matrix is None:
         return
-    events.add_text(group + 'by_class', class_table(result.confusion, classes), step)
+    events.add_text(group + 'by_class', class_table(matrix, classes), step)
     axes = f'{confusion.AXES}; both in the order of the table by_class'
-    events.add_image(f'{group}{IMAGES}confusion', confusion_image(result.confusion, classes), step, axes)
-    if result.largest_losses:
-        events.add_text(group + 'largest_losses', losses_table(result.largest_losses, classes), step)
-        events.add_image(f'{group}{IMAGES}largest_losses', losses_image(result.largest_losses, classes), step)
+    events.add_image(f'{group}{IMAGES}confusion', confusion_image(matrix, classes), step, axes)
+    if predictions:
+        events.add_text(group + 'largest_losses', losses_table(predictions, classes), step)
+        events.add_image(f'{group}{IMAGES}largest_losses', losses_image(predictions, classes), step)
 
 
 def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ def check(settings: TrainSettings) -> None:
 def _take_first_step(plan: Plan) -> None:
     run, validation = built(plan)
     if validation:
-        validation.close()
+        validation.session.close()
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
             saver = checkpoints.Checkpoints(

@@ -1,6 +1,6 @@
-"""Training, evaluation and classification from Python: what the two scripts do, as functions that return the result.
+"""Training and the uses of a trained model from Python: what the two scripts do, as functions that return the result.
 
-    from cifar10 import train, evaluate, predict
+    from cifar10 import train, evaluate, predict, export
 
 Importing this module must not import TensorFlow.
 """
@@ -27,9 +27,9 @@ from cifar10.settings.training import TrainSettings
 from cifar10.training.resumed import settings_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from cifar10.evaluation.classification import Predictions
+    from cifar10.evaluation.export import ExportResult
+    from cifar10.evaluation.result import EvalResult
 
 _OF_EVAL_SCRIPT = 'image', 'csv', 'json', 'export_dir'  # flags of cifar10_eval.py that are no keywords
 _PATH = str, bytes, os.PathLike
@@ -58,54 +58,6 @@ class TrainResult:
     evaluation: dict[str, Any] = dataclasses.field(repr=False)
     notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     ended_by: str | None = dataclasses.field(default=None, repr=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvalResult:
-    """The result of `evaluate`.
-
-    Attributes:
-      step: the step of the checkpoint.
-      accuracy: the fraction of predictions that are correct. It and what else follows from classes are None for a model
-        without classes, whose figures have a 'loss'.
-      cross_entropy: the loss without weight decay, as the mean over the images.
-      averaged_accuracy: the accuracy with test-time averaging; None without it.
-      confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column). One more
-        column counts predictions that are not finite, if there are any.
-      largest_losses: the images with the largest loss, right or wrong, the largest first: for each its 'image' (a file,
-        or an array and an index), its 'class', the class that was 'predicted', and the 'probability' of its class. Both
-        are None if the prediction is not finite; these images come first.
-      notes: as `TrainResult` has them.
-      figures: all figures, by their names, as the records of the evaluator have them.
-    """
-    step: int
-    checkpoint: str
-    accuracy: float | None = None
-    cross_entropy: float | None = None
-    averaged_accuracy: float | None = None
-    classes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    confusion: 'np.ndarray | None' = dataclasses.field(default=None, repr=False)
-    largest_losses: list[dict[str, Any]] = dataclasses.field(default_factory=list, repr=False)
-    notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    figures: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    @property
-    def examples(self) -> int:
-        """The number of images."""
-        return int(self.figures['examples'])
-
-    @property
-    def mean_recall(self) -> float:
-        """The mean recall of the classes, without test-time averaging."""
-        from cifar10.evaluation import confusion
-        return confusion.mean_recall(self.confusion)
-
-    @property
-    def per_class(self) -> dict[str, dict[str, float]]:
-        """For each class its 'precision' and 'recall', without test-time averaging; recall is NaN without images."""
-        from cifar10.evaluation import confusion
-        return {name: dict(precision=float(precision), recall=float(recall))
-                for name, _, _, recall, precision, _ in confusion.per_class(self.confusion, self.classes)}
 
 
 def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
@@ -147,7 +99,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
-             **settings: Any) -> EvalResult | None:
+             **settings: Any) -> 'EvalResult | None':
     """Evaluates the newest checkpoint of the run in `checkpoint_dir`.
 
     With `run_once=False` it then waits for newer ones and evaluates each, until it is interrupted.
@@ -170,17 +122,11 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     given = eval_settings(**{'run_once': True, **_with_file(settings)})
     last = collections.deque(maxlen=1)
     with _prepared(say, on_record) as output:
-        from cifar10.evaluation import evaluation
+        from cifar10.evaluation import of_checkpoints
         # An interrupt is the way in which watching is meant to end.
         with contextlib.nullcontext() if given.run_once else contextlib.suppress(KeyboardInterrupt):
-            evaluation.evaluate(given, lambda *evaluated: last.append(evaluated))
-    if not last:
-        return None
-    checkpoint, step, classes, result = last[0]
-    if 'loss' in result.figures:
-        return EvalResult(step, checkpoint, classes=classes, figures=result.figures, notes=tuple(output.notes))
-    return EvalResult(step, checkpoint, result.accuracy, result.cross_entropy, result.averaged_accuracy, classes,
-                      result.confusion, result.named_losses(classes), tuple(output.notes), result.figures)
+            of_checkpoints.evaluate(given, last.append)
+    return dataclasses.replace(last[0], notes=tuple(output.notes)) if last else None
 
 
 def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings: Any) -> 'Predictions':
@@ -224,6 +170,27 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
             console.say('warning', f'{len(found.errors)} of {len(found.probabilities)} images could not be classified; '
                                    'the attribute errors has the reasons')
         return dataclasses.replace(found, notes=tuple(output.notes))
+
+
+def export(export_dir: str | os.PathLike, *, say: Callable[[str], Any] | None = None,
+           **settings: Any) -> 'ExportResult':
+    """Writes the model of a run as a SavedModel, as cifar10_eval.py --export_dir does.
+
+    Args:
+      export_dir: a directory, which must be new or empty.
+      say: as for `train`, with the lines of cifar10_eval.py.
+      settings: the flags of cifar10_eval.py that select the model, by their names, such as `train_dir`.
+
+    Raises:
+      UsageError: a setting is unknown or wrong, there is no run, the directory is used, or the network cannot be
+        exported.
+      RunError: there is no checkpoint, or none that can be read, or the disk is full.
+    """
+    _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
+    given = eval_settings(export_dir=export_dir, **settings)
+    with _prepared(say, None) as output:
+        from cifar10.evaluation import export as exporting
+        return dataclasses.replace(exporting.export(given), notes=tuple(output.notes))
 
 
 def _with_file(settings):

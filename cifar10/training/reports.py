@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import CURVES, EVALUATIONS
 from cifar10.evaluation import tensorboard
-from cifar10.evaluation.evaluator import Validation
+from cifar10.evaluation.trained import ModelSession
 from cifar10.run import checkpoints, failures, metrics, takeover
 from cifar10.run.best import counting, is_better, summary
 from cifar10.run.checkpoints import Saved
@@ -35,12 +35,12 @@ class Reports:
       run: the run, before its first session.
       folder: what is in the directory.
       restored: the checkpoint that the run continues from, or None; its values are dropped with the first session.
-      validation: evaluates the run between two steps, or None.
+      validation: has the `Evaluator` of the run between two steps; or None.
       began: when the start began, as `time.perf_counter` had it.
     """
 
     def __init__(self, run: Run, directory: TrainDir, folder: Folder, restored: Saved | None,
-                 validation: Validation | None, record: RunRecord, began: float):
+                 validation: ModelSession | None, record: RunRecord, began: float):
         self._directory = directory
         self._run = run
         self._validation = validation
@@ -78,7 +78,7 @@ class Reports:
         self._events.close()
         if self._validation:
             self._evaluations.close()
-            self._validation.close()
+            self._validation.session.close()
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[list[Reporter]]:
@@ -152,14 +152,15 @@ class Reports:
         run, step, say = self._run, self._run.step, self._progress.say
         with self._cost.of(EVALUATION):
             self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
-            values = run.variables(self._validation.names)
+            values = run.variables(self._validation.names_in(run.saved).values())
             with doing('evaluation', self._slack):
-                result = self._validation.evaluate(values)
+                self._validation.load(values)
+                result = self._validation.built.run(self._validation.session, step)
             self._slack = 1
-            tensorboard.write(self._evaluations, step, result, run.plan.data.classes)
-            record = self._log.add(metrics.EVAL, step, **result.figures)
+            tensorboard.write(self._evaluations, result)
+            record = self._log.add(metrics.EVAL, step, **result.figures, **result.counts)
             self._evaluated.append(record)
-            say(datetime.datetime.now(), f'{result}, step {step}')
+            say(datetime.datetime.now(), f'{result.line()}, step {step}')
             figure = counting(run.plan.settings)
             if run.plan.settings.reports.keep_best and is_better(record, self.checkpoints.best, figure):
                 self._save(record)

@@ -9,7 +9,9 @@ from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
-from cifar10.evaluation.evaluator import Validation, say_if_few
+from cifar10.evaluation.evaluator import Evaluator
+from cifar10.evaluation.images import say_if_few
+from cifar10.evaluation.trained import ModelSession, batch_size
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoints, failures, takeover
 from cifar10.run.best import counting, summary
@@ -24,6 +26,8 @@ from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 from cifar10.training.space import check_space
 from cifar10.training.start import local_devices, prepared
+
+_VALIDATION_BATCH = 500  # images, at most
 
 
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
@@ -67,7 +71,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     return newest, step, ended
 
 
-def built(plan: Plan) -> tuple[Run, Validation | None]:
+def built(plan: Plan) -> tuple[Run, ModelSession | None]:
     """Returns the graph of a run, and the evaluation between two steps if it has one.
 
     Raises:
@@ -77,8 +81,10 @@ def built(plan: Plan) -> tuple[Run, Validation | None]:
     validation = None
     if settings.reports.eval_steps:
         say_if_few(plan.test, is_held_out=True)
-        validation = Validation(plan.recipe, plan.test, local_devices(settings.towers), plan.recipe.moving_averages,
-                                run.saved)
+        devices, size = local_devices(settings.towers), batch_size(plan.test.size, _VALIDATION_BATCH)
+        validation = ModelSession(lambda: Evaluator(plan.test, plan.recipe, devices.tower_devices, size), devices,
+                                  plan.recipe.moving_averages)
+        validation.session.run(validation.built.read)
     if found := plan.restored and checkpoints.misfit(plan.restored.shapes, run.saved):
         remedy = takeover.remedy(plan.folder, warm_start=True)
         raise UsageError(f'{plan.checkpoint} {found}; {remedy}')

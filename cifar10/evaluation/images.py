@@ -1,0 +1,121 @@
+"""The images that a model is evaluated on: the run's own, or those of another data set."""
+import contextlib
+import dataclasses
+import math
+import os
+
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError, listed
+from cifar10.base.registry import DATASETS
+from cifar10.data import records
+from cifar10.data.records import ARRAYS, Records
+from cifar10.evaluation.trained import look_at
+from cifar10.run.record import RunRecord
+from cifar10.settings.evaluation import EvalSettings
+
+_FEW, _FEW_OF_CLASS = 100, 10  # images, with a standard error of an accuracy of up to 0.05, of a recall of up to 0.16
+_OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
+
+
+def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[Records, bool]:
+    """Returns (the images to evaluate a run on, whether they are the run's own).
+
+    Args:
+      record: the newest record of the run.
+
+    Raises:
+      UsageError: there are no such images, or they do not fit the run.
+    """
+    data = record.settings.replace(data_dir=settings.data_dir or record.settings.data.data_dir).data
+    own = _find_own(record, settings, data)
+    images = _own_images(record, settings, own) if own else _other_images(record, settings, data)
+    if settings.num_examples and settings.num_examples > images.count:
+        raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
+                         'images; leave it out to use all')
+    say('data', str(images) + ('' if own else "; they are not the run's, so the result is only printed"))
+    if settings.eval_data == 'test':
+        say_if_few(images, is_held_out=bool(own))
+    return images, bool(own)
+
+
+def say_if_few(data: Records, is_held_out: bool) -> None:
+    """Prints how exactly an accuracy, and the recall of the smallest class, are known from few test images.
+
+    Args:
+      is_held_out: whether the images are part of the run's data set.
+    """
+    least = min(filter(None, data.class_counts))
+    if data.count >= _FEW and least >= _FEW_OF_CLASS:
+        return
+    name = data.classes[data.class_counts.index(least)]
+    accuracy, recall = (f'+-{0.5 / math.sqrt(count):.2f}' for count in (data.count, least))
+    is_fraction = is_held_out and DATASETS.is_own(data.dataset)
+    remedy = '; another run could hold out more (--test_fraction)' if is_fraction else ''
+    say('few', f'{data.count} test images, {least} of {name}: accuracy is known to about {accuracy}, the recall of '
+               f'{name} to {recall}{remedy}')
+
+
+def _find_own(record, settings, data):
+    """Returns the Found of the run's own images; None if the settings name another data set."""
+    if settings.dataset in (None, data.dataset):
+        is_named = DATASETS.is_own(data.dataset) or settings.data_dir
+        if record.run_id and not is_named and not os.path.isdir(data.data_dir):
+            say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
+                            'moved, give its new --data_dir')
+        return records.find(data, record.images_folder)
+    if DATASETS.is_own(settings.dataset) and DATASETS.is_own(data.dataset):
+        with contextlib.suppress(UsageError):  # they cannot be divided as the run's were
+            own = dataclasses.replace(data, dataset=settings.dataset)
+            found = records.find(own)
+            if found.has_files_of(record.images_folder):
+                return records.find(own, record.images_folder)
+            # Copies may have new times, so pixels decide. The run may have left out files that are no pictures.
+            classes, labels = found.dataset.expected()
+            if classes == record.classes and len(labels[records.TRAIN]) >= record.examples and (
+                    found.records(records.TRAIN).digest == record.images_sha256):
+                return found
+    return None
+
+
+def _own_images(record, settings, found):
+    """Returns the Records of a part of the run's own images, which were found."""
+    records.refuse_among_images(settings.eval_dir, '--eval_dir', found.name)
+    given = look_at(settings).given
+    part = records.TEST if settings.eval_data == 'test' else records.TRAIN
+    images = found.records(part)
+    if record.classes:
+        record.refuse_another(dict(classes=images.classes), given, _OWN_IMAGES)
+    if DATASETS.is_own(found.name) and record.examples is not None:
+        # The run may have been trained on images that are test images now.
+        before = images if part == records.TRAIN else found.records(records.TRAIN)
+        record.refuse_another(dict(examples=before.count), given, _OWN_IMAGES)
+        if record.difference_to(dict(images_sha256=before.digest)):
+            say('warning', 'the training images have changed since the run was trained on them, so test images may '
+                           'have been among them')
+        if part == records.TEST:
+            if record.difference_to(dict(test_sha256=images.digest)):
+                say('warning', 'the test images are not those that belonged to the run when it was trained')
+            records.warn_of_equal(before, images)
+    return images
+
+
+def _other_images(record, settings, data):
+    """Returns the Records of another data set than the run's, with the run's names of the classes."""
+    name = settings.dataset
+    if settings.eval_data != 'test':
+        raise UsageError(f"--eval_data={settings.eval_data} is for the run's own images, but --dataset={name} is "
+                         'another data set; leave one of them out')
+    found = records.find_other(data, name)
+    classes = found.dataset.classes or found.dataset.expected()[0]
+    # Arrays have numbers instead of names.
+    known = [str(label) for label in range(len(record.classes))] if name.endswith(ARRAYS) else list(record.classes)
+    if unknown := [each for each in classes if each not in known]:
+        raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '
+                         f"or give them the run's names: {listed(known)}")
+    images = found.records(records.TEST)
+    images = dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
+    with contextlib.suppress(UsageError):  # the run's own images may be on another machine
+        own = records.find(data, record.images_folder)
+        if os.path.isdir(own.folder):
+            records.warn_of_equal(own._replace(line=None).records(records.TRAIN), images)
+    return images

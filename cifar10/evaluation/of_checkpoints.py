@@ -1,0 +1,147 @@
+"""Evaluates the newest checkpoint of a run, and each newer one as it appears, with every example counted once."""
+import contextlib
+import datetime
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cifar10.base import files
+from cifar10.base.console import Output, say, say_all
+from cifar10.base.directories import EVALUATIONS, check_dir, make_dir
+from cifar10.base.errors import UsageError
+from cifar10.evaluation import confusion, tensorboard
+from cifar10.evaluation.evaluator import Evaluator
+from cifar10.evaluation.images import evaluated_images
+from cifar10.evaluation.result import EvalResult
+from cifar10.evaluation.trained import Model, look_at
+from cifar10.run import metrics
+from cifar10.run.folder import LIST, SETTINGS, glance
+from cifar10.run.tensorboard import SHOWN, Events
+from cifar10.settings.evaluation import EvalSettings
+from cifar10.settings.training import hyperparameters
+
+
+def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda result: None) -> None:
+    """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears.
+
+    Args:
+      done: function that is called with each result once it is reported.
+    """
+    if settings.dataset is None:  # of another data set, nothing is written
+        _check_eval_dir(settings)
+    model = Model.open(settings, waits=not settings.run_once)
+    say('device', str(model.devices))
+    first = model.newest(required=settings.run_once)  # before any images are made for it
+    data, is_runs = evaluated_images(model.record, settings)
+    if is_runs:
+        _check_eval_dir(settings)
+    if settings.per_class and not model.recipe.has_classes:
+        raise UsageError('--per_class is for models that predict classes; leave it out')
+    with model.session(lambda: Evaluator(data, model.recipe, model.devices.tower_devices, model.batch_size,
+                                         settings.num_examples, model.averaging, model.classes)) as opened:
+        reports = _Reports(settings, model, is_runs)
+        opened.session.run(opened.built.read)
+        for found in _in_turn(model, first, settings):
+            with reports.alone():
+                opened.restore(found)
+                result = opened.built.run(opened.session, found.step, found.prefix)
+                added = reports.add(result)
+            # Without the lock, because a callback may evaluate too.
+            Output.current.record(added)
+            done(result)
+        # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
+        reports.close()
+
+
+def _check_eval_dir(settings):
+    """Raises a UsageError if a directory is no eval_dir, or holds a run: TensorBoard would mix the curves of both."""
+    path, folder = settings.eval_dir, look_at(settings)
+    check_dir(path, '--eval_dir')
+    if os.path.realpath(path) == os.path.realpath(folder.path):
+        raise UsageError(f'--eval_dir={path} is {folder.given}; use another directory')
+    found = glance(path, 'eval_dir')
+    if found.checkpoints or found.files & {LIST, SETTINGS}:
+        raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
+
+
+def _in_turn(model, first, settings):
+    """Yields the first checkpoint that can be read and then, unless `run_once`, each newer one as it appears."""
+    found, last = first, None
+    while True:
+        if found:
+            yield found
+            if settings.run_once:
+                return
+            last, step = found.prefix, found.step
+            found.values.clear()  # they take the memory of a whole checkpoint
+            say('waiting', f'for a checkpoint after step {step}; looks every {settings.eval_interval_secs} s')
+        else:
+            time.sleep(settings.eval_interval_secs)
+        found = model.newest(after=last, required=False)
+
+
+class _Reports:
+    """The results of a run. Those on its own images are also written to an eval_dir."""
+
+    def __init__(self, settings, model, is_written):
+        self._eval_dir = eval_dir = settings.eval_dir
+        self._per_class = settings.per_class
+        # Training images are evaluated to find those in the wrong class; their curves are apart from the test images'.
+        of_tests = settings.eval_data == 'test'
+        self._lists, self._group = settings.per_class or not of_tests, '' if of_tests else f'{settings.eval_data}/'
+        # What is evaluated and how, for every record.
+        self._evaluation = dict(run=model.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
+                                use_ema=model.use_ema)
+        self._metrics = self._events = None
+        if not is_written:
+            self._evaluation['dataset'] = settings.dataset
+            return
+        make_dir(eval_dir, '--eval_dir')
+        if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, model.record.run_id}:
+            say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
+                           'their curves; use another --eval_dir')
+        self._metrics = metrics.Metrics(eval_dir)
+        self._events = Events(eval_dir)
+        self._events.add_hyperparameters(hyperparameters(model.record.settings))
+
+    def alone(self):
+        """Returns a context in which no other evaluation writes to the eval_dir."""
+        if not self._metrics:
+            return contextlib.nullcontext()
+        return files.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
+
+    def add(self, result):
+        """Reports a result; returns the record."""
+        say(datetime.datetime.now(), f'{result.line()}, step {result.step}')
+        figures = {**result.figures, **result.counts, **self._evaluation}
+        if result.confusion is not None:
+            figures['largest_losses'] = result.largest_losses
+            if self._per_class:
+                if result.averaged_accuracy is not None:
+                    say('', 'each class, without test-time averaging:')
+                say_all(confusion.lines(result.confusion, result.classes))
+            if self._lists:
+                say_all(confusion.largest_losses(result.largest_losses))
+        if not self._metrics:
+            return metrics.record_of(metrics.EVAL, result.step, **figures)
+        tensorboard.write(self._events, result, self._group, self._known(result))
+        return self._metrics.write(metrics.EVAL, result.step, replacing=('step', *self._evaluation), **figures)
+
+    def close(self):
+        if self._events:
+            self._events.close()
+
+    def _known(self, result):
+        """Returns the names of the figures that TensorBoard has already: those of an evaluation with the same result.
+
+        It was one of this program, or one between two steps of the run.
+        """
+        folder, name = os.path.split(os.path.realpath(self._eval_dir))
+        folders = [self._eval_dir, *([folder] if name == EVALUATIONS else [])]
+        figures = {name: metrics.rounded(value) for name, value in result.figures.items() if name in SHOWN}
+        now = dict(figures, step=result.step, examples=result.examples, run=self._evaluation['run'],
+                   data=self._evaluation['data'])
+        of_run = dict(run=now['run'], data='test')  # which its own evaluations do not record
+        return set().union(*(record for each in folders for record in metrics.read(each, metrics.EVAL)
+                             if now.items() <= {**of_run, **record}.items()))
