@@ -45,8 +45,8 @@ def test_towers_and_pairs_may_be_iterators_as_in_the_tutorials_function():
 
 def test_packets_of_towers_with_other_variables_are_refused():
     one, other = tf.get_variable('one', []), tf.get_variable('other', [])
-    packets = [pack_gradients(pairs)[0] for pairs in (
-        [(tf.constant(1.0), one), (tf.constant(1.0), other)], [(tf.constant(1.0), one), (None, other)])]
+    packets, _ = pack_gradients([
+        [(tf.constant(1.0), one), (tf.constant(1.0), other)], [(tf.constant(1.0), one), (None, other)]])
     with pytest.raises(ValueError, match='tower 1 does not have the variables of tower 0'):
         average_gradients(packets)
 

@@ -15,7 +15,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import unlimited
 from cifar10.base.graphs import LOST
 from cifar10.parallel.parameter_server import ParameterServer
-from cifar10.parallel.update import Update
 
 _GRACE_SECS = 120  # in which a thread ends its step after an error; one that hangs on a lost device is left behind
 
@@ -40,8 +39,7 @@ class Asynchronous(ParameterServer):
     def reduce(self, towers):
         # One tower's gradients are their own mean. They are averaged all the same, so that a change to the mean
         # (clipping, for example) reaches every mode that has one copy of the variables.
-        with tf.device('/cpu:0'):
-            return [Update(self.average([tower.gradients]), tower.statistics, [tower], '/cpu:0') for tower in towers]
+        return [update for tower in towers for update in super(Asynchronous, self).reduce([tower])]
 
     def apply(self, update, counter):
         tower, = update.towers

@@ -52,21 +52,24 @@ class Packet(NamedTuple):
     name: str
 
 
-def pack_gradients(pairs: Sequence[tuple]) -> tuple[list[tuple], Callable[[Sequence[tuple]], list[tuple]]]:
-    """Packs the gradients of a tower for `average_gradients`.
+def pack_gradients(tower_grads: Sequence[Sequence[tuple]]) -> tuple[list, Callable[[list], list]]:
+    """Prepares the argument of `average_gradients`: the small gradients of each device become one packet.
 
     Args:
-      pairs: (gradient, variable) pairs of the tower; no gradient is sparse.
+      tower_grads: K towers x N (gradient, variable) pairs; no gradient is sparse.
 
     Returns:
-      (packets, unpack): (packet, Packet) pairs, which `average_gradients` takes; and the function that turns the pairs
-      that it returns into (mean gradient, variable) pairs, in the order of `pairs`. A gradient None stays None.
+      (packed, unpack): K towers x M (packet, Packet) pairs; and the function that turns the M means of
+      `average_gradients` into the N (mean gradient, variable) pairs. A gradient None stays None.
     """
-    used = [pair for pair in pairs if pair[0] is not None]
-    packets, unpack = pack([gradient for gradient, _ in used])
-    names = ', '.join(variable.name for _, variable in used)
+    towers = []
+    for pairs in tower_grads:
+        used = [pair for pair in pairs if pair[0] is not None]
+        packets, unpack = pack([gradient for gradient, _ in used])
+        names = ', '.join(variable.name for _, variable in used)
+        towers.append([(packet, Packet(f'packet {i} of {names}')) for i, packet in enumerate(packets)])
 
     def unpack_means(averaged):
         means = iter(unpack([mean for mean, _ in averaged]))
-        return [(gradient if gradient is None else next(means), variable) for gradient, variable in pairs]
-    return [(packet, Packet(f'packet {i} of {names}')) for i, packet in enumerate(packets)], unpack_means
+        return [(gradient if gradient is None else next(means), variable) for gradient, variable in tower_grads[0]]
+    return towers, unpack_means

@@ -1,6 +1,5 @@
 """The default update mode: one copy of the variables on the CPU, updated with the towers' mean gradient."""
 import contextlib
-from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -22,17 +21,14 @@ class ParameterServer(UpdateMode):
             yield
 
     def reduce(self, towers):
+        # Statistics, such as those of batch normalisation, are averaged like gradients.
+        tower_grads = [tower.gradients + tower.statistics for tower in towers]
+        # Small gradients of GPUs travel together. Between CPU devices nothing travels, and packing would only copy.
+        packed, unpack = pack_gradients(tower_grads) if self.devices.on_gpus else (tower_grads, list)
         with tf.device('/cpu:0'):
-            gradients = self.average([tower.gradients for tower in towers])
-            statistics = self.average([tower.statistics for tower in towers])
-        return [Update(gradients, statistics, towers, '/cpu:0')]
-
-    def average(self, tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
-        """Returns what `average_gradients` returns; small gradients of GPUs travel together."""
-        if not self.devices.on_gpus:  # between CPU devices nothing travels, and packing would only copy
-            return average_gradients(tower_grads)
-        packed, (unpack, *_) = zip(*map(pack_gradients, tower_grads))
-        return unpack(average_gradients(packed))
+            means = unpack(average_gradients(packed))
+        count = len(towers[0].gradients)
+        return [Update(means[:count], means[count:], towers, '/cpu:0')]
 
     def _create_on_server(self, next_creator, on_first_server=False, **arguments):
         """Creates a variable on the server that holds the fewest elements so far, or on the first one."""

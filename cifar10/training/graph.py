@@ -63,7 +63,10 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    step, batches, inputs = _update(plan, learnt, rates, next_batch, global_step, examples_seen)
+    tower, batches, fed = _tower(plan, learnt, next_batch, examples_seen)
+    step = plan.mode.build(tower, plan.precision.optimizer(plan.recipe.optimizer(*rates)), global_step)
+    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
+        inputs = [each[:_MOST_INPUTS] for each in fed[0]]
     shown, names = _figures(plan, step, rates[0])
     train_ops, average = _counted(plan, step, global_step, examples_seen)
     with tf.name_scope('initialise'), plan.mode.scope():
@@ -86,8 +89,8 @@ def _input(plan, global_step, examples_seen):
                              plan.mode.synchronous, devices.tower_devices if devices.on_gpus else None)
 
 
-def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
-    """Builds the towers and the update of the variables; returns (the Step, the batches, tower 0's inputs)."""
+def _tower(plan, learnt, next_batch, examples_seen):
+    """Returns (function (k, scope) that builds tower k, lists to which it adds batches and what networks are fed)."""
     recipe, mode = plan.recipe, plan.mode
     batches, fed = [], []
 
@@ -107,9 +110,7 @@ def _update(plan, learnt, rates, next_batch, global_step, examples_seen):
             total_loss, scalars = tower_loss(scope, lambda: recipe.add_loss(*batch, plan.precision.dtype, **learnt))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(collected_losses(scope)))
 
-    step = mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step)
-    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        return step, batches, [each[:_MOST_INPUTS] for each in fed[0]]
+    return tower, batches, fed
 
 
 def _counted(plan, step, global_step, examples_seen):
