@@ -31,4 +31,4 @@ def main() -> int | None:
 
 
 if __name__ == '__main__':
-    sys.exit(program.run_to_end(main))
+    sys.exit(program.run(main, to_end=True))

@@ -66,8 +66,15 @@ class Division:
         target = self._place()
         if self._gate is None:
             return x
-        return _gated(x, lambda y: self._gate(y, source, target), lambda dy: self._gate(dy, target, source))
 
+        @tf.custom_gradient
+        def gated(x):
+            def gradient(dy):
+                with tf.control_dependencies([self._gate(dy, target, source)]):
+                    return tf.identity(dy)
+            with tf.control_dependencies([self._gate(x, source, target)]):
+                return tf.identity(x), gradient
+        return gated(x)
 
     def _place(self):
         """Returns the number of the device of the part that is being built: each has parts that follow each other."""
@@ -104,16 +111,3 @@ def undivided() -> Iterator[None]:
         yield
     finally:
         _division.reset(token)
-
-
-def _gated(x, forward, backward):
-    """Returns x once the operation forward(x) has run; its gradient dy travels back once backward(dy) has."""
-    @tf.custom_gradient
-    def cut(x):
-        return _after(forward(x), x), lambda dy: _after(backward(dy), dy)
-    return cut(x)
-
-
-def _after(operation, value):
-    with tf.control_dependencies([operation]):
-        return tf.identity(value)

@@ -184,7 +184,8 @@ class Recipe:
           images, training: the arguments of `model.Network.inference`.
           learnt: as `learnt` returns it; nothing if the variables are restored from a checkpoint.
         """
-        with freezing(self._settings.freeze):
+        pattern = self._settings.freeze
+        with freezing(pattern) if pattern else contextlib.nullcontext():
             return self._network.inference(images, training, **self._options, **learnt)
 
     def augmented(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

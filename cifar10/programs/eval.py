@@ -40,4 +40,4 @@ def main() -> None:
                 console.say('', 'stopped')
 
 
-run = functools.partial(program.run_to_end, main)
+run = functools.partial(program.run, main, to_end=True)

@@ -180,4 +180,4 @@ def main() -> int:
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}; {remedy}') from error
 
 
-run = functools.partial(program.run_to_end, main)
+run = functools.partial(program.run, main, to_end=True)

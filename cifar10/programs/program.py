@@ -26,8 +26,12 @@ UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more; shells report
 _PATIENCE = 1.0  # seconds in which Python usually ends
 
 
-def run(main: Callable[[], int | None]) -> int:
+def run(main: Callable[[], int | None], to_end: bool = False) -> int:
     """Calls a program's `main` and returns the exit status of the process.
+
+    Args:
+      to_end: whether the process then ends. From then on, the first signal ends it, with this status. Python waits for
+        threads that a user's code has started, unless they are daemons; a line names them if that takes long.
 
     Returns:
       What `main` returned, or FINISHED; the status of a UsageError, RunError or TemporaryError; 1 after an error of the
@@ -42,33 +46,24 @@ def run(main: Callable[[], int | None]) -> int:
         status = main() or FINISHED
         if status == UNREAD and Output.failure:
             raise Output.failure
-        return status
     except (UsageError, RunError) as error:
-        return _fail(error, error.status)
+        status = _fail(error, error.status)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader is gone
-        return UNREAD
+        status = UNREAD
     except OSError as error:
         if error.filename == STDOUT:
             discard(sys.stdout)  # or Python would try again to write what is left
-        return _fail(describe_os_error(error), RunError.status)
+        status = _fail(describe_os_error(error), RunError.status)
     except KeyboardInterrupt as error:
         number, = error.args or [signal.SIGINT]
-        return _fail('interrupted', 128 + number)
-
-
-def run_to_end(main: Callable[[], int | None]) -> int:
-    """Calls `run` for a process that then ends; returns its status.
-
-    From here on, the first signal ends the process, with this status. Python waits for threads that a user's code has
-    started, unless they are daemons; a line names them if that takes long.
-    """
-    status = run(main)
-    for number in termination_signals():
-        signal.signal(number, lambda *event: os._exit(status))
-    waiting = threading.Timer(_PATIENCE, _name_threads)
-    waiting.daemon = True
-    waiting.start()
+        status = _fail('interrupted', 128 + number)
+    if to_end:
+        for number in termination_signals():
+            signal.signal(number, lambda *event: os._exit(status))
+        waiting = threading.Timer(_PATIENCE, _name_threads)
+        waiting.daemon = True
+        waiting.start()
     return status
 
 

@@ -44,7 +44,8 @@ def _report(given):
             check(settings)
         else:
             from cifar10.tools.explain import explain
-            api.take_part(settings, None, explain)
+            cluster = api.cluster_of(settings)
+            explain(settings) if cluster is None else api.take_part(cluster, settings, None, explain)
 
 
-run = functools.partial(program.run_to_end, main)
+run = functools.partial(program.run, main, to_end=True)

@@ -13,8 +13,9 @@ from cifar10.settings.training import TrainSettings, flags_of
 from cifar10.training import api, planning
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.plan import Plan
+from cifar10.training.run import Run
 from cifar10.training.start import prepared
-from cifar10.training.trainer import built
+from cifar10.training.trainer import check_built, validation_of
 
 
 def check(settings: TrainSettings) -> None:
@@ -51,8 +52,9 @@ def check(settings: TrainSettings) -> None:
 
 
 def _take_first_step(plan: Plan) -> None:
-    run, validation = built(plan)
-    if validation:
+    run = Run(plan._replace(restored=None))
+    check_built(run, plan)
+    if validation := validation_of(plan):
         validation.session.close()
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder

@@ -90,7 +90,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
             _prepared(say, on_record, given.reports.log_device_placement) as output:
         console.say_all(lines)
         from cifar10.training import trainer
-        ended = take_part(given, termination, trainer.train)
+        cluster = cluster_of(given)
+        ended = trainer.train(given, termination) if cluster is None else take_part(
+            cluster, given, termination, trainer.train)
     if ended is None:
         return None
     checkpoint, step, ended_by = ended
@@ -241,19 +243,18 @@ def cluster_of(settings: TrainSettings) -> membership.Cluster | None:
     return cluster
 
 
-def take_part(settings: TrainSettings, termination: Termination | None, train: Callable) -> Any:
-    """Calls a function that trains: alone, or as the chief of a cluster. Other tasks of a cluster serve until its end.
+def take_part(cluster: membership.Cluster, settings: TrainSettings, termination: Termination | None,
+              train: Callable) -> Any:
+    """Calls a function that trains, as the chief of a cluster. The other tasks serve until its end.
 
     Args:
+      cluster: as `cluster_of` returns it.
       termination: handles the signals that end the run; or None.
       train: function with the parameters of `trainer.train`.
 
     Returns:
       What `train` returns; None in a task that does not call it.
     """
-    cluster = cluster_of(settings)
-    if cluster is None:
-        return train(settings, termination)
     from cifar10.base import graphs
     from cifar10.cluster import member
     from cifar10.parallel import devices

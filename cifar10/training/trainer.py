@@ -54,7 +54,9 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             figure = counting(plan.settings) if plan.settings.reports.keep_best else None
             checkpoints.tidy(plan.folder, plan.step, settings.reports.max_to_keep, figure)
             return plan.checkpoint, plan.step, plan.ended
-        run, validation = built(plan)
+        run = Run(plan._replace(restored=None))
+        check_built(run, plan)
+        validation = validation_of(plan)
         folder, record, restored, plan = plan.folder, planning.record_of(plan), plan.restored, run.plan
         if takeover.sets_aside(folder, settings):  # last, once all that can refuse a start has been done
             say('restart', f'the earlier run is now in {directory.set_aside()}')
@@ -71,25 +73,25 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     return newest, step, ended
 
 
-def built(plan: Plan) -> tuple[Run, ModelSession | None]:
-    """Returns the graph of a run, and the evaluation between two steps if it has one.
-
-    Raises:
-      UsageError: the checkpoint that the run continues from lacks some of its variables, or the disk is full.
-    """
-    run, settings = Run(plan._replace(restored=None)), plan.settings
-    validation = None
-    if settings.reports.eval_steps:
-        say_if_few(plan.test, is_held_out=True)
-        devices, size = local_devices(settings.towers), batch_size(plan.test.size, _VALIDATION_BATCH)
-        validation = ModelSession(lambda: Evaluator(plan.test, plan.recipe, devices.tower_devices, size), devices,
-                                  plan.recipe.moving_averages)
-        validation.session.run(validation.built.read)
+def check_built(run: Run, plan: Plan) -> None:
+    """Raises a UsageError if the checkpoint of the plan lacks variables of the run, or the disk is full."""
     if found := plan.restored and checkpoints.misfit(plan.restored.shapes, run.saved):
         remedy = takeover.remedy(plan.folder, warm_start=True)
         raise UsageError(f'{plan.checkpoint} {found}; {remedy}')
     say_all(check_space(plan, run.saved.values()))
-    return run, validation
+
+
+def validation_of(plan: Plan) -> ModelSession | None:
+    """Returns the evaluation between two steps, opened, if the run has one."""
+    settings = plan.settings
+    if not settings.reports.eval_steps:
+        return None
+    say_if_few(plan.test, is_held_out=True)
+    devices, size = local_devices(settings.towers), batch_size(plan.test.size, _VALIDATION_BATCH)
+    validation = ModelSession(lambda: Evaluator(plan.test, plan.recipe, devices.tower_devices, size), devices,
+                              plan.recipe.moving_averages)
+    validation.session.run(validation.built.read)
+    return validation
 
 
 def _next(settings, best):
