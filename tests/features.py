@@ -24,7 +24,7 @@ FEATURES = {
     'adam': dict(network='linear', optimizer='adam', learning_rate=0.01),
     'muon': dict(network='linear', optimizer='muon', learning_rate=0.01),
     'adamw': dict(network=f'{_NETWORKS}:convolutions', optimizer='adamw', learning_rate=0.01, weight_decay=0.5,
-                  schedule='cosine', warmup_epochs=0.001),
+                  schedule='cosine', warmup_epochs=0.01),
     'clipped gradients': dict(network='linear', clip_norm=0.5),
     'lion': dict(network='linear', optimizer=f'{_EXAMPLES}/lion.py:lion', learning_rate=0.01),
     # Precisions.
@@ -49,7 +49,7 @@ PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'three parts': 3, 'fp16': 3}
 EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16', 'mixup'}
 SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`
 REFUSED = {('clipped gradients', 'mirrored')}
-_IMAGES = 10000  # in the data set `shapes`
+_IMAGES = 1000  # in `data_dir`
 
 
 def all_with(modes, default=(), features=FEATURES):

@@ -109,7 +109,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     evaluated = []
     tested = cifar10.evaluate(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', on_record=evaluated.append)
     assert [record['accuracy'] for record in evaluated] == [tested.accuracy] == [trained.evaluation['accuracy']]
-    assert (tested.step, tested.examples, tested.confusion.trace()) == (4, 2000, evaluated[0]['correct'])
+    assert (tested.step, tested.examples, tested.confusion.trace()) == (4, 200, evaluated[0]['correct'])
     rows = {row[0]: row for row in confusion.per_class(tested.confusion, tested.classes)}
     assert tested.per_class['star'] == dict(recall=rows['star'][3], precision=rows['star'][4])
     # Nothing is left to do, and the result is the same.

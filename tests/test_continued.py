@@ -238,11 +238,11 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     assert absent not in refused
 
 
-STEPS, GROWING = dict(max_steps=1), dict(preset='fast', schedule='staircase', epochs=0.0016)
+STEPS, GROWING = dict(max_steps=1), dict(preset='fast', schedule='staircase', epochs=0.016)
 
 
 @pytest.mark.parametrize('recipe', mostly_stress(
-    [STEPS, GROWING, dict(epochs=0.0016), dict(epochs=0.0016, schedule='cosine')], STEPS), ids=str)
+    [STEPS, GROWING, dict(epochs=0.016), dict(epochs=0.016, schedule='cosine')], STEPS), ids=str)
 def test_what_a_finished_run_recommends_is_accepted(recipe, settings, capsys):
     given = {**dict(max_steps=None), **recipe, 'batch_size': 16}
     train(settings(**given))

@@ -214,12 +214,12 @@ def test_the_classes_are_printed(trained, tmp_path, capsys):
     record = evaluated(trained, tmp_path, per_class=True)
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in ('disc', 'star')]
-    assert len(rows) == 5 and rows[0][2] == '200'  # in the table, in the matrix and above it
+    assert len(rows) == 5 and rows[0][2] == '20'  # in the table, in the matrix and above it
     matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-28:-18]])
     assert lines[-17].startswith('the largest losses: ')
     assert lines[-17].endswith('/shapes-bin')
     assert all('  test_batch.bin, record ' in line for line in lines[-16:])
-    assert matrix.sum() == 2000 and matrix.trace() == record['correct']
+    assert matrix.sum() == 200 and matrix.trace() == record['correct']
 
 
 def probabilities_of(trained, pixels):

@@ -104,14 +104,14 @@ def test_figures_keep_seven_digits(tmp_path):
 def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
     config = settings(num_gpus=2, max_steps=4, log_frequency=2, eval_steps=3)
     trainer.train(config)
-    lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
+    lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 200\), step (\d+)$', capsys.readouterr().out, re.M)
     evaluations, steps = (read(config.run.train_dir, kind) for kind in (EVAL, TRAIN))
     assert [int(step) for step in lines] == [record['step'] for record in evaluations] == [3, 4]
     assert [(step, pytest.approx(value)) for step, value in scalars(config.run.train_dir, 'accuracy', 'eval')] == [
-        (record['step'], record['correct'] / 2000) for record in evaluations]
+        (record['step'], record['correct'] / 200) for record in evaluations]
     assert [record['step'] for record in steps] == [2, 4]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2
-    assert [(record['examples'], record['epoch']) for record in steps] == [(32, 0.0032), (64, 0.0064)]
+    assert [(record['examples'], record['epoch']) for record in steps] == [(32, 0.032), (64, 0.064)]
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
 
 

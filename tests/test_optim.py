@@ -113,7 +113,7 @@ def linear(images, num_classes, training):
 def test_the_steps_of_a_run_equal_numpys(settings, data_dir, own):
     # Muon's steps of variables without filters, the linear schedule, label smoothing and two towers.
     config = settings(network=own(LINEAR, 'linear'), optimizer='muon', learning_rate=0.05, schedule='linear',
-                      epochs=0.0064, max_steps=None, label_smoothing=0.3, num_gpus=2)
+                      epochs=0.064, max_steps=None, label_smoothing=0.3, num_gpus=2)
     data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
     plan = plan_of(config.replace(max_steps=4), data, cpus, update_mode('parameter_server', cpus))
     built = graph.build(plan, {})

@@ -13,7 +13,7 @@ NETWORKS, EXAMPLES = f'{ROOT}/tests/networks.py', f'{ROOT}/examples'
 # TensorFlow rewrites sums where it expects a device of 256 MB to run out of memory: CPU devices state this size.
 LARGE = {
     'classic': dict(network='classic', batch_size=512),
-    'fast': dict(preset='fast', batch_size=128, max_steps=None, epochs=0.0128),
+    'fast': dict(preset='fast', batch_size=128, max_steps=None, epochs=0.128),
     'residual': dict(network=f'{EXAMPLES}/residual_network.py:residual', batch_size=128),
     'resnet18': dict(network=f'{EXAMPLES}/resnet18.py:narrow', batch_size=128),
     'attention': dict(network=f'{NETWORKS}:attention', batch_size=64, num_gpus=2),

@@ -150,7 +150,7 @@ def test_every_default_of_what_may_change_can_be_given():
 
 def test_a_length_of_no_image_is_refused_before_anything_is_written(settings):
     config = settings(max_steps=None, epochs=1e-5)
-    with pytest.raises(UsageError, match='--epochs=1e-05 of 10,000 images is less than one image; give more epochs'):
+    with pytest.raises(UsageError, match='--epochs=1e-05 of 1,000 images is less than one image; give more epochs'):
         train(**as_given(config))
     assert not os.path.exists(config.run.train_dir)
     assert train(**as_given(config, epochs=1e-4)).step == 1  # one image

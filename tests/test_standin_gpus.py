@@ -126,7 +126,7 @@ RUNS = [
     ('replicated in parts', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
     ('bf16', dict(num_gpus=1, precision='bf16')),
     ('fp16', dict(num_gpus=2, precision='fp16', variable_update='replicated')),
-    ('fast', dict(num_gpus=2, preset='fast', variable_update='replicated', max_steps=None, epochs=5 * 16 / 10_000)),
+    ('fast', dict(num_gpus=2, preset='fast', variable_update='replicated', max_steps=None, epochs=5 * 16 / 1000)),
 ]
 VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
 FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions

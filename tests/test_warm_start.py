@@ -183,7 +183,7 @@ def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, 
 
 @pytest.mark.stress
 def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, data_dir):
-    flags = dict(preset='fast', epochs=0.0032, precision='fp32', sizes='16', schedule='linear')
+    flags = dict(preset='fast', epochs=0.032, precision='fp32', sizes='16', schedule='linear')
     train(settings(max_steps=None, **flags))
     prefix = checkpoints(settings().run.train_dir)[-1]
     rewrite(prefix, **{'whiten/weights': np.full([2, 2, 3, 24], 0.25, np.float32)})

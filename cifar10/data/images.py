@@ -4,6 +4,7 @@ A batch is a pure function of (seed, position), where a position is an index int
 """
 import functools
 import os
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -37,9 +38,7 @@ class Images:
             collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name) for name, shape in (
                 ('labels', [records.count]), ('pixels', [records.count, side, side, 3])))
         # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB.
-        # The paths come from a placeholder, or graph optimisation would read the files to see whether they are
-        # constant.
-        paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
+        paths = unfolded(list(records.files))
         first = 0
         read = tf.group(self.labels.initializer, self.pixels.initializer)
         # `unstack` is one operation, an index is four; most of a small run is building operations.
@@ -71,6 +70,17 @@ class Images:
         boxes = augmentation.boxes(tf.fill([n, 2], self.pixels.shape[1]), positions)
         images = cut_to_size(tf.gather(self.pixels, examples), boxes, self._size)
         return augmentation(images, positions), tf.cast(tf.gather(self.labels, examples), tf.int32)
+
+
+def unfolded(value: Any) -> tf.Tensor:
+    """Returns a tensor of a value that TensorFlow does not take for a constant.
+
+    It computes what follows from constants, and from defaults of placeholders, when it prepares the graph. With the
+    paths of files it would read the files then, and keep their contents in the graph.
+    """
+    variable = tf.Variable(value, trainable=False, collections=[], name='unfolded')
+    with tf.control_dependencies([variable.initializer]):
+        return variable.read_value()
 
 
 @functools.singledispatch

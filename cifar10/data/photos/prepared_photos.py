@@ -25,7 +25,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.files import named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
-from cifar10.data.images import Images, loaded
+from cifar10.data.images import Images, loaded, unfolded
 from cifar10.data.photos.picture_files import DECODER, NoPicture, each, opened, prepared
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.pipeline import as_graph
@@ -191,9 +191,7 @@ class PhotoFiles(Images):
     def __init__(self, photos):
         self.count = photos.count
         self._size = photos.size
-        # From a placeholder, or graph optimisation would read the file to see whether it is constant.
-        path = tf.placeholder_with_default(photos.files[0], [], name='list')
-        rows = tf2.strings.split(tf.io.read_file(path), '\n')[1:-1]
+        rows = tf2.strings.split(tf.io.read_file(unfolded(photos.files[0])), '\n')[1:-1]
         # Without the last column, the sources.
         *facts, names = tf.io.decode_csv(rows, [tf.zeros([1], tf.int32)] * 3 + [['']], field_delim='\t',
                                          use_quote_delim=False, select_cols=[*range(len(_COLUMNS) - 1)])
