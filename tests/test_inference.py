@@ -25,7 +25,6 @@ from cifar10.evaluation.trained import Model
 from cifar10.model import classic
 from cifar10.run.metrics import EVAL, read
 from cifar10.run.pictures import names as drawn_names
-from cifar10.run.pictures import word
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, tf, train, variables
 from tests.test_arrays import made
@@ -84,16 +83,6 @@ def test_tables_of_a_confusion():
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
                                                      ['eel', '0', '0', '0']]
     assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in tensorboard.class_table(counts, ['cat', 'dog', 'eel'])
-    assert lines[-5] == 'row: the true class; column: the predicted class'
-    assert lines[-4].split() == ['cat', 'dog', 'eel'] and len({len(line) for line in lines[-4:]}) == 1
-    whole = ['forest', 'street at night', 'street']
-    assert re.split(' {2,}', confusion.lines(counts, whole)[-4].strip()) == whole
-    head, *rows = confusion.lines(counts, whole)[:4]
-    end = head.index('correct') + len('correct')
-    assert [row[:end].split()[-1] for row in rows] == ['8', '9', '0']  # below each other, however long a name is
-    wide = confusion.lines(counts, ['street' * 5, 'dog', 'eel'])  # names that would make it too wide
-    assert [line.split() for line in wide[-4:-1]] == [['0', '1', '2'], ['0', 'street' * 5, *map(str, counts[0])],
-                                                      ['1', 'dog', *map(str, counts[1])]]
     with_others = np.c_[counts, [3, 0, 5]]  # of which three and five have no finite prediction
     assert confusion.per_class(with_others, ['cat', 'dog', 'eel']) == [
         ('cat', 8, 13, 8 / 13, 1.0, 'not finite (3), dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'),
@@ -103,18 +92,10 @@ def test_tables_of_a_confusion():
         ['cat', '8', '2', '0', '3'], ['dog', '0', '9', '1', '0'], ['eel', '0', '0', '0', '5']]
     assert tensorboard.confusion_image(with_others, ['cat', 'dog', 'eel']).shape == tensorboard.confusion_image(
         counts, ['cat', 'dog', 'eel']).shape
-    many = np.eye(100, dtype=int)
-    assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
-    picture = tensorboard.confusion_image(many, [str(i) for i in range(100)])
-    edge = len(picture) - 402
-    assert picture.shape == (edge + 402, edge + 402, 3) and edge < 40  # without names, but with titles and a frame
-    title = word('predicted class, 0 to 99', 400)
-    left = edge + (402 - title.shape[1]) // 2
-    assert (picture[4:4 + len(title), left:left + title.shape[1]] == title).all()
-    assert (picture[edge:, :edge] < 128).any() and (picture[:edge, :edge] == 255).all()
+    assert len(confusion.lines(np.eye(100, dtype=int), [f'class {i}' for i in range(100)])) == 101  # no matrix
 
 
-def test_the_picture_of_a_confusion_has_the_names_and_counts():
+def test_the_picture_of_a_confusion_has_a_colour_for_each_cell_and_any_names():
     counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
     pixels = tensorboard.confusion_image(counts, ['cat', 'dog', 'eel'])
     cell = 106  # of the last, which ends at a line and a gap
@@ -124,23 +105,8 @@ def test_the_picture_of_a_confusion_has_the_names_and_counts():
         return pixels[bottom - (3 - row) * cell + 10, right - (3 - column) * cell + 10]
     blue, white, red = at(0, 0), at(0, 2), at(0, 1)
     assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
-
-    def changed(counts, classes):
-        return (tensorboard.confusion_image(np.array(counts), classes) != pixels).any(2)
-    swapped = changed(counts, ['dog', 'cat', 'eel'])
-    cells = bottom - 3 * cell, right - 3 * cell
-    assert swapped[:cells[0], cells[1]:].any() and swapped[cells[0]:, :cells[1]].any()  # columns and rows have names
-    assert not swapped[cells[0]:, cells[1]:].any() and not swapped[bottom - cell:].any()
-    doubled = changed(2 * counts, ['cat', 'dog', 'eel'])  # in the same colours: only what is written changes
-    assert doubled.any() and not doubled[bottom - cell:].any() and not doubled[:bottom - 3 * cell].any()
-
-
-def test_words_in_pictures_have_room_and_letters_that_the_font_has():
     assert drawn_names(['caf\u00e9', '\u732b', 'a\nb', 'dog']) == ['cafe', 'class 1', 'class 2', 'dog']
-    short, long = word('dog', 100), word('Chestnut-sided Warbler, male', 100)
-    assert short.shape[1] < 40 and 80 < long.shape[1] <= 100 and short.min() == 0
-    assert (long != word('Chestnut-sided Warbler, fema', 100)).any()  # the end is not left out
-    for n, length in ((2, 200), (4, 9), (5, 200), (20, 3), (20, 200)):
+    for n, length in ((2, 200), (100, 3)):
         picture = tensorboard.confusion_image(np.full([n, n], 1_234_567), ['m' * length] * n)
         assert max(picture.shape) < 1900 and (picture[0] == 255).all() and (picture[:, -1] == 255).all()
 
@@ -156,13 +122,6 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
     third = picture[height:]
     assert (third[:180, :180] == first).all() and (third[:, 2 * width:] == 255).all()  # and no seventh
-    captions = [picture[180:height, k * width:(k + 1) * width] for k in range(3)]
-    assert (captions[0] == captions[2]).all() and (captions[0] != captions[1]).any() and captions[0].min() == 0
-    right = tensorboard.losses_image([found[0]._replace(predicted=0)], classes)[180:, :width]
-    line = len(word('', 1))
-    assert (right[:line] == captions[0][:line]).all() and (right[line:] != captions[0][line:]).any()
-    unsure = tensorboard.losses_image([found[0]._replace(confidence=0.5)], classes)[180:, :width]
-    assert (unsure != captions[0]).any()
     rows = tensorboard.losses_table(found, classes).splitlines()
     assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
@@ -172,7 +131,7 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
         with warnings.catch_warnings():
             warnings.simplefilter('error')
             other = tensorboard.losses_image(found, classes)
-        assert (other[:, width:] == picture[:, width:]).all() and (other[180:height, :width] != captions[0]).any()
+        assert (other[:, width:] == picture[:, width:]).all()
     assert tensorboard.losses_table(found, classes).splitlines()[2] == (
         '| row 1, column 1 | a\\_0 | cat | nan | not finite |')
 

@@ -143,7 +143,7 @@ def test_every_optimizer_has_a_rate_of_its_own(settings):
     (dict(batch_size=32, num_gpus=4), None),
     (dict(batch_size=128, num_gpus=8, max_steps=100000),
      "the classic recipe's rate is for 128 examples a step; with 1,024 try --learning_rate=0.8 --warmup_epochs=5"),
-    (dict(batch_size=128, num_gpus=8, max_steps=100), 'try --learning_rate=0.8 --warmup_epochs=1.02'),
+    (dict(batch_size=128, num_gpus=8, max_steps=10), 'try --learning_rate=0.8 --warmup_epochs=1.02'),
     (dict(batch_size=128, num_gpus=8, warmup_epochs=1.0), 'with 1,024 try --learning_rate=0.8'),
     (dict(batch_size=128, num_gpus=2), 'with 256 try --learning_rate=0.2'),
     (dict(batch_size=32), 'with 32 try --learning_rate=0.025'),

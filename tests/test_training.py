@@ -216,7 +216,7 @@ def test_what_is_printed_at_the_start(settings, capsys):
     assert lines[0] == 'towers     2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 1,000 images of 32x32 in ')
-    assert lines[3] == 'batch      16 a step (8 of each tower); 625.0 steps an epoch'
+    assert lines[3] == 'batch      16 a step (8 of each tower); 62.5 steps an epoch'
     assert lines[5].startswith("advice     the classic recipe's rate is for 128 examples a step; with 16 try ")
     assert lines[7] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
     assert lines[4] == 'rate       0.1, constant; in a longer run x0.1 every 350 epochs (218,750 steps)'
