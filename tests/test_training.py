@@ -219,7 +219,7 @@ def test_what_is_printed_at_the_start(settings, capsys):
     assert lines[3] == 'batch      16 a step (8 of each tower); 62.5 steps an epoch'
     assert lines[5].startswith("advice     the classic recipe's rate is for 128 examples a step; with 16 try ")
     assert lines[7] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
-    assert lines[4] == 'rate       0.1, constant; in a longer run x0.1 every 350 epochs (218,750 steps)'
+    assert lines[4] == 'rate       0.1, constant; in a longer run x0.1 every 350 epochs (21,875 steps)'
     assert lines[-2].startswith('saved ')
     assert lines[-1].startswith(f"next       {command('eval')} --train_dir=/")
     assert ' --run_once evaluates the model; ' in lines[-1]
