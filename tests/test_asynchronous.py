@@ -15,7 +15,7 @@ from cifar10.parallel.asynchronous import Stepper
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
 from cifar10.run.folder import Folder, step_of
-from cifar10.run.metrics import Metrics
+from cifar10.run.metrics import Log
 from cifar10.run.takeover import TrainDir
 from tests.helpers import checkpoints, initialise, mostly_stress, patient, stepping, train, values_by_name, variables
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
@@ -101,7 +101,7 @@ def test_no_tower_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
     pair = [tf.get_variable(name, [], tf.int64, tf.zeros_initializer()) for name in ('weights', 'examples_seen')]
     updates = [slow_update(k, [*pair, global_step], begun) for k in range(3)]
     path = str(tmp_path)
-    saved = of_run.Checkpoints(TrainDir(path), None, Folder(path), max_to_keep=0, log=Metrics(path))
+    saved = of_run.Checkpoints(TrainDir(path), None, Folder(path), max_to_keep=0, log=Log(path))
     with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
         session.run(tf.global_variables_initializer())
 

@@ -12,7 +12,7 @@ from PIL import Image
 from benchmarks import convergence, generated_photos, harness, throughput, time_to_accuracy
 from cifar10.base.errors import RunError
 from cifar10.model import fast
-from cifar10.run.metrics import EVAL, TRAIN, Metrics
+from cifar10.run.metrics import EVAL, TRAIN, Log
 from tests.helpers import LINEAR, python, train
 
 
@@ -82,12 +82,12 @@ def test_generated_photos_follow_from_their_number(tmp_path):
 
 
 def test_the_speed_is_that_of_the_second_half(tmp_path):
-    records = Metrics(str(tmp_path))
-    records.add(TRAIN, 10, images_per_sec=1384.0)
+    records = Log(str(tmp_path))
+    records.write(TRAIN, 10, images_per_sec=1384.0)
     with pytest.raises(harness.Failed, match='no speed'):
         harness.second_half(str(tmp_path))
-    records.add(EVAL, 10, accuracy=0.5)
-    records.add(TRAIN, 20, images_per_sec=1500.5)
+    records.write(EVAL, 10, accuracy=0.5)
+    records.write(TRAIN, 20, images_per_sec=1500.5)
     assert harness.second_half(str(tmp_path)) == 1500.5
 
 

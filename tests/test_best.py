@@ -34,7 +34,7 @@ def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved
         return dict(step=evaluation[0], accuracy=evaluation[1], cross_entropy=1.0, examples=10)
     path = str(tmp_path)
     for each in records:
-        metrics.Metrics(str(tmp_path)).write(metrics.EVAL, **figures(each))
+        metrics.Log(str(tmp_path)).write(metrics.EVAL, **figures(each))
     for each in saved:
         (tmp_path / f'model.ckpt-{each}.index').touch()
     if noted:

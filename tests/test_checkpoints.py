@@ -52,7 +52,7 @@ def saving(tmp_path):
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
     variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
     path = str(tmp_path)
-    saved = of_run.Checkpoints(TrainDir(path), None, Folder(path), 0, metrics.Metrics(path))
+    saved = of_run.Checkpoints(TrainDir(path), None, Folder(path), 0, metrics.Log(path))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 

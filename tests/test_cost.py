@@ -79,23 +79,23 @@ def test_a_line_has_the_seconds_of_each_part(clock):
     ([0.1] * 20 + [0.1, 0.3] * 10, [21])])
 def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow, every, tmp_path, capsys):
     now = [0.0]
-    progress = Progress(0, 10 ** 6, every, 1, metrics.Metrics(str(tmp_path)), lambda step: {}, lambda: now[0])
+    progress = Progress(0, 10 ** 6, every, 1, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
     step = 0
     for each in seconds:  # of 200 steps
         for _ in range(200):
             now[0] += each
             step += 1
-            progress.after_step(step, dict(figures=dict(loss=1.0)))
+            progress.after_step(step, dict(figures=dict(loss=1.0), losses=[1.0], thread=0))
     said = re.findall('^slow       steps (\\d+) to .* --explain ', capsys.readouterr().out, re.M)
     assert [round(int(first) / 200) for first in said] == slow
 
 
 def test_explain_is_not_recommended_where_it_is_refused(tmp_path, capsys):
     now = [0.0]
-    progress = Progress(0, 10 ** 6, 10, 1, metrics.Metrics(str(tmp_path)), lambda step: {}, lambda: now[0], False)
+    progress = Progress(0, 10 ** 6, 10, 1, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0], False)
     for step in range(1, 2001):
         now[0] += 1.0 if step < 1000 else 10.0
-        progress.after_step(step, dict(figures=dict(loss=1.0)))
+        progress.after_step(step, dict(figures=dict(loss=1.0), losses=[1.0], thread=0))
     assert '--explain' not in capsys.readouterr().out
 
 

@@ -297,7 +297,7 @@ def test_wherever_the_file_of_the_records_is_torn_each_record_is_whole_or_not_th
     print(f'{len(forms)} torn forms of {metrics.NAME}')
     for size, content in forms:
         path.write_bytes(content)
-        metrics.Metrics(str(tmp_path)).drop_after(10 ** 6)
+        metrics.Log(str(tmp_path)).drop_after(10 ** 6)
         if content.startswith(whole[:size]):  # then nothing stays but the lines that are whole
             assert path.read_bytes() == whole[:whole.rfind(b'\n', 0, size) + 1], content
         assert all(record in records for record in found()), content

@@ -10,13 +10,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from cifar10.base.errors import RunError
 from cifar10.run import metrics
-from cifar10.run.tensorboard import Events
+from cifar10.run.events import Events
 from tests.helpers import evaluated, scalars, tensorboard, train
 
 
 def shown(folder):
     """Returns the points of the curve, as TensorBoard shows them: step -> value."""
-    return {event.step: round(event.value, 3) for event in EventAccumulator(str(folder)).Reload().Scalars('x')}
+    return {event.step: round(event.value, 3) for event in EventAccumulator(str(folder)).Reload().Scalars('loss')}
 
 
 def files(folder):
@@ -28,7 +28,7 @@ def write(folder, values, first_step=None):
     if first_step is not None:
         events.drop_after(first_step - 1)
     for step, value in values.items():
-        events.add_scalars({'x': value}, step)
+        events.add_figures({'loss': value}, step)
     events.close()
 
 

@@ -18,7 +18,7 @@ from cifar10 import evaluate, predict
 from cifar10.base.errors import TemporaryError, UsageError
 from cifar10.data import folders, records
 from cifar10.data.shapes import CLASSES
-from cifar10.evaluation import classification, confusion, tensorboard
+from cifar10.evaluation import classification, confusion, result_pictures
 from cifar10.evaluation import export as exporting
 from cifar10.evaluation.result import Prediction
 from cifar10.evaluation.trained import Model
@@ -82,7 +82,7 @@ def test_tables_of_a_confusion():
     assert lines[1].split() == ['cat', '8', '10', '0.800', '1.000', 'dog', '(2)']
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
                                                      ['eel', '0', '0', '0']]
-    assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in tensorboard.class_table(counts, ['cat', 'dog', 'eel'])
+    assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in result_pictures.class_table(counts, ['cat', 'dog', 'eel'])
     with_others = np.c_[counts, [3, 0, 5]]  # of which three and five have no finite prediction
     assert confusion.per_class(with_others, ['cat', 'dog', 'eel']) == [
         ('cat', 8, 13, 8 / 13, 1.0, 'not finite (3), dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'),
@@ -90,14 +90,14 @@ def test_tables_of_a_confusion():
     assert confusion.mean_recall(with_others) == (8 / 13 + 0.9 + 0.0) / 3
     assert [line.split() for line in confusion.lines(with_others, ['cat', 'dog', 'eel'])[-3:]] == [
         ['cat', '8', '2', '0', '3'], ['dog', '0', '9', '1', '0'], ['eel', '0', '0', '0', '5']]
-    assert tensorboard.confusion_image(with_others, ['cat', 'dog', 'eel']).shape == tensorboard.confusion_image(
+    assert result_pictures.confusion_image(with_others, ['cat', 'dog', 'eel']).shape == result_pictures.confusion_image(
         counts, ['cat', 'dog', 'eel']).shape
     assert len(confusion.lines(np.eye(100, dtype=int), [f'class {i}' for i in range(100)])) == 101  # no matrix
 
 
 def test_the_picture_of_a_confusion_has_a_colour_for_each_cell_and_any_names():
     counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
-    pixels = tensorboard.confusion_image(counts, ['cat', 'dog', 'eel'])
+    pixels = result_pictures.confusion_image(counts, ['cat', 'dog', 'eel'])
     cell = 106  # of the last, which ends at a line and a gap
     bottom, right = (side - 5 for side in pixels.shape[:2])
 
@@ -107,7 +107,7 @@ def test_the_picture_of_a_confusion_has_a_colour_for_each_cell_and_any_names():
     assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
     assert drawn_names(['caf\u00e9', '\u732b', 'a\nb', 'dog']) == ['cafe', 'class 1', 'class 2', 'dog']
     for n, length in ((2, 200), (100, 3)):
-        picture = tensorboard.confusion_image(np.full([n, n], 1_234_567), ['m' * length] * n)
+        picture = result_pictures.confusion_image(np.full([n, n], 1_234_567), ['m' * length] * n)
         assert max(picture.shape) < 1900 and (picture[0] == 255).all() and (picture[:, -1] == 255).all()
 
 
@@ -115,14 +115,14 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
     ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
     found = [Prediction(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}', 0.9) for i in range(6)]
     classes = ['cat', 'a|b', '*d* <b>_x_']
-    picture = tensorboard.losses_image(found, classes)
+    picture = result_pictures.losses_image(found, classes)
     height, width = len(picture) // 2, picture.shape[1] // 4
     assert width == 6 * 30 + 4 and height > 6 * 30 + 2 * 14 and picture.dtype == np.uint8
     first, second = picture[:180, :180], picture[:180, width:width + 180]
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
     third = picture[height:]
     assert (third[:180, :180] == first).all() and (third[:, 2 * width:] == 255).all()  # and no seventh
-    rows = tensorboard.losses_table(found, classes).splitlines()
+    rows = result_pictures.losses_table(found, classes).splitlines()
     assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert len(rows) == 2 + len(found)
@@ -130,9 +130,9 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
         found[0] = Prediction(np.inf, 0, 0, len(classes), pixels, 'a_0', np.nan)
         with warnings.catch_warnings():
             warnings.simplefilter('error')
-            other = tensorboard.losses_image(found, classes)
+            other = result_pictures.losses_image(found, classes)
         assert (other[:, width:] == picture[:, width:]).all()
-    assert tensorboard.losses_table(found, classes).splitlines()[2] == (
+    assert result_pictures.losses_table(found, classes).splitlines()[2] == (
         '| row 1, column 1 | a\\_0 | cat | nan | not finite |')
 
 

@@ -9,7 +9,7 @@ from cifar10.model import network_draws
 from cifar10.parallel import devices
 from cifar10.run import checkpoints as of_run
 from cifar10.run.folder import Folder
-from cifar10.run.metrics import Metrics
+from cifar10.run.metrics import Log
 from cifar10.run.takeover import TrainDir
 from cifar10.training.run import Run
 from tests import helpers
@@ -156,7 +156,7 @@ def consumed(config, steps, directory):
         update = update_mode(config.towers.variable_update, cpus)
         run = Run(plan_of(config, records.prepare('shapes', config.data.data_dir), cpus, update))
         with run.adding():
-            checkpoints = of_run.Checkpoints(TrainDir(directory), None, Folder(directory), 5, Metrics(directory))
+            checkpoints = of_run.Checkpoints(TrainDir(directory), None, Folder(directory), 5, Log(directory))
         taken = []
         with run.opened(checkpoints.resume()):
             for _ in range(steps):

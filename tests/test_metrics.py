@@ -9,17 +9,17 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, last, read
+from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Log, last, read
 from cifar10.training import trainer
 from tests.helpers import scalars
 
 
 def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
-    kept = Metrics(str(tmp_path))
+    kept = Log(str(tmp_path))
     kept.drop_after(3)  # there is no record yet
     for step in (1, 2, 3):
-        kept.add(TRAIN, step, loss=0.1 + step, devices=2)
-    kept.add(EVAL, 3, accuracy=1 / 3)
+        kept.write(TRAIN, step, loss=0.1 + step, devices=2)
+    kept.write(EVAL, 3, accuracy=1 / 3)
     with open(tmp_path / NAME, 'a') as stream:
         stream.write('{"kind": "train", "step": 4, "lo')  # as a kill leaves it
     assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2, 3]
@@ -34,12 +34,12 @@ def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
 
 
 def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
-    kept = Metrics(str(tmp_path))
+    kept = Log(str(tmp_path))
     for start, steps in ((0, (1, 2, 3)), (2, (3, 4)), (4, ())):
         kept.drop_after(start)
-        kept.add(START, start, settings=dict(rate=0.123456789))
+        kept.write(START, start, settings=dict(rate=0.123456789))
         for step in steps:
-            kept.add(TRAIN, step)
+            kept.write(TRAIN, step)
     assert [record['step'] for record in read(str(tmp_path), START)] == [0, 2, 4]
     kept.drop_after(2)
     assert [record['step'] for record in read(str(tmp_path), START)] == [0]
@@ -50,7 +50,7 @@ def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
 
 
 def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
-    kept = Metrics(str(tmp_path))
+    kept = Log(str(tmp_path))
     for value, data in ((1, 'test'), (2, 'train_eval'), (3, 'test')):
         kept.write(EVAL, 5, replacing=('step', 'data'), value=value, data=data)
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
@@ -59,18 +59,18 @@ def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
 def test_lines_of_others_stay(tmp_path):
     lines = [b'my notes\n', b'{"step": 500, "loss": 2}\n', b'[1]\n', b'\xff\xfe\n']
     (tmp_path / NAME).write_bytes(b''.join(lines) + b'{"kind": "train", "st')
-    kept = Metrics(str(tmp_path))
+    kept = Log(str(tmp_path))
     kept.drop_after(3)
     assert (tmp_path / NAME).read_bytes() == b''.join(lines)
-    kept.add(EVAL, 5, value=1)
+    kept.write(EVAL, 5, value=1)
     kept.write(EVAL, 5, replacing=('step',), value=2)
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2]
     assert (tmp_path / NAME).read_bytes().startswith(b''.join(lines)) and read(str(tmp_path), TRAIN) == []
 
 
 def test_zero_bytes_at_the_end_are_of_a_power_failure(tmp_path):
-    kept = Metrics(str(tmp_path))
-    kept.add(TRAIN, 1, loss=2.0)
+    kept = Log(str(tmp_path))
+    kept.write(TRAIN, 1, loss=2.0)
     whole = (tmp_path / NAME).read_bytes()
     for tail in (bytes(100), b'{"kind": "tr' + bytes(50)):
         (tmp_path / NAME).write_bytes(whole + tail)
@@ -79,14 +79,14 @@ def test_zero_bytes_at_the_end_are_of_a_power_failure(tmp_path):
 
 
 def test_a_line_that_a_limit_cuts_off_is_named_by_its_cause_and_goes_at_the_next_start(tmp_path):
-    kept = Metrics(str(tmp_path))
-    kept.add(TRAIN, 1)
+    kept = Log(str(tmp_path))
+    kept.write(TRAIN, 1)
     before = (tmp_path / NAME).read_bytes()
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limit[1]))
     try:
         with pytest.raises(OSError) as refused:
-            kept.add(TRAIN, 2)
+            kept.write(TRAIN, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert (refused.value.errno, refused.value.filename) == (errno.EFBIG, str(tmp_path / NAME))
@@ -96,7 +96,7 @@ def test_a_line_that_a_limit_cuts_off_is_named_by_its_cause_and_goes_at_the_next
 
 
 def test_figures_keep_seven_digits(tmp_path):
-    Metrics(str(tmp_path)).add(EVAL, 1, loss=1.23456789)
+    Log(str(tmp_path)).write(EVAL, 1, loss=1.23456789)
     assert read(str(tmp_path), EVAL)[0]['loss'] == 1.234568
 
 

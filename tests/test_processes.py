@@ -101,8 +101,9 @@ def check_curves_in_tensorboard(train_dir, steps):
         assert found == steps
         assert set(tags) == {
             'accuracy', 'cross_entropy', 'loss',
-            *(f'details/{name}' for name in ('weight_loss', 'learning_rate', 'images_per_sec', 'averaged_loss')),
-            *(f'details/{kind}/{name}' for kind in ('losses', 'averaged_losses')
+            *(f'details/{name}' for name in (
+                'weight_loss', 'learning_rate', 'images_per_sec', 'epoch', 'averaged/loss')),
+            *(f'details/{kind}/{name}' for kind in ('losses', 'averaged/losses')
               for name in ('cross_entropy', 'local3/weight_loss', 'local4/weight_loss')),
             *(f'details/towers/tower_{k}' for k in (0, 1)),
             *(f'variables/{layer}/sparsity' for layer in ('conv1', 'conv2', 'local3', 'local4', 'softmax_linear'))}

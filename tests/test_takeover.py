@@ -37,7 +37,7 @@ def write(folder, names, run=None, records=(), **settings):
         text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()))
         (folder / SETTINGS).write_text(text)
     for kind, step, *figures in records:
-        metrics.Metrics(str(folder)).write(kind, step, **dict(*figures))
+        metrics.Log(str(folder)).write(kind, step, **dict(*figures))
 
 
 def checkpoint_records(*steps):
@@ -165,7 +165,7 @@ def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):
     write(tmp_path, saved(9), RUN)
     for step, seconds in ((0, 10), (5, 20)):
         record = RunRecord(train_settings(train_dir=str(tmp_path), stuck_secs=seconds), step=step)
-        metrics.Metrics(str(tmp_path)).write(metrics.START, **record.to_json())
+        metrics.Log(str(tmp_path)).write(metrics.START, **record.to_json())
     folder = look(str(tmp_path))
     assert [folder.record_of(step).settings.run.stuck_secs for step in (1, 5, 6, 9)] == [10, 10, 20, 20]
     assert folder.record_of(0) is folder.record

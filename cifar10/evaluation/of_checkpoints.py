@@ -10,14 +10,14 @@ from cifar10.base import files
 from cifar10.base.console import Output, say, say_all
 from cifar10.base.directories import EVALUATIONS, check_dir, make_dir
 from cifar10.base.errors import UsageError
-from cifar10.evaluation import confusion, tensorboard
+from cifar10.evaluation import confusion, result_pictures
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.images import evaluated_images
 from cifar10.evaluation.result import EvalResult
 from cifar10.evaluation.trained import Model, look_at
 from cifar10.run import metrics
+from cifar10.run.events import SHOWN, Events
 from cifar10.run.folder import LIST, SETTINGS, glance
-from cifar10.run.tensorboard import SHOWN, Events
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.settings.training import hyperparameters
 
@@ -40,18 +40,18 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
         raise UsageError('--per_class is for models that predict classes; leave it out')
     with model.session(lambda: Evaluator(data, model.recipe, model.devices.tower_devices, model.batch_size,
                                          settings.num_examples, model.averaging, model.classes)) as opened:
-        reports = _Reports(settings, model, is_runs)
+        log = _Log(settings, model, is_runs)
         opened.session.run(opened.built.read)
         for found in _in_turn(model, first, settings):
-            with reports.alone():
+            with log.alone():
                 opened.restore(found)
                 result = opened.built.run(opened.session, found.step, found.prefix)
-                added = reports.add(result)
+                added = log.write(result)
             # Without the lock, because a callback may evaluate too.
             Output.current.record(added)
             done(result)
         # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
-        reports.close()
+        log.close()
 
 
 def _check_eval_dir(settings):
@@ -81,19 +81,19 @@ def _in_turn(model, first, settings):
         found = model.newest(after=last, required=False)
 
 
-class _Reports:
-    """The results of a run. Those on its own images are also written to an eval_dir."""
+class _Log:
+    """The log of evaluations. Those of a run on its own images are also written to an eval_dir."""
 
     def __init__(self, settings, model, is_written):
         self._eval_dir = eval_dir = settings.eval_dir
         self._per_class = settings.per_class
         # Training images are evaluated to find those in the wrong class; their curves are apart from the test images'.
         of_tests = settings.eval_data == 'test'
-        self._lists, self._group = settings.per_class or not of_tests, '' if of_tests else f'{settings.eval_data}/'
+        self._lists = settings.per_class or not of_tests
         # What is evaluated and how, for every record.
         self._evaluation = dict(run=model.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=model.use_ema)
-        self._metrics = self._events = None
+        self._log = self._events = None
         if not is_written:
             self._evaluation['dataset'] = settings.dataset
             return
@@ -101,18 +101,18 @@ class _Reports:
         if {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)} - {None, model.record.run_id}:
             say('warning', f'--eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
                            'their curves; use another --eval_dir')
-        self._metrics = metrics.Metrics(eval_dir)
-        self._events = Events(eval_dir)
+        self._events = Events(eval_dir, '' if of_tests else f'{settings.eval_data}/')
         self._events.add_hyperparameters(hyperparameters(model.record.settings))
+        self._log = metrics.Log(eval_dir, {metrics.EVAL: self._events})
 
     def alone(self):
         """Returns a context in which no other evaluation writes to the eval_dir."""
-        if not self._metrics:
+        if not self._log:
             return contextlib.nullcontext()
         return files.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
 
-    def add(self, result):
-        """Reports a result; returns the record."""
+    def write(self, result):
+        """Prints and writes a result; returns the record."""
         say(datetime.datetime.now(), f'{result.line()}, step {result.step}')
         figures = {**result.figures, **result.counts, **self._evaluation}
         if result.confusion is not None:
@@ -123,10 +123,12 @@ class _Reports:
                 say_all(confusion.lines(result.confusion, result.classes))
             if self._lists:
                 say_all(confusion.largest_losses(result.largest_losses))
-        if not self._metrics:
+        if not self._log:
             return metrics.record_of(metrics.EVAL, result.step, **figures)
-        tensorboard.write(self._events, result, self._group, self._known(result))
-        return self._metrics.write(metrics.EVAL, result.step, replacing=('step', *self._evaluation), **figures)
+        known = self._known(result)
+        if not known:
+            result_pictures.write(self._events, result)
+        return self._log.write(metrics.EVAL, result.step, ('step', *self._evaluation), known, told=False, **figures)
 
     def close(self):
         if self._events:

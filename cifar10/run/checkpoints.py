@@ -372,7 +372,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: Saved | None, folder: Folder, max_to_keep: int,
-                 log: metrics.Metrics):
+                 log: metrics.Log):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._passing = None  # the prefix that was saved last, if the next one replaces it
@@ -430,7 +430,8 @@ class Checkpoints:
                 self._saver.save(session, unfinished, write_meta_graph=False, write_state=False)
                 # The record is written first, so that it is on the disk with the checkpoint; without its checkpoint, a
                 # resume drops it.
-                record = self._log.write(metrics.CHECKPOINT, step, sha256=self._proved(session, unfinished))
+                record = self._log.write(metrics.CHECKPOINT, step, told=False,
+                                         sha256=self._proved(session, unfinished))
                 self._directory.refuse_another_folder()
                 self.last = publish(train_dir, step)
             except (tf.errors.OpError, OSError):

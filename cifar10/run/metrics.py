@@ -1,34 +1,43 @@
-"""metrics.jsonl: what a run or its evaluation measured, for programs to read; a JSON object per line."""
+"""The log of a run or of its evaluations. Programs read metrics.jsonl, which has a JSON object per line."""
 import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cifar10.base import files
 from cifar10.base.console import Output
+
+if TYPE_CHECKING:
+    from cifar10.run.events import Events
 
 NAME = 'metrics.jsonl'
 KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 
 
-class Metrics:
-    """The metrics file of a train_dir or an eval_dir. Steps ascend, even after kills and resumes.
+class Log:
+    """Gives each entry to metrics.jsonl, TensorBoard and the caller's function. Steps ascend, even after kills.
 
     Args:
-      check: function that is called before each record is written, and raises an error if none may be.
+      directory: the train_dir or the eval_dir, which has the file.
+      curves: kind of entries -> where TensorBoard gets their figures.
+      check: function that is called before each entry is written, and raises an error if none may be.
     """
 
-    def __init__(self, directory: str, check: Callable[[], None] = lambda: None):
+    def __init__(self, directory: str, curves: Mapping[str, 'Events'] | None = None,
+                 check: Callable[[], None] = lambda: None):
         self._path = os.path.join(directory, NAME)
+        self._curves = curves or {}
         self._check = check
 
     def drop_after(self, step: int) -> None:
-        """Drops a line that a kill cut off, and the records after `step`: these steps are repeated.
+        """Drops a line that a kill cut off, and the entries after `step`: these steps are repeated.
 
         The record of a start is dropped if no step of it remains.
         """
+        for events in self._curves.values():
+            events.drop_after(step)
         self._keep(lambda record: record['step'] + (record['kind'] == START) <= step)
 
     def _keep(self, wanted):
@@ -44,42 +53,41 @@ class Metrics:
             with files.new_file(self._path) as path, open(path, 'wb') as stream:
                 stream.writelines(kept)
 
-    def add(self, kind: str, step: int, **figures: Any) -> dict:
-        """Writes a record, as `write` does, and passes it to the output of the process as well."""
-        record = self.write(kind, step, **figures)
-        Output.current.record(record)
-        return record
-
-    def write(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> dict:
-        """Writes a record, and returns it; its `time` is the wall clock, in seconds since 1970.
+    def write(self, kind: str, step: int, replacing: Sequence[str] = (), hidden: Collection[str] = (),
+              told: bool = True, **figures: Any) -> dict:
+        """Writes an entry; returns its record, whose `time` is the wall clock, in seconds since 1970.
 
         Args:
           kind: one of KINDS.
           step: the step at which the figures were measured.
           replacing: names of figures, or 'step'; earlier records with the same values of all of these are
             dropped.
-          figures: the record's figures, by name.
+          hidden: names of figures that TensorBoard does not get.
+          told: whether the caller's function gets the record now; it may take long, and raise anything.
+          figures: by their names. Floats are curves in TensorBoard; those whose names have a '/' are only that.
         """
         self._check()
-        new = dict(figures, step=step)
-        record = record_of(kind, step, **figures)
+        recorded = {name: figure for name, figure in figures.items() if '/' not in name}
+        record = record_of(kind, step, **recorded)
         line = json.dumps(record).encode() + b'\n'
         if replacing:
+            new = dict(recorded, step=step)
             self._keep(lambda record: any(record.get(name) != new[name] for name in replacing))
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.named(self._path), open(files.opened(self._path, flags), 'ab') as stream:
             stream.write(line)
+        if kind in self._curves:
+            self._curves[kind].add_figures({name: figure for name, figure in figures.items()
+                                            if isinstance(figure, float) and name not in hidden}, step)
+        if told:
+            Output.current.record(record)
         return record
 
 
 def record_of(kind: str, step: int, **figures: Any) -> dict:
-    """Returns the record that `Metrics.write` writes, as values that JSON can hold."""
-    return json.loads(json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **recorded(figures))))
-
-
-def recorded(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns figures as records have them: each float is `rounded`."""
-    return {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
+    """Returns the record of an entry, as values that JSON can hold; each float is `rounded`."""
+    values = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
+    return json.loads(json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **values)))
 
 
 def rounded(figure: float) -> float | None:

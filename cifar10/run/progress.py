@@ -1,4 +1,4 @@
-"""The log of a run: lines, a progress bar on a terminal, and records in metrics.jsonl."""
+"""The steps in the log of a run: entries and lines every few steps, and a progress bar on a terminal."""
 import collections
 import datetime
 import statistics
@@ -7,43 +7,44 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cifar10.base import console
-from cifar10.run.metrics import TRAIN, Metrics
+from cifar10.run.events import LOSSES
+from cifar10.run.metrics import TRAIN, Log
 from cifar10.run.reporter import Reporter, due
 
 _SECS = 10  # between two lines that are no log, so that those at the start stay in sight
 _WINDOWS = 5  # of at least _SECS each, before the next one is compared with their median
 _MOST_WINDOWS = 1000  # of which the median is taken
+_DECAY = 0.9  # of the moving averages of losses, as in the tutorial
 _UNKNOWN = 10  # steps, after which the end is estimated: the first ones tell little
 # Of 80 columns, ten are left for the bar itself in a run of a million steps.
 _BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]'
 
 
 class Progress(Reporter):
-    """A record every `every` steps and for the last one, and a line; on a terminal a bar with fewer lines above it.
+    """An entry every `every` steps and for the last one, and a line; on a terminal a bar with fewer lines above it.
 
-    A context: leaving it takes the bar off the terminal, after an error too.
+    A context: leaving it takes the bar off the terminal, after an error too. The moving averages of losses begin anew
+    in each session.
 
     Args:
       step: the step that the first one follows.
       every: steps between two lines.
-      metrics: the file that the records go to.
-      facts: function (step) that returns what else a record has, by names, such as the number of towers.
+      facts: function (step) that returns what else an entry has, by names, such as the number of towers.
       clock: `Cost.seconds_of_steps`.
       explained: whether `--explain` can measure this run, so that it is recommended if steps become slow.
-
-    Attributes:
-      images_per_sec: of the newest record; None before the first.
     """
 
-    def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
+    def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, log: Log,
                  facts: Callable[[int], Mapping[str, Any]], clock: Callable[[], float], explained: bool = True):
-        self.images_per_sec = None
         self._first_step, self._last_step = step + 1, last_step
         self._every = every
         self._examples_per_step = examples_per_step
-        self._metrics = metrics
+        self._log = log
         self._facts = facts
         self._clock = clock
+        self._losses = {}  # the newest total loss of each tower
+        # Of each loss the sum over the steps, weighted, and of the weights; their quotient is the average.
+        self._sums = collections.Counter()
         self._next_line = 0.0
         self._windows = collections.deque(maxlen=_MOST_WINDOWS)  # the seconds of a step in each
         self._recommends = explained
@@ -62,6 +63,10 @@ class Progress(Reporter):
 
     def after_step(self, step, results):
         figures, now = results['figures'], self._clock()
+        self._losses.update(enumerate(results['losses'], results['thread']))
+        for name, figure in {**figures, '': 1.0}.items():
+            if name in ('', 'loss') or name.startswith(LOSSES):
+                self._sums[name] += (1 - _DECAY) * (float(figure) - self._sums[name])
         self._move_bar(step, figures['loss'], now)
         if due(self._every, step) or step == self._last_step:
             self._report(step, figures, now)
@@ -74,10 +79,13 @@ class Progress(Reporter):
         return self._examples_per_step / seconds, seconds
 
     def _report(self, step, figures, now):
-        self.images_per_sec, _ = self._speed(self._recorded, step, now)
+        images_per_sec, _ = self._speed(self._recorded, step, now)
         self._recorded = step, now
-        recorded = {name: float(figure) for name, figure in figures.items() if '/' not in name}
-        self._metrics.add(TRAIN, step, **recorded, images_per_sec=self.images_per_sec, **self._facts(step))
+        total = self._sums['']
+        averages = {f'averaged/{name}': value / total for name, value in self._sums.items() if name}
+        towers = {f'towers/tower_{k}': loss for k, loss in self._losses.items()} if len(self._losses) > 1 else {}
+        measured = {name: float(figure) for name, figure in {**figures, **averages, **towers}.items()}
+        self._log.write(TRAIN, step, **measured, images_per_sec=images_per_sec, **self._facts(step))
         examples_per_sec, sec_per_step = self._speed(self._said, step, now)
         line = (f"step {step}, loss = {figures['loss']:.2f} "
                 f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')

@@ -59,7 +59,7 @@ def _take_first_step(plan: Plan) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # it writes nothing, or only to the folder
             saver = checkpoints.Checkpoints(
-                TrainDir(folder), plan.restored, plan.folder, 1, metrics.Metrics(folder))
+                TrainDir(folder), plan.restored, plan.folder, 1, metrics.Log(folder))
         with run.opened(saver.resume()):
             losses = run.take()['losses']
             failures.refuse_divergence(run.step, losses, plan.folder.path)

@@ -9,19 +9,19 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import CURVES, EVALUATIONS
-from cifar10.evaluation import tensorboard
+from cifar10.evaluation import result_pictures
 from cifar10.evaluation.trained import ModelSession
 from cifar10.run import checkpoints, failures, metrics, takeover
 from cifar10.run.best import counting, is_better, summary
 from cifar10.run.checkpoints import Saved
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.ended import ended
+from cifar10.run.events import Events, Summaries
 from cifar10.run.folder import Folder
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
 from cifar10.run.takeover import TrainDir
-from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.settings.training import hyperparameters
 from cifar10.training.run import Run
@@ -50,34 +50,33 @@ class Reports:
         self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
         plan, settings = run.plan, run.plan.settings
         self._data_files = plan.source.kept
-        self._log = metrics.Metrics(directory.path, directory.refuse_another_folder)
         with run.adding():
-            self.checkpoints = checkpoints.Checkpoints(
-                directory, restored, folder, settings.reports.max_to_keep, self._log)
+            self._soundness = Soundness(run)
             self._run_id = directory.begin(
                 record._replace(step=plan.step), folder.run_id if plan.checkpoint else None)
             takeover.remove_abandoned(folder)
-            self._events = Events(os.path.join(directory.path, CURVES))
-            self._soundness = Soundness(run)
+            self._curves = {metrics.TRAIN: Events(os.path.join(directory.path, CURVES))}
+            if validation:
+                self._curves[metrics.EVAL] = Events(os.path.join(directory.path, EVALUATIONS))
+            self._log = metrics.Log(directory.path, self._curves, directory.refuse_another_folder)
+            self.checkpoints = checkpoints.Checkpoints(
+                directory, restored, folder, settings.reports.max_to_keep, self._log)
             if not plan.checkpoint:  # else TensorBoard has it
-                self._events.add_graph(tf.get_default_graph())
+                self._curves[metrics.TRAIN].add_graph(tf.get_default_graph())
         self._cost = Cost(began, plan.step, plan.examples_per_step)
         found = hyperparameters(record.settings)
-        self._events.add_config(found, record.command(anywhere=True), plan.step)
-        self._written = [self._log, self._events]
+        self._curves[metrics.TRAIN].add_config(found, record.command(anywhere=True), plan.step)
         if validation:
-            self._evaluations = Events(os.path.join(directory.path, EVALUATIONS))
-            self._evaluations.add_hyperparameters(found)
-            self._written.append(self._evaluations)
+            self._curves[metrics.EVAL].add_hyperparameters(found)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self._events.close()
+        for events in self._curves.values():
+            events.close()
         if self._validation:
-            self._evaluations.close()
             self._validation.session.close()
 
     @contextlib.contextmanager
@@ -85,14 +84,14 @@ class Reports:
         """Context with all reporters of the run from its present step on, in their order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         # The records of later steps are dropped: these steps are repeated.
-        for written in (*self._written, self._trace):
+        for written in (self._log, self._trace):
             written.drop_after(run.step)
         self._evaluated = metrics.read(self._directory.path, metrics.EVAL)
         self.checkpoints.best = checkpoints.find_best(
             self._directory.path, self.checkpoints.best, self._evaluated, run.step,
             counting(plan.settings) if reports.keep_best else None)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
+            self._log.write(metrics.START, **self._record._replace(step=run.step).to_json(), run=self._run_id)
         self._soundness.begin()
         self._saved_at = time.monotonic()
 
@@ -111,8 +110,8 @@ class Reports:
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         reporters = [
             self._progress,
-            Curves(self._events, reports.summary_steps, reports.log_frequency, plan.last_step, plan.data.classes,
-                   run.graph.summary, run.graph.inputs, lambda: self._progress.images_per_sec),
+            Summaries(self._curves[metrics.TRAIN], reports.summary_steps, plan.data.classes, run.graph.summary,
+                      run.graph.inputs),
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
@@ -157,8 +156,8 @@ class Reports:
                 self._validation.load(values)
                 result = self._validation.built.run(self._validation.session, step)
             self._slack = 1
-            tensorboard.write(self._evaluations, result)
-            record = self._log.add(metrics.EVAL, step, **result.figures, **result.counts)
+            result_pictures.write(self._curves[metrics.EVAL], result)
+            record = self._log.write(metrics.EVAL, step, **result.figures, **result.counts)
             self._evaluated.append(record)
             say(datetime.datetime.now(), f'{result.line()}, step {step}')
             figure = counting(run.plan.settings)

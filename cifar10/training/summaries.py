@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.update import Step
-from cifar10.run.tensorboard import LAYERS, LOSSES
+from cifar10.run.events import LAYERS, LOSSES
 
 # A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights as
 # long. So a histogram shows the activations of 8 images, and of a large tensor every n-th value, at least

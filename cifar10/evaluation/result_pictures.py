@@ -1,5 +1,5 @@
-"""What TensorBoard shows of any evaluation: curves, confusion matrix, classes, the images with the largest losses."""
-from collections.abc import Collection, Sequence
+"""What TensorBoard shows of an evaluation beside curves: confusion matrix, classes, images with the largest losses."""
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -7,30 +7,24 @@ from cifar10.base.console import printable
 from cifar10.evaluation import confusion
 from cifar10.evaluation.result import EvalResult, Prediction
 from cifar10.run import pictures
-from cifar10.run.tensorboard import DETAILS, IMAGES, SHOWN, Events, escaped
+from cifar10.run.events import IMAGES, Events, escaped
 
 _MOST_NAMED = 20  # classes; those of a larger matrix have no names in its picture
 _MATRIX_SIDE = 320  # pixels of such a picture, at least
 
 
-def write(events: Events, result: EvalResult, group: str = '', known: Collection[str] = ()) -> None:
-    """Writes the result of an evaluation.
-
-    Args:
-      group: what the tags begin with.
-      known: the names of figures that TensorBoard has of the step already; if there are any, it has the pictures, too.
-    """
+def write(events: Events, result: EvalResult) -> None:
+    """Writes the pictures and tables of a result, if the model predicts classes."""
     step, classes, matrix, predictions = result.step, result.classes, result.confusion, result.predictions
-    events.add_scalars({group + (name if name in SHOWN else DETAILS + name): figure
-                        for name, figure in result.figures.items() if name not in known}, step)
-    if known or matrix is None:
+    if matrix is None:
         return
-    events.add_text(group + 'by_class', class_table(matrix, classes), step)
+    events.add_text(events.group + 'by_class', class_table(matrix, classes), step)
     axes = f'{confusion.AXES}; both in the order of the table by_class'
-    events.add_image(f'{group}{IMAGES}confusion', confusion_image(matrix, classes), step, axes)
+    images = events.group + IMAGES
+    events.add_image(images + 'confusion', confusion_image(matrix, classes), step, axes)
     if predictions:
-        events.add_text(group + 'largest_losses', losses_table(predictions, classes), step)
-        events.add_image(f'{group}{IMAGES}largest_losses', losses_image(predictions, classes), step)
+        events.add_text(events.group + 'largest_losses', losses_table(predictions, classes), step)
+        events.add_image(images + 'largest_losses', losses_image(predictions, classes), step)
 
 
 def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:

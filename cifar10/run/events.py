@@ -1,12 +1,11 @@
-"""The file of a run or an evaluation that TensorBoard reads."""
-import collections
+"""Event files, which TensorBoard reads: of a run, and of evaluations."""
 import contextlib
 import io
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from cifar10.run.reporter import Reporter, due
 SHOWN = 'accuracy', 'cross_entropy', 'loss'
 DETAILS, IMAGES, LAYERS = 'details/', 'images/', 'variables/'
 LOSSES = 'losses/'  # prefix of the names of single losses
-_DECAY = 0.9  # of their moving averages, as in the tutorial
 _LARGEST_NODE = 1000  # bytes of a constant in a graph, with its value
 _SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an event file
 
@@ -34,9 +32,13 @@ class Events:
     """An event file of this program in a directory, for TensorBoard. It makes the directory, but not those above it.
 
     Every method except `close` raises a RunError if the file cannot be written.
+
+    Args:
+      group: what the tags of all figures, tables and pictures of an evaluation begin with.
     """
 
-    def __init__(self, directory: str):
+    def __init__(self, directory: str, group: str = ''):
+        self.group = group
         # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
         with _errors():
             if not os.path.isdir(directory):
@@ -62,9 +64,10 @@ class Events:
         """Writes a serialised `tf.Summary`."""
         self._write(step, summary=tf.Summary.FromString(summary))
 
-    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Writes points of curves, by the tags of the curves."""
-        points = [tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+    def add_figures(self, figures: Mapping[str, float], step: int) -> None:
+        """Writes a point of the curve of each figure, by their names."""
+        points = [tf.Summary.Value(tag=self.group + (name if name in SHOWN else DETAILS + name), simple_value=figure)
+                  for name, figure in figures.items()]
         self._write(step, summary=tf.Summary(value=points))
 
     def add_config(self, settings: Mapping[str, Any], command: str, step: int) -> None:
@@ -135,33 +138,22 @@ def _errors():
                        'continue') from error
 
 
-class Curves(Reporter):
-    """Writes the points of curves for the first step and for each line of the log, and now and then a summary.
-
-    The first summary has a picture of what the first tower is fed. The moving averages of losses begin anew in each
-    session.
+class Summaries(Reporter):
+    """Writes a summary now and then. The first one has a picture of what the first tower is fed.
 
     Args:
       every: steps between two summaries; in `async`, the next step of the first tower has it; 0: none.
-      log_every: steps between two lines of the log; the last step has one, too.
       classes: the names of the classes.
       summary, inputs: as a `TrainingGraph` has them.
-      speed: function that returns the images a second of the newest line, or None.
     """
 
-    def __init__(self, events: Events, every: int, log_every: int, last_step: int, classes: Sequence[str],
-                 summary: tf.Tensor | None, inputs: Sequence[tf.Tensor], speed: Callable[[], float | None]):
+    def __init__(self, events: Events, every: int, classes: Sequence[str], summary: tf.Tensor | None,
+                 inputs: Sequence[tf.Tensor]):
         self._events = events
         self._every = every
-        self._log_every = log_every
-        self._last_step = last_step
-        self._speed = speed
         self._classes = classes
         self._of_summary = dict(summary=summary, inputs=inputs)
         self._is_due, self._has_inputs = False, False
-        self._losses = {}  # the newest total loss of each tower
-        # Of each loss the sum over the steps, weighted, and of the weights; their quotient is the average.
-        self._sums = collections.Counter()
 
     def also(self, step, thread):
         self._is_due |= due(self._every, step) or (self._every > 0 and step == 1)
@@ -171,29 +163,12 @@ class Curves(Reporter):
         return self._of_summary  # always the same, because TensorFlow prepares a graph for each other one
 
     def after_step(self, step, results):
-        self._losses.update(enumerate(results['losses'], results['thread']))
-        figures = results['figures']
-        for name, figure in {**figures, '': 1.0}.items():
-            if name in ('', 'loss') or name.startswith(LOSSES):
-                self._sums[name] += (1 - _DECAY) * (float(figure) - self._sums[name])
         # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
         if 'summary' in results:
             self._events.add(results['summary'], step)
             if not self._has_inputs:  # a picture takes longer than a step
                 self._has_inputs = True
                 self._events.add_image(IMAGES + 'inputs', _captioned(*results['inputs'], self._classes), step)
-        if step in (1, self._last_step) or due(self._log_every, step):
-            self._events.add_scalars(self._points(figures), step)
-
-    def _points(self, figures):
-        points = {name if name in SHOWN else DETAILS + name: figure for name, figure in figures.items()}
-        total = self._sums['']
-        points |= {f'{DETAILS}averaged_{name}': value / total for name, value in self._sums.items() if name}
-        if len(self._losses) > 1:
-            points |= {f'{DETAILS}towers/tower_{k}': loss for k, loss in self._losses.items()}
-        if speed := self._speed():
-            points[DETAILS + 'images_per_sec'] = speed
-        return points
 
 
 def _captioned(images, labels, classes):
