@@ -79,9 +79,9 @@ class Local(CopiedVariables):
 
     def reduce(self, towers):
         first = towers[0]
-        moved = [variable for value, variable in first.gradients + first.statistics if value is not None]
-        moved += [variable for variable, *_ in first.counters] + (
-            first.follow_up or first.optimizer).variables()
+        moved = [variable for value, variable in first.gradients if value is not None]
+        moved += [each.variable for _, each in first.statistics + first.counters]
+        moved += (first.follow_up or first.optimizer).variables()
         self._frozen = _names(self.copies.variables[0]) - self._scaling - _names(moved)  # the slots do not exist yet
         # A model of the user's own may have several gradients of a variable.
         self._trained = [*dict.fromkeys(variable.op.name for value, variable in first.gradients if value is not None)]

@@ -8,20 +8,9 @@ from cifar10.parallel.devices import Devices
 class Turns:
     """The operations that begin and end the towers' turns on their devices.
 
-    Of G devices, a tower takes a turn on each: forward F(k, 0) to F(k, G - 1), then backward B(k, G - 1) to B(k, 0).
-    With k - 1 for the tower before k in its group of devices, the rules are:
-
-      F(k, s) waits for F(k - 1, s) and B(k - (G - s), s)
-      B(k, s) waits for B(k - 1, s)
-
-    So device s holds the activations of at most G - s towers, and while it computes a tower, the others compute its
-    neighbours. This is the order 1F1B (Narayanan et al. 2019, PipeDream, section 3.2), with towers as the micro-batches
-    of a pipeline (Huang et al. 2019, GPipe). A tower waits for earlier ones only, so there is no deadlock. With one
-    device, F(k, 0) waits for B(k - 1, 0): one tower after the other.
-
-    Every tower gets these operations, even if it waits for no other tower: control edges change what
-    TensorFlow's graph optimisation fuses, and a different fusion rounds differently. The operations increment
-    a counter, because graph optimisation never removes an operation on a variable.
+    Every tower gets these operations, even if it waits for no other tower: control edges change what TensorFlow's graph
+    optimisation fuses, and a different fusion rounds differently. The operations increment a counter, because graph
+    optimisation never removes an operation on a variable.
 
     Attributes:
       ended: for each tower built so far, the operation that ends its turn.
@@ -33,7 +22,6 @@ class Turns:
         self.computed = []
         self.ended = []
         self._devices = devices
-        self._handed = {}  # (k, s, t) -> the tensor that tower k has handed from its device number s to number t
         self.counters = []
         for host in devices.group_hosts:
             with tf.device(host), tf.name_scope('turns/'):
@@ -41,13 +29,12 @@ class Turns:
                                                   collections=[tf.GraphKeys.LOCAL_VARIABLES]))
 
     def begin(self, k: int) -> tf.Operation:
-        """Returns the operation that begins tower k's turn, on its first device."""
-        return self._count(k, self._before_forward(k, 0))
+        """Returns the operation that begins tower k's turn, after the turn of the tower before it on its device."""
+        previous = k - len(self._devices.groups)
+        return self._count(k, [self.ended[previous]] if previous >= 0 else [])
 
     def gate(self, k: int, tensor: tf.Tensor, source: int, target: int) -> tf.Operation:
         """Returns the operation after which tower k uses a tensor in the next part or, going back, in the previous one.
-
-        On a single device it waits for nothing but the tensor.
 
         Args:
           k: number of the tower that is being built.
@@ -55,15 +42,12 @@ class Turns:
           source, target: the numbers, among the tower's devices, of the one that has computed the tensor, and of the
             one that is to use it.
         """
-        before = []
-        if source != target:
-            self._handed[k, source, target] = tensor
-            before = self._before_forward(k, target) if target > source else self._backward(self._previous(k), target)
-        return self._count(k, [tensor, *before], turns=0)
+        del source, target  # the same device
+        return self._count(k, [tensor], turns=0)
 
-    def end(self, k: int, gradients: list) -> None:
-        """Ends tower k's turn after its (gradient, variable) pairs; call it in the order of the towers."""
-        self.computed.append([gradient for gradient, _ in gradients if gradient is not None])
+    def end(self, k: int, computed: list) -> None:
+        """Ends tower k's turn after its gradients and statistics; call it in the order of the towers."""
+        self.computed.append([each for each in computed if each is not None])
         self.ended.append(self._count(k, self.computed[k]))
 
     def _count(self, k, after, turns=1):
@@ -72,6 +56,35 @@ class Turns:
         with tf.get_default_graph().colocate_with(None, ignore_existing=True), tf.control_dependencies(after), \
                 tf.device(self._devices.hosts[k]), tf.name_scope('turns/'):
             return self.counters[self._devices.group_of(k)].assign_add(turns, read_value=False)
+
+
+class TurnsOfParts(Turns):
+    """The turns of towers whose network is divided over several devices.
+
+    Of G devices, a tower takes a turn on each: forward F(k, 0) to F(k, G - 1), then backward B(k, G - 1) to B(k, 0).
+    With k - 1 for the tower before k in its group of devices, the rules are:
+
+      F(k, s) waits for F(k - 1, s) and B(k - (G - s), s)
+      B(k, s) waits for B(k - 1, s)
+
+    So device s holds the activations of at most G - s towers, and while it computes a tower, the others compute its
+    neighbours. This is the order 1F1B (Narayanan et al. 2019, PipeDream, section 3.2), with towers as the micro-batches
+    of a pipeline (Huang et al. 2019, GPipe). A tower waits for earlier ones only, so there is no deadlock.
+    """
+
+    def __init__(self, devices):
+        super().__init__(devices)
+        self._handed = {}  # (k, s, t) -> the tensor that tower k has handed from its device number s to number t
+
+    def begin(self, k):
+        return self._count(k, self._before_forward(k, 0))
+
+    def gate(self, k, tensor, source, target):
+        before = []
+        if source != target:
+            self._handed[k, source, target] = tensor
+            before = self._before_forward(k, target) if target > source else self._backward(self._previous(k), target)
+        return self._count(k, [tensor, *before], turns=0)
 
     def _previous(self, k, towers=1):
         """Returns the number of the tower that is so many towers before k in its group; negative if there is none."""

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import build_towers, dense, mean_gradient, shared_variables
-from cifar10.parallel.turns import Turns
+from cifar10.parallel.turns import Turns, TurnsOfParts
 
 
 class Step(NamedTuple):
@@ -53,6 +53,20 @@ class Computed(NamedTuple):
     follow_up: Any = None
 
 
+class Moving(NamedTuple):
+    """Takes the place of a variable that is not trained where its values are averaged like gradients.
+
+    Attributes:
+      variable, keep: as `move` takes them.
+    """
+    variable: tf.Variable
+    keep: float | None
+
+    @property
+    def name(self) -> str:
+        return self.variable.name
+
+
 class Tower(NamedTuple):
     """One tower, before its gradients are reduced.
 
@@ -60,10 +74,9 @@ class Tower(NamedTuple):
       k: its number.
       scalars: dict of float32 scalars; on the CPU, once all towers are built.
       gradients: (gradient, variable) pairs; no gradient is sparse.
-      statistics: (value, variable) pairs: the values that its batch adds to, or towards which it moves, variables not
+      statistics: (value, Moving) pairs: the values that its batch adds to, or towards which it moves, variables not
         trained.
-      keeps: for each of the statistics the fraction of the variable that an update keeps, or None; see `move`.
-      counters: (variable, value, keep) triples of integers, which are the same in all towers, so that none is averaged.
+      counters: (value, Moving) pairs of integers, which are the same in all towers, so that none is averaged.
       optimizer: the optimizer that will apply the gradients.
       others, follow_up: those of `Computed`.
     """
@@ -71,7 +84,6 @@ class Tower(NamedTuple):
     scalars: dict
     gradients: list
     statistics: list
-    keeps: list
     counters: list
     optimizer: tf.train.Optimizer
     others: Sequence = ()
@@ -83,7 +95,7 @@ class Update(NamedTuple):
 
     Attributes:
       gradients: (gradient, variable) pairs.
-      statistics: (value, variable) pairs.
+      statistics: (value, Moving) pairs.
       towers: the Towers that read these variables; none changes until these towers have ended their turns. The
         optimizer of the first applies the gradients.
       device: the device on which the update runs.
@@ -140,7 +152,7 @@ class UpdateMode:
           global_step: int64 variable, incremented by each update.
         """
         self._optimizers = optimizers = self.optimizers(make_optimizer)
-        self._turns = turns = Turns(self.devices)
+        self._turns = turns = (Turns if len(self.devices.groups[0]) == 1 else TurnsOfParts)(self.devices)
 
         def tower(k, scope):
             return self._tower(k, scope, tower_fn, optimizers[k])
@@ -160,13 +172,11 @@ class UpdateMode:
         with tf.control_dependencies([self._turns.begin(k)]):
             computed = self.computed(scope, tower_fn(k, scope), optimizer, self.trained_variables(k))
         scalars, gradients, triples, others, follow_up = computed
-        counters = [triple for triple in triples if not triple[1].dtype.is_floating]
-        averaged = [triple for triple in triples if triple[1].dtype.is_floating]
-        statistics = [(value, variable) for variable, value, _ in averaged]
-        keeps = [keep for _, _, keep in averaged]
-        self._turns.end(k, gradients + statistics + [(value, variable) for variable, value, _ in counters] + [
-            (value, None) for value in others])
-        return Tower(k, scalars, gradients, statistics, keeps, counters, optimizer, others, follow_up), stacked(scalars)
+        statistics, counters = [], []
+        for variable, value, keep in triples:
+            (statistics if variable.dtype.is_floating else counters).append((value, Moving(variable, keep)))
+        self._turns.end(k, [value for value, _ in gradients + statistics + counters] + [*others])
+        return Tower(k, scalars, gradients, statistics, counters, optimizer, others, follow_up), stacked(scalars)
 
     def computed(self, scope: str, tower: dict | Computed, optimizer: tf.train.Optimizer,
                  variables: Sequence[tf.Variable]) -> Computed:
@@ -229,8 +239,7 @@ class UpdateMode:
     def apply(self, update: Update, counter: tf.Variable | None) -> tf.Operation:
         """Builds an update, which increments `counter` if there is one; returns its operation."""
         first = update.towers[0]
-        averaged = [(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)]
-        moved = move([*averaged, *first.counters])
+        moved = move([(each.variable, value, each.keep) for value, each in update.statistics + first.counters])
         if first.follow_up:
             return tf.group(first.follow_up.apply(update.gradients, update.others, counter), *moved)
         return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
