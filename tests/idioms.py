@@ -88,12 +88,6 @@ def ignored_losses(images, n, training):
     return logits
 
 
-def ignored_variables(images, n, training):
-    x = _hidden(images)
-    tf.add_to_collection('WEIGHT_DECAY', tf.trainable_variables()[0])
-    return _linear(x, n)
-
-
 def regularizer_in_a_loop(images, n, training):
     def of_one(image):
         with tf.variable_scope('net', regularizer=_l2, reuse=tf.AUTO_REUSE):
@@ -431,11 +425,6 @@ def with_no_operation(images, n, training):
 def unbiased_average(images, n, training):
     average = tf.train.ExponentialMovingAverage(0.9, zero_debias=True)
     tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average.apply([tf.reduce_mean(images, [0, 1, 2], name='mean')]))
-    return _linear(_pooled(images), n)
-
-
-def with_text(images, n, training):
-    tf.get_variable('labels', [2], tf.string, tf.constant_initializer(['cat', 'dog']), trainable=False)
     return _linear(_pooled(images), n)
 
 

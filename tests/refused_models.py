@@ -34,7 +34,7 @@ def reads_activations(features, labels, mode):
 def gradient_in_a_branch(features, labels, mode):
     loss = cross_entropy(labels, network(features))
     optimizer = tf.train.GradientDescentOptimizer(0.1)
-    updated = tf.cond(loss > 0.0, lambda: optimizer.minimize(loss), tf.no_op)  # line
+    updated = tf.cond(loss > 0.0, lambda: optimizer.minimize(loss), tf.no_op)
     with tf.control_dependencies([updated]):
         return _spec(loss, tf.assign_add(_step(), 1))
 
@@ -64,13 +64,6 @@ def a_function_of_the_loss(features, labels, mode):
     loss = cross_entropy(labels, network(features))
     rate = 0.1 * tf.square(loss)  # line
     return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
-
-
-def the_best_loss(features, labels, mode):
-    loss = cross_entropy(labels, network(features))
-    best = tf.get_variable('best', [], initializer=tf.constant_initializer(2.0), trainable=False)
-    with tf.control_dependencies([best.assign(tf.minimum(best, loss))]):  # line
-        return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
 
 
 def measured_in_the_step(features, labels, mode):
@@ -113,16 +106,13 @@ class Hook(tf.train.SessionRunHook):
 
 
 def hooks(features, labels, mode):
-    loss = cross_entropy(labels, network(features))
-    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step())
-    return _spec(loss, train_op, training_hooks=[Hook()])
-
-
-def scaffold(features, labels, mode):
-    loss = cross_entropy(labels, network(features))
+    logits = network(features)
+    if mode == 'infer':
+        return tf.estimator.EstimatorSpec(mode, predictions=dict(logits=logits))
+    loss = cross_entropy(labels, logits)
     restore = tf.train.Scaffold(init_fn=lambda scaffold, session: None)
     train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step())
-    return _spec(loss, train_op, scaffold=restore)
+    return _spec(loss, train_op, training_hooks=[Hook()], scaffold=restore)
 
 
 def session(features, labels, mode):
@@ -135,16 +125,6 @@ def session(features, labels, mode):
 def no_gradient(features, labels, mode):
     loss = cross_entropy(labels, network(features))
     return _spec(loss, tf.assign_add(_step(), 1))
-
-
-def draws_for_both(features, labels, mode):
-    noise = tf.random_normal([8, 10], stddev=0.1)  # line
-    weights = tf.get_variable('weights', [3, 10])
-    logits = tf.reduce_mean(features, [1, 2]) @ (weights + noise[:3])
-    loss = cross_entropy(labels, logits)
-    optimizer = tf.train.GradientDescentOptimizer(0.1)
-    pairs = [(gradient + noise[:3], variable) for gradient, variable in optimizer.compute_gradients(loss)]
-    return _spec(loss, optimizer.apply_gradients(pairs, _step()))
 
 
 def no_loss(features, labels, mode):
@@ -211,28 +191,25 @@ def some_images_behind_a_normalisation(features, labels, mode):
 
 # {function: what is told}.
 WARNED = dict(
+    hooks='its training_hooks and scaffold are not used',
     sum_with_noise='depends on how examples are divided into batches', chosen='so these were not compared',
     some_images_behind_a_normalisation='depends on how examples are divided into batches')
 # {function: what is said}; where a line of the function is marked, it is named.
 REFUSED = dict(
     a_function_of_the_loss='of which the mean over the towers is not the value for the whole batch',
-    the_best_loss='of which the mean over the towers is not the value for the whole batch',
-    measured_in_the_step='leave the metric out of train_op',
+    measured_in_the_step='leave out collections=, metrics in a train_op',
     unfed_with_a_default='which nothing feeds',
     integers_of_the_images='of which the mean over the towers is not the value for the whole batch',
     reads_activations='which depends on the batch and is no gradient',
-    gradient_in_a_branch='in a branch or a loop',
+    gradient_in_a_branch='outside of branches and loops',
     gradient_after_an_update='take all gradients before the first update',
     gradients_of_single_images='the number of its gradients follows the number of examples',
-    two_steps_at_once='its train_op does not increment the global step by 1',
-    counted_in_a_branch='takes the global step in a branch or a loop',
-    synchronised_replicas='it uses a SyncReplicasOptimizer',
-    hooks='its training_hooks has a Hook, which nothing calls',
-    scaffold='its scaffold gives variables their first values, which nothing calls',
+    two_steps_at_once='uses the global step, but neither reads it nor increments it by 1',
+    counted_in_a_branch='uses the global step, but neither reads it nor increments it by 1',
+    synchronised_replicas='or a SyncReplicasOptimizer',
     session='it runs a session while the graph is built',
-    no_gradient='its train_op applies no gradient',
-    draws_for_both='is used both for the gradients and for the update',
-    no_loss='without loss=; return an EstimatorSpec with loss= and train_op=',
+    no_gradient='it has no gradient of a variable',
+    no_loss='its loss is None; return a float scalar',
     no_predictions="in mode 'infer' its predictions are None; return 'logits' or 'probabilities' in predictions=",
     classes_only="predictions are 'classes'; return 'logits' or 'probabilities'",
     a_tensor_of_classes="; return 'logits' or 'probabilities'",

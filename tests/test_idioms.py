@@ -33,7 +33,8 @@ TRAINED = [
     'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here', 'switched_by_a_variable',
     'activations_of_all_kinds', 'of_a_known_number', 'product_named_as_a_total_loss', 'with_no_operation',
     'unbiased_average', 'halved', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice',
-    'kept_variable', 'counted_names', 'template_of_the_file', 'on_the_first_gpu', 'fed', 'with_an_optimizer']
+    'kept_variable', 'counted_names', 'template_of_the_file', 'on_the_first_gpu', 'fed', 'with_an_optimizer',
+    'printed']
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = [
     'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned', 'batch_normalised',
@@ -42,7 +43,6 @@ BY_BATCH = [
 WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
-    'ignored_variables': 'it adds to the collection WEIGHT_DECAY, which nothing reads (line ',
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
     'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
@@ -57,12 +57,10 @@ REFUSED = {
     'averages_of_weights_named_as_here': 'it keeps a moving average of the variable w, and so does training',
     'counter_of_images': 'the integer variable count is assigned a value that depends on the batch',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
-    'assigned_in_a_branch': 'which is not assign, assign_add or assign_sub outside of a tf.cond, so it may run',
+    'assigned_in_a_branch': 'not by assign, assign_add or assign_sub outside of a tf.cond, so it may run',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
-    'printed': 'which is not assign, assign_add or assign_sub outside of a tf.cond; leave it out',
     'begun_with_infinity': 'the variable mask begins with infinity',
-    'with_text': 'the variable labels holds text',
-    'begun_with_the_images': 'the initial value of the variable b depends on the batch',
+    'begun_with_the_images': 'the initial value of b needs the placeholder cifar10.inputs/images, which nothing feeds',
     'drawn_in_training_only': 'is another one each time that the file is run',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
     'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; '}

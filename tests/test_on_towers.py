@@ -341,18 +341,10 @@ def test_batches_whose_sizes_are_not_known_are_compared_in_each_step():
             run.run(train_op, {sizes[0]: 5, sizes[1]: 3})
 
 
-def from_a_checkpoint(batch):
-    loss = tf.reduce_mean(batch[0] @ tf.get_variable('w', [3, 1]))
-    tf.train.init_from_checkpoint('/nowhere', {'w': 'w'})
-    return loss
-
-
-@pytest.mark.parametrize('loss_of, fact', [
-    (from_a_checkpoint, 'call it outside of the step function, after on_towers'),
-    (lambda batch: tf.reduce_mean(batch[0] @ tf.get_variable('w', [3, 1])) * tf.placeholder(tf.float32, []),
-     'or pass the value in the batch')])
-def test_a_remedy_is_one_of_a_script(loss_of, fact):
-    with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(fact)):
+def test_a_remedy_is_one_of_a_script():
+    def loss_of(batch):
+        return tf.reduce_mean(batch[0] @ tf.get_variable('w', [3, 1])) * tf.placeholder(tf.float32, [])
+    with tf.Graph().as_default(), pytest.raises(UsageError, match='or pass the value in the batch'):
         on_towers(minimised(loss_of), halves((X, Y), 2), ['/cpu:0'])
 
 

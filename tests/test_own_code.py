@@ -9,7 +9,18 @@ from absl import flags
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError
 from cifar10.own import code
-from tests.helpers import ROOT, add_tower, evaluated, own_towers, rehearsed, run_forked, run_script, tf, train
+from tests.helpers import (
+    ROOT,
+    add_tower,
+    evaluated,
+    last_variables,
+    own_towers,
+    rehearsed,
+    run_forked,
+    run_script,
+    tf,
+    train,
+)
 from tests.test_picture_files import encoded
 
 HELPED = '''
@@ -254,3 +265,20 @@ def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call,
     status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f'--export_dir={target}')
     assert status == 2 and 'tower_0/network/PyFunc of the network calls a Python function (line ' in error
     assert not target.exists()
+
+
+def test_a_lookup_table_and_values_of_a_checkpoint_are_there_in_training_and_evaluation(own, settings, tmp_path):
+    values = np.arange(30, dtype=np.float32).reshape(3, 10)
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.get_variable('theirs', initializer=values).initializer)
+        prefix = tf.train.Saver().save(session, str(tmp_path / 'theirs'))
+    train(settings(learning_rate=0.0, num_towers=2, network=own(f"""
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(['scale'], [0.5]), 0.0)
+    weights = tf.get_variable('weights', [3, num_classes])
+    tf.train.init_from_checkpoint('{prefix}', {{'theirs': 'weights'}})
+    return table.lookup(tf.constant('scale')) * tf.reduce_mean(images, [1, 2]) @ weights
+""")))
+    evaluated(tmp_path / 'train', tmp_path / 'eval', num_examples=10)
+    np.testing.assert_array_equal(last_variables(tmp_path / 'train')['weights'], values)

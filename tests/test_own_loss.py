@@ -14,11 +14,11 @@ TRAINED = ('cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', '
            'smoothed', 'above_a_margin',
            'in_an_absolute_scope')
 REFUSED = {
-    'mean': 'it returns float32 (); return the loss of each example, float [8], without a mean or a sum over them',
-    'of_each_class': 'it returns float32 (8, 1); return the loss of each example',
-    'nothing': 'it returns NoneType; return the loss of each example',
-    'constant': 'its loss depends on no trainable variable',
-    'of_a_placeholder': 'it makes the placeholder',
+    'mean': 'return the loss of each example, float [8], without a mean or a sum over them',
+    'of_each_class': 'it returns a tensor float32 (8, 1) (line ',
+    'nothing': 'it returns None; return the loss of each example',
+    'constant': 'it has no gradient of a variable',
+    'of_a_placeholder': 'it needs the placeholder',
     'misspelt': "has no attribute 'sparse_softmax' (line "}
 BY_BATCH = 'depends on how examples are divided into batches'
 WARNED = {**dict.fromkeys(['relative', 'weighted_by_those_of_the_batch', 'ranked'], BY_BATCH),

@@ -68,11 +68,11 @@ def trained_on_towers(function, mode, towers, before):
         network = own_towers(name_of(function))
         update = update_mode(mode, [f'/cpu:{k}' for k in range(min(towers, 2))])
         update = type(update)(update.devices.with_towers(towers))
-        images, labels = np.split(IMAGES, towers), np.split(LABELS, towers)
+        images, labels, shared = np.split(IMAGES, towers), np.split(LABELS, towers), {}
 
         def tower(k, scope):
             with at_position(0, tf.zeros([], tf.int64)):
-                return network.train(tf.constant(images[k]), tf.constant(labels[k]), tf.float32, is_first=k == 0)[0]
+                return network.train(tf.constant(images[k]), tf.constant(labels[k]), tf.float32, shared=shared)[0]
         step = update.build(tower, lambda: None, tf.train.get_or_create_global_step())
         with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
             initialise(session)
@@ -163,7 +163,7 @@ def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
 @pytest.mark.parametrize('result, problem', [
     ('loss', 'the step function: it returns something else; return (loss, train_op)'),
     ('loss, None', 'its train_op is None; return an operation'),
-    ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,); return a float scalar')])
+    ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,) (line ')])
 def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, problem):
     with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(problem)):
         def step(batch):
@@ -332,7 +332,6 @@ def mine(features, labels, mode):
 def test_statistics_and_summaries_that_are_left_out_are_told(own):
     found = ' '.join(rehearsed(own(IN_VAIN, 'mine')))
     assert 'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)' in found
-    assert 'its summary accuracy_1 (line ' in found and 'is of tf.metrics' in found
 
 
 def test_a_script_summarises_once_and_its_graph_is_written(tmp_path, capfd):

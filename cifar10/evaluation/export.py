@@ -67,7 +67,7 @@ def export(settings: EvalSettings) -> ExportResult:
             builder = tf.saved_model.Builder(temporary)
             builder.add_meta_graph_and_variables(
                 opened.session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
-                signature_def_map=opened.built)
+                signature_def_map=opened.built, main_op=tf.tables_initializer())
             builder.save()
             left = os.path.join(temporary, 'variables', 'variables_temp')
             if os.path.exists(left):  # TensorFlow does not say that it could not remove it

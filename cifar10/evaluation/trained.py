@@ -149,8 +149,10 @@ class ModelSession:
             self._variables = {variable.op.name: variable for variable in tf.global_variables()}
             with tf.device('/cpu:0'):
                 self._loader = Loader(self._variables)
+            tables = tf.tables_initializer()  # of a user's own network
         self.session = tf.Session(graph=graph, config=session_config(devices))
         refuse_absent(self.session, devices)
+        self.session.run(tables)
 
     def names_in(self, saved: Collection[str]) -> dict[str, str]:
         """Returns the names in a checkpoint, which has values of the names `saved`, by the names of the variables."""

@@ -28,13 +28,14 @@ class Assignments:
       needed: the operations of the tower, in the current graph.
 
     Attributes:
+      variables: as given.
       all: the operations that change a variable, in the order in which they were made.
     """
 
     def __init__(self, variables: dict, needed: set[tf.Operation]):
         graph = tf.get_default_graph()
         begun = with_inputs(variable.initializer for variable in variables.values())
-        self._variables = variables
+        self.variables = variables
         self._needed = needed
         self.all = [each for each in graph.get_operations()
                     if each in needed and changes_a_variable(each) and each not in begun]
@@ -52,7 +53,7 @@ class Assignments:
         """Adds the assigned values to the moving statistics of the graph."""
         for each in self.all:
             value = -each.inputs[1] if each.type == 'AssignSubVariableOp' else each.inputs[1]
-            add_assignment(self._variables[each.inputs[0].op.name], value, each.type != 'AssignVariableOp')
+            add_assignment(self.variables[each.inputs[0].op.name], value, each.type != 'AssignVariableOp')
 
     def replace(self, nodes: dict[str, tf.NodeDef]) -> None:
         """Takes the assignments out of NodeDefs, by their names; a later read becomes the assigned value."""

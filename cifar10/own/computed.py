@@ -18,7 +18,7 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
     Args:
       inputs: by the names of the inputs; they are cast to their types.
       scale: by which the loss is multiplied before its gradients are taken, a float32 scalar; None: by nothing.
-      shared: of a model, a dict that all towers of a step share.
+      shared: a dict that all towers of a step share; None: there is one tower.
 
     Returns:
       (the Computed, the copy). Its activations and summaries are added to the graph's collections.
@@ -28,9 +28,8 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
     if traced.uses(POSITION):
         given[POSITION] = network_draws.current_position()
     copied = copy(traced, given)
-    is_first = shared is None or not shared.setdefault('towers', 0)
-    if shared is not None:
-        shared['towers'] += 1
+    shared = {} if shared is None else shared
+    is_first = shared.setdefault('first', copied) is copied
     for name, activation in copied.outputs.get('activations', {}).items():
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.identity(activation, name))
     for summary in copied.outputs.get('summaries', ()) if is_first else ():

@@ -97,6 +97,7 @@ def _variable(traced, variable):
                 if each.handle in piece.needs or value in piece.needs:
                     tensors.update({each.handle: _existing(each).handle, value: tf.convert_to_tensor(_existing(each))})
             _add(traced, piece, tensors, scope)
+        tensors[variable.initial].set_shape(variable.shape)  # which a checkpoint does not tell
         return tensors[variable.initial]
     scope = tf.get_variable_scope()
     exists = f'{scope.name}/{variable.name}'.lstrip('/') in traced.existing

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import cpu_session, with_inputs
+from cifar10.base.graphs import with_inputs
 from cifar10.own import refusals
 from cifar10.own.assignments import ASSIGNMENTS, changes_a_variable, node_of
 from cifar10.own.gradient_marks import MARKS, Mark
-from cifar10.own.isolated_call import STEP, Call, Tower, fed_instead
-from cifar10.own.subgraphs import Order, Piece, Subgraphs, within
+from cifar10.own.isolated_call import STEP, Call, Tower
+from cifar10.own.subgraphs import Order, Piece, Subgraphs, library_of, within
 
 # The global step before the update and after it, as the operations of the follow-up take it.
 BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
@@ -51,7 +51,6 @@ class Division(NamedTuple):
       targets: the operations that the follow-up runs.
       summaries, late_summaries: of the towers, and of the follow-up.
       left_out: the names of the operations that a tower may wait for in the model's graph, but that it does not have.
-      notes: warnings, one phrase each.
     """
     scalars: Mapping[str, tf.Tensor]
     marks: Sequence[Mark]
@@ -64,7 +63,6 @@ class Division(NamedTuple):
     summaries: Sequence[tf.Tensor]
     late_summaries: Sequence[tf.Tensor]
     left_out: set
-    notes: Sequence[str]
 
 
 class _Flow:
@@ -97,32 +95,29 @@ class _Flow:
         return found
 
 
-def divide(call: Call, tower: Tower, feeds: Mapping[tf.Tensor, tf.Tensor]) -> Division:
+def divide(call: Call, tower: Tower) -> Division:
     """Divides a model into the towers' operations and the follow-up; called in the graph of the call.
 
     Raises:
       BrokenRule: there is no right answer on several towers.
     """
-    flow, graph, scalars = _Flow(call.graph, feeds), call.graph, dict(tower.scalars)
-    fed = [value.op for value in feeds.values()]
-    shown = [each.op for each in tf.nest.flatten(tower.shown)]
+    flow, scalars = _Flow(call.graph, call.feeds), dict(tower.scalars)
+    fed = [value.op for value in call.feeds.values()]
     needed = with_inputs([tower.train_op, *(each.op for each in scalars.values()), *fed])
     marks = _last_marks(call, flow, needed)
     taken = {tensor.op for each in marks for tensor in each.taken}
-    calling = _calling(graph, needed)
-    changing = {each for each in needed if changes_a_variable(each)} | calling
+    changing = {each for each in needed if changes_a_variable(each)} | _calling(call.graph, needed)
     # Operations whose values follow from gradients, or from variables that have changed since.
     after = flow.after(taken, controls=True) - taken
     changed = {tensor.op for each in changing for tensor in each.inputs if tensor.dtype == tf.resource}
     rereading = {each for each in after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
     late = flow.after([*taken, *rereading]) - taken | (changing & after)
     of_batch = flow.after(call.given_operations(), stops=taken) - late - changing
-
-    summaries, notes = _summaries(call, flow, feeds)
-    late_summaries = [each for each in summaries if each.op in late]
-    early_summaries = [each for each in summaries if each.op not in late]
     call.leave_out_variables(needed)
     refusals.check_variables(call)
+    summaries = _summaries(call, flow)
+    late_summaries = [each for each in summaries if each.op in late]
+    early_summaries = [each for each in summaries if each.op not in late]
 
     # A train_op that depends on the batch, such as the loss after the update, may also wait for a tf.print.
     awaited = with_inputs([each for operation in of_batch & after & needed for each in operation.control_inputs],
@@ -130,58 +125,58 @@ def divide(call: Call, tower: Tower, feeds: Mapping[tf.Tensor, tf.Tensor]) -> Di
     targets = by_name({tower.train_op, *(each.op for each in late_summaries), *changing, *(
         each for each in awaited if each.op_def.is_stateful)} - of_batch)
     once = with_inputs(targets, without=of_batch | taken)
-    once |= with_inputs([value.op for key, value in feeds.items() if key.op in once], without=of_batch | taken)
-    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
-    refusals.refuse_uses(uses, of_batch)
-    acting = changing | {each for each in once if each.type.endswith('Summary')}
-    tensors = {tensor.name: tensor for tensor, _ in uses}
-    unused = [each for each in tensors.values() if acting.isdisjoint(flow.after([each.op]) & once)]
-    crossing = [_assigned(each, uses) for name, each in tensors.items() if name not in {other.name for other in unused}]
+    once |= with_inputs([value.op for key, value in call.feeds.items() if key.op in once], without=of_batch | taken)
+    crossing, unused = _crossing(flow, once, changing, of_batch, taken)
 
     # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
     effects = [each for each in by_name(of_batch & needed) if each.op_def.is_stateful]
-    values = [each.values for each in marks]
-    tensors = [*scalars.values(), *(tensor for each in values for tensor in each), *(each[0] for each in crossing)]
-    towers = _inputs_before(
-        [*(each.op for each in (*tensors, *early_summaries)), *shown, *fed, *effects], after)
-    refusals.refuse_in_both(towers, late, once, changing)
+    leaving = [*scalars.values(), *early_summaries, *tf.nest.flatten(tower.shown), *(each[0] for each in crossing),
+               *(tensor for each in marks for tensor in each.values)]
+    towers = _inputs_before([*(each.op for each in leaving), *fed, *effects], after)
+    refusals.refuse_late(towers & late)
     if effects:
         with tf.control_dependencies(effects):
             scalars['total_loss'] = tf.identity(scalars['total_loss'], 'waiting')
         towers |= {scalars['total_loss'].op}
     left_out = {each.name for each in after | once if each not in towers}
     return Division(scalars, marks, crossing, unused, towers, once, changing, targets, early_summaries, late_summaries,
-                    left_out, notes)
+                    left_out)
 
 
 def _last_marks(call, flow, needed):
     """Returns the gradients that the train_op needs; if one is computed from another, only the last."""
-    marks = [each for each in call.graph.get_collection(MARKS)
-             if refusals.is_outside_of_branches(each, call.graph) and any(
-                 tensor.op in needed for tensor in each.taken)]
+    marks = [each for each in call.graph.get_collection(MARKS) if any(tensor.op in needed for tensor in each.taken)]
     operations = {each.taken[0].op for each in marks}
     last = [each for each in marks if operations.isdisjoint(
         flow.after(tensor.op for tensor in each.taken) - {each.taken[0].op})]
-    refusals.refuse_no_mark(last)
+    refusals.refuse_no_gradient(last)
     return last
 
 
 def _calling(graph, needed):
     """Returns the operations that call a function which changes a variable."""
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    library = library_of(graph)
     return {each for each in needed if any(changes_a_variable(inner) for inner in within(each.node_def, library))
             } if library else set()
 
 
-def _summaries(call, flow, feeds):
-    """Returns (the summaries of a model that can be shown, notes about the others)."""
-    known = {call.step.handle.op, *(each.handle.op for each in call.variables.values() if refusals.is_saved(each))}
-    unknown = {each.op for each in call.placeholders} - {each.op for each in feeds} - call.given_operations()
+def _crossing(flow, once, changing, of_batch, taken):
+    """Returns (`Division.crossing`, `Division.unused`), given operations of the follow-up."""
+    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
+    refusals.refuse_uses(uses, taken)
+    acting = changing | {each for each in once if each.type.endswith('Summary')}
+    tensors = {tensor.name: tensor for tensor, _ in uses}
+    unused = {name: each for name, each in tensors.items() if acting.isdisjoint(flow.after([each.op]) & once)}
+    return [_assigned(each, uses) for name, each in tensors.items() if name not in unused], [*unused.values()]
+
+
+def _summaries(call, flow):
+    """Returns the summaries of a model that can be shown: none of tf.metrics, or of a placeholder that is not fed."""
+    known = {call.step.handle.op, *(each.handle.op for each in call.variables.values())}
+    unknown = {each.op for each in call.placeholders} - {each.op for each in call.feeds} - call.given_operations()
     unknown |= {each for each in call.graph.get_operations() if each.type == 'VarHandleOp' and each not in known}
     unknown = flow.after(unknown, controls=True)
-    summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
-    notes = [refusals.note_of_summary(each) for each in summaries if each.op in unknown]
-    return [each for each in summaries if each.op not in unknown], notes[:1]
+    return [each for each in tf.get_collection(tf.GraphKeys.SUMMARIES) if each.op not in unknown]
 
 
 def _assigned(tensor, uses):
@@ -208,17 +203,17 @@ def by_name(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
     return sorted(operations, key=lambda each: each.name)
 
 
-def follow_up_of(call: Call, division: Division, feeds: Mapping[tf.Tensor, tf.Tensor]) -> FollowUp:
+def follow_up_of(call: Call, division: Division) -> FollowUp:
     """Returns the follow-up of a divided model; called in the graph of the call."""
     nodes = {node.name: node for node in call.graph.as_graph_def().node}
     everything = set(nodes)
     nodes = {each.name: nodes[each.name] for each in division.once if each.type != 'VarHandleOp'}
     using = [each for each in division.once if any(tensor.dtype == tf.resource for tensor in each.inputs)]
-    order = Order(call.graph, using, feeds)
+    order = Order(call.graph, using, call.feeds)
     _keep_order(call, division, order, nodes)
     _count_outside(call, division, order, nodes)
     outside = (everything - set(nodes)) | {BEFORE.partition(':')[0], AFTER.partition(':')[0]}
-    graphs = Subgraphs(call.graph, nodes, outside, fed_instead(nodes, feeds))
+    graphs = Subgraphs(call.graph, nodes, outside, call.fed_instead(nodes))
     names = {each.handle.op: each.op.name for each in call.variables.values()}
     changed = {names[tensor.op] for each in division.once & division.changing for tensor in each.inputs
                if tensor.op in names}
@@ -252,37 +247,23 @@ def _count_outside(call, division, order, nodes):
     """Takes the count of the global step out of NodeDefs: the update counts it, for all copies together."""
     step = call.step.handle.op
     users = [each for each in by_name(division.once) if any(tensor.op is step for tensor in each.inputs)]
-    writes = [each for each in users if changes_a_variable(each)]
-    refusals.refuse_other_counts(writes, users, all(_counts_one(call, each) for each in writes))
+    writes = [each for each in users if _counts_one(each, step)]
     for each in users:
         controls = [name for name in nodes[each.name].input if name.startswith('^')]
-        if each in writes:
+        if writes == [each]:
             nodes[each.name] = tf.NodeDef(name=each.name, op='NoOp', input=dict.fromkeys(
                 [*controls, f'^{each.inputs[1].op.name}']))
         elif each.type == 'ReadVariableOp':
             is_counted = any(order.is_after(each, write) for write in writes)
             nodes[each.name] = node_of('Identity', each.name, [AFTER if is_counted else BEFORE, *controls], tf.int64)
-        else:
-            refusals.refuse_step_in_branch(each)
+        elif each.type != 'VarIsInitializedOp':
+            raise refusals.other_count(each)
 
 
-def _counts_one(call, write):
-    """Returns whether an assignment adds 1 to the global step, whatever its value."""
-    value = write.inputs[1]
-    operations = with_inputs([value.op], controls=False)
-    reads = [each for each in operations if each.type == 'ReadVariableOp' and each.inputs[0].op is call.step.handle.op]
-    computing = operations - with_inputs(reads)
-    if any(each.type.startswith('Placeholder') or each.op_def.is_stateful for each in computing):
-        return False
-    definition = tf.GraphDef(library=call.graph.as_graph_def().library)
-    for each in computing:
-        node = definition.node.add()
-        node.CopyFrom(each.node_def)
-        node.ClearField('input')
-        node.input.extend(tensor.name for tensor in each.inputs)
-        node.attr.pop('_class', None)
-    with cpu_session() as session:
-        step = tf.placeholder(tf.int64, [])
-        after, = tf.import_graph_def(definition, {each.outputs[0].name: step for each in reads}, [value.name])
-        added = {'AssignAddVariableOp': after, 'AssignVariableOp': after - step}.get(write.type)
-        return added is not None and [session.run(added, {step: before}) for before in (0, 7)] == [1, 1]
+def _counts_one(operation, step):
+    """Returns whether an operation adds 1 to the global step, as an `assign_add`, or an `assign` of a sum."""
+    value = operation.inputs[1] if operation.type in ASSIGNMENTS else None
+    if operation.type == 'AssignVariableOp':
+        added = [each for each in value.op.inputs if step not in with_inputs([each.op])]
+        return value.op.type in ('Add', 'AddV2') and [tf.get_static_value(each) for each in added] == [1]
+    return operation.type == 'AssignAddVariableOp' and tf.get_static_value(value) == 1

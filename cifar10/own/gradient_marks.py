@@ -5,7 +5,6 @@ from typing import NamedTuple
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.own import refusals
 from cifar10.own.patches import patched
 
 MARKS = 'gradient_marks'  # the graph collection of `Mark`
@@ -40,8 +39,7 @@ def marking() -> AbstractContextManager:
         return tf.nest.map_structure(_marked, found, sources)
     return patched({
         (tf.train.Optimizer, 'compute_gradients'): compute_gradients, (tf, 'gradients'): of,
-        (tf.GradientTape, 'gradient'): of_tape,
-        (tf.train.SyncReplicasOptimizer, 'apply_gradients'): refusals.refuse_synchronised})
+        (tf.GradientTape, 'gradient'): of_tape})
 
 
 def _marked(gradient, variable):

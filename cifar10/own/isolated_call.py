@@ -1,7 +1,6 @@
 """A call of a user's function in a graph of its own, where everything is as on one device."""
 import contextlib
 import functools
-import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,23 +32,16 @@ class Tower(NamedTuple):
         collection LOSSES.
       train_op: what a model runs to take a step; None: the program's optimizer takes it.
       shown: other tensors, or lists of tensors, by their names.
-      feeds: the values that placeholders are fed, by the placeholders.
+      feeds: the values that placeholders are fed, by the placeholders, or their names.
+      notes: warnings, one phrase each.
       network: the names of the operations of the network, if there are others beside it.
     """
     scalars: Mapping[str, tf.Tensor]
     train_op: tf.Operation | None = None
     shown: Mapping[str, Any] = {}
-    feeds: Mapping[tf.Tensor, Any] = {}
+    feeds: Mapping[Any, Any] = {}
+    notes: Sequence[str] = ()
     network: Collection[str] | None = None
-
-
-class _Input(NamedTuple):
-    """The value of a placeholder that is fed an input."""
-    name: str
-
-
-class _Default(NamedTuple):
-    """The value of a placeholder that keeps its default."""
 
 
 class Call:
@@ -66,7 +58,8 @@ class Call:
       step, position, loss_scale: the variable and the tensors that a copy is given, too.
       variables: the variables that the function has made, by the names of their handles.
       gotten: the names of the handles of those that it made by `tf.get_variable`.
-      placeholders: those that it has made.
+      placeholders: those that it has made; with a known value, its constant.
+      feeds: the tensors that placeholders are fed, by the placeholders.
       not_taken: the operations of branches that are not taken.
     """
 
@@ -75,8 +68,9 @@ class Call:
         self.variables = {}
         self.gotten = set()
         self.placeholders = []
+        self.feeds = {}
         self.not_taken = set()
-        self._values = values
+        self._values = iter(values)
         with seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
             with tf.name_scope('cifar10.inputs'):  # so that no variable of the user's has the name of an input
@@ -85,7 +79,7 @@ class Call:
                 self.loss_scale = tf.placeholder(tf.float32, [], LOSS_SCALE)
 
     def run(self, make: Callable[..., Tower]) -> Tower:
-        """Calls a function of the inputs; returns its Tower, with the tensors of the graph as the keys of `feeds`."""
+        """Calls a function of the inputs; returns its Tower."""
         conds = {(tf, 'cond'): self.cond,
                  (tf2, 'cond'): lambda pred, true_fn=None, false_fn=None, name=None: self.cond(
                      pred, true_fn, false_fn, True, name)}
@@ -95,13 +89,14 @@ class Call:
         kind = next(each for each in type(self.step).__mro__ if '__iadd__' in vars(each))
         operators = {(kind, f'__i{name}__'): getattr(kind, f'__{name}__') for name in _OPERATORS}
         operators[kind, '__bool__'] = lambda variable: True
-        refused = {(tf.train, 'init_from_checkpoint'): refusals.refuse_checkpoint}
         with self.graph.as_default(), self._drawing(), mended_gradients(), undivided(), \
-                patched({**conds, **makers, **operators, **refused}), \
+                patched({**conds, **makers, **operators}), \
                 tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
                 tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
             tower = make(*self.inputs.values())
-        return tower._replace(feeds={self._element(key): value for key, value in tower.feeds.items()})
+            given = {self._element(key): value for key, value in tower.feeds.items()}
+            self.feeds = {key: as_fed(key, value) for key, value in given.items()}
+        return tower
 
     def _element(self, key):
         """Returns the tensor that a key of `feeds` stands for, as in the feed_dict of a session."""
@@ -115,26 +110,16 @@ class Call:
         seed = network_draws.current_seed() if self.training else None
         return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
 
-    def values_of(self, tower: Tower) -> list[Any]:
-        """Returns the value of each placeholder if it is known without running the graph, else None.
+    def values_of_placeholders(self) -> list[np.ndarray | None]:
+        """Returns the value of each placeholder that has one without the inputs, else None.
 
         In evaluation, a placeholder that nothing feeds has its default.
         """
-        names = {id(tensor): _Input(name) for name, tensor in self.inputs.items()}
-        given = {id(key): each for key, each in tower.feeds.items()}
-        found = []
-        for each in self.placeholders:
-            value = given.get(id(each))
-            if tf.is_tensor(value):
-                value = names.get(id(value)) or self._value(value)
-            is_default = not self.training and each.op.type == 'PlaceholderWithDefault' and id(each) not in given
-            found.append(_Default() if is_default else value)
-        return found
-
-    def has_used(self, values: Sequence[Any]) -> bool:
-        """Returns whether the placeholders of this call had these values."""
-        return all(type(one) is type(other) and np.array_equal(one, other)
-                   for one, other in itertools.zip_longest(values, self._values[:len(values)]))
+        def value_of_placeholder(each):
+            is_default = not self.training and each.op.type == 'PlaceholderWithDefault'
+            tensor = self.feeds.get(each, each.op.inputs[0] if is_default else None)
+            return None if tensor is None else self._value(tensor)
+        return [value_of_placeholder(each) for each in self.placeholders]
 
     def _get(self, getter, name, *args, regularizer=None, **options):
         """Returns the variable of `tf.get_variable`, in one piece, and makes its penalty outside of loops."""
@@ -159,8 +144,9 @@ class Call:
         return variable
 
     def given_operations(self) -> set[tf.Operation]:
-        """Returns the operations that depend on the copy: its inputs and its position."""
-        return {each.op for each in (*self.inputs.values(), self.position)}
+        """Returns the operations that depend on the copy: its inputs, its position, and placeholders that get these."""
+        given = {each.op for each in (*self.inputs.values(), self.position)}
+        return given | {key.op for key, value in self.feeds.items() if not given.isdisjoint(with_inputs([value.op]))}
 
     def depends_on_inputs(self, operation: tf.Operation) -> bool:
         """Returns whether an operation needs the inputs of a copy."""
@@ -181,11 +167,21 @@ class Call:
         values = [operation_of(value_of(handle)) for handle in self.variables]
         return {*(each.op.name for each in given), *self.variables, *values}
 
-    def instead(self, nodes: Mapping[str, tf.NodeDef], feeds: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
+    def instead(self, nodes: Mapping[str, tf.NodeDef]) -> dict[str, str]:
         """Returns the tensor to take in the place of another: the value of a read, the feed of a placeholder."""
         values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
                   if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
-        return {**values, **fed_instead(nodes, feeds)}
+        return {**values, **self.fed_instead(nodes)}
+
+    def fed_instead(self, nodes: Mapping[str, tf.NodeDef]) -> dict[str, str]:
+        """Returns the tensor to take in the place of a fed one, or of an operation that another waits for."""
+        given = {key.name: value.name for key, value in self.feeds.items() if key is not value}
+        for key in given:
+            for _ in given:  # a placeholder may be fed another one
+                given[key] = given.get(given[key], given[key])
+        controls = {f'^{operation_of(key)}': f'^{operation_of(value)}' for key, value in given.items()
+                    if operation_of(key) in nodes and nodes[operation_of(key)].op.startswith('Placeholder')}
+        return {**given, **controls}
 
     # Substitutes for functions of TensorFlow while the function runs.
 
@@ -227,34 +223,16 @@ class Call:
 
     def placeholder(self, make: Callable, *args: Any, **options: Any) -> tf.Tensor:
         """Stands in for `tf.placeholder`: a value from Python is a constant once it is known."""
-        number = len(self.placeholders)
+        value = next(self._values, None)
         made = make(*args, **options)
-        value = self._values[number] if number < len(self._values) else None
-        if isinstance(value, _Default):
-            made = made.op.inputs[0]
-        elif value is not None:
-            made = as_fed(made, self.inputs[value.name] if isinstance(value, _Input) else value)
-        self.placeholders.append(made)
-        return made
-
-
-def fed_instead(nodes: Mapping[str, tf.NodeDef], feeds: Mapping[tf.Tensor, tf.Tensor]) -> dict[str, str]:
-    """Returns the tensor to take in the place of a tensor that is fed, or of an operation that another waits for."""
-    given = {key.name: value.name for key, value in feeds.items() if key is not value}
-    for key in given:
-        for _ in given:  # a placeholder may be fed another one
-            given[key] = given.get(given[key], given[key])
-    controls = {f'^{operation_of(key)}': f'^{operation_of(value)}' for key, value in given.items()
-                if operation_of(key) in nodes and nodes[operation_of(key)].op.startswith('Placeholder')}
-    return {**given, **controls}
+        self.placeholders.append(made if value is None else as_fed(made, value))
+        return self.placeholders[-1]
 
 
 def as_fed(key: tf.Tensor, value: Any) -> tf.Tensor:
-    """Returns the value that a tensor is fed, in its type; raises a BrokenRule if it does not fit."""
-    tensor = None if value is None else tf.convert_to_tensor(value)
-    if tensor is None or not tensor.shape.is_compatible_with(key.shape) or (
-            tensor.dtype.is_floating and not key.dtype.is_floating):
-        raise refusals.misfit(key, value if tensor is None else tensor)
+    """Returns the value that a tensor is fed, in its type; raises a ValueError if it has another shape."""
+    tensor = tf.convert_to_tensor(value)
+    key.shape.assert_is_compatible_with(tensor.shape)
     return tf.cast(tensor, key.dtype)
 
 

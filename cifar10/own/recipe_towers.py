@@ -73,12 +73,11 @@ def augmentation(name: str) -> Callable:
     function = code.function('augmentation', own, 'images, labels, num_classes', each_time=True)
 
     def changed(images, labels, num_classes):
-        place, count = (network_draws.current_seed(), network_draws.current_position()), len(tf.global_variables())
+        place = network_draws.current_seed(), network_draws.current_position()
         with code.usage_errors('augmentation', own), network_draws.at_position(
                 *place, first_draw=network_draws.OF_AUGMENTATIONS):
             result = function(images, labels, num_classes)
             refusals.check_augmented(images, labels, num_classes, result)
-            refusals.refuse_variables_of_augmentation(tf.global_variables()[count:])
             images, classes = result
         return tf.cast(images, tf.float32), tf.cast(classes, tf.float32 if classes.shape.rank == 2 else tf.int32)
     return functools.partial(AUGMENTATIONS.load(built_in), then=changed)
@@ -117,20 +116,18 @@ class RecipeTowers:
         self._model = NETWORKS.load(settings.network).model
         self._traced = {}
         self._narrows = None  # whether a network in float32 computes in a narrower type; None: not tried yet
-        self._shared = {}  # of the towers of a step
         own = [('network', settings.network, NETWORKS), ('loss', settings.loss, LOSSES),
                ('augmentation', settings.augmentation, AUGMENTATIONS)]
         self._own = [(flag, names.divided(name)[1]) for flag, name, names in own if names.is_own(name)]
 
     def train(self, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType, scale: tf.Tensor | None = None,
-              is_first: bool = True, **learnt: Any) -> tuple[Computed, Mapping]:
+              shared: dict | None = None, **learnt: Any) -> tuple[Computed, Mapping]:
         """Adds a tower to the current graph, within `network_draws.at_position`.
 
         Args:
           images, labels: the batch of the tower, as `Recipe.augmented` takes it.
           dtype: the type that the network computes in.
-          scale: as `computed.copied_tower` takes it.
-          is_first: whether it is the first tower of a step.
+          scale, shared: as `computed.copied_tower` takes them.
           learnt: as `Recipe.inference` takes it.
 
         Returns:
@@ -138,10 +135,8 @@ class RecipeTowers:
         """
         inputs = dict(images=images, labels=labels)
         traced = self._training(_described(inputs), dtype, self._seed, learnt)
-        if is_first:
-            self._shared = {}
         with self._usage_errors():
-            computed, copied = copied_tower(traced, inputs, scale, self._shared)
+            computed, copied = copied_tower(traced, inputs, scale, shared)
         return computed, copied.outputs
 
     def evaluate(self, images: tf.Tensor) -> tf.Tensor:
@@ -149,7 +144,7 @@ class RecipeTowers:
         logits = self._copied(dict(images=images)).get('logits')
         if logits is None:
             with self._usage_errors():
-                raise refusals.no_predictions(_INFER, None)
+                refusals.check_predictions(_INFER, None)
         return logits
 
     def loss(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -214,12 +209,12 @@ class RecipeTowers:
             images, labels = self._recipe.augmented(images, labels)
         with marking():
             spec, feeds = with_feeds(self._model(tf.cast(images, dtype), labels, _TRAIN))
-        refusals.check_spec(spec)
-        scalars, train_op = step_of(spec.loss, spec.train_op)
+        scalars, train_op = step_of(getattr(spec, 'loss', None), getattr(spec, 'train_op', None))
         logits = self._logits(getattr(spec, 'predictions', None))
         if logits is not None and logits.shape.rank == 2 and logits.shape[:1].is_compatible_with(labels.shape[:1]):
             scalars['accuracy'] = tf.reduce_mean(tf.cast(classifier.correct(logits, labels), tf.float32))
-        return Tower(scalars, train_op, dict(images=images, labels=labels), feeds)
+        return Tower(scalars, train_op, dict(images=images, labels=labels), feeds,
+                     refusals.notes_of_spec(spec))
 
     def _evaluation(self, inputs, seed):
         key = 'evaluation', repr(inputs), seed

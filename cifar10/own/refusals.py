@@ -5,31 +5,21 @@ A remedy depends on the entry point: a network, a model function, or the step fu
 import contextlib
 import contextvars
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, MOVING_STATISTICS, place_of, with_inputs
-from cifar10.base.own_files import place_now
+from cifar10.base.graphs import AVERAGE, MOVING_STATISTICS, place_of, with_inputs
 from cifar10.own.assignments import ASSIGNMENTS, STEPS, changes_a_variable
-from cifar10.own.subgraphs import is_draw, within
+from cifar10.own.subgraphs import within
 
 NETWORK, MODEL, STEP = 'network', 'model', 'step'  # the entry points
 _entry = contextvars.ContextVar('entry', default=NETWORK)
 
 # Types of operations that wait for others which no tower runs.
 _SOURCES = re.compile(r'\w*(Queue|Reader|MutableHashTable|MutableDenseHashTable|Iterator|Unstage|Barrier)\w*')
-_TABLES = 'HashTable', 'HashTableV2'  # a script runs tf.tables_initializer() itself
 _NO_LOGITS = ('Softmax', 'Sigmoid', 'Tanh', 'Relu', 'Relu6', 'Softplus')  # types of operations
-# Hooks that only observe a training.
-_HARMLESS = {tf.train.LoggingTensorHook, tf.train.SummarySaverHook, tf.train.StepCounterHook, tf.train.NanTensorHook,
-             tf.train.CheckpointSaverHook, tf.train.ProfilerHook}
-# Types of operations that are linear, of products in one of their factors.
-_PRODUCTS = 'Mul', 'RealDiv'
-_LINEAR = (*_PRODUCTS, 'Identity', 'Add', 'AddV2', 'AddN', 'Sub', 'Neg', 'Cast', 'Reshape')
-_WAYS = 'assign, assign_add or assign_sub outside of a tf.cond'
-_MOVING = 'leave it out, or use cifar10.model.add_moving_statistic(variable, value, keep)'
 _FEEDS = {NETWORK: 'return logits, {placeholder: value}', MODEL: 'return spec, {placeholder: value}',
           STEP: 'return (loss, train_op), {placeholder: value}, or pass the value in the batch'}
 
@@ -49,25 +39,10 @@ def for_entry(entry: str) -> Iterator[None]:
 
 
 def phrase(value: Any) -> str:
-    """Returns a phrase for a value, such as 'a tensor float32 (8, 10)'."""
-    if value is None:
-        return 'None'
-    return f'a tensor {value.dtype.name} {value.shape}' if isinstance(value, tf.Tensor) else type(value).__name__
-
-
-# Calls that a function makes.
-
-def refuse_checkpoint(*arguments: Any, **options: Any) -> None:
-    """Stands in for `tf.train.init_from_checkpoint`."""
-    remedy = ('call it outside of the step function, after on_towers' if _entry.get() == STEP else
-              'leave it out, and use --warm_start')
-    raise BrokenRule(f'it takes variables from a checkpoint by tf.train.init_from_checkpoint{place_now()}; {remedy}')
-
-
-def refuse_synchronised(*arguments: Any, **options: Any) -> None:
-    """Stands in for `tf.train.SyncReplicasOptimizer.apply_gradients`."""
-    raise BrokenRule(f'it uses a SyncReplicasOptimizer{place_now()}; leave it out: except in async and local, all '
-                     'towers take a step together')
+    """Returns a phrase for a value, such as 'a tensor float32 (8, 10)', and of a tensor its line."""
+    if isinstance(value, tf.Tensor):
+        return f'a tensor {value.dtype.name} {value.shape}{place_of(value.op.name)}'
+    return 'None' if value is None else type(value).__name__
 
 
 # Placeholders.
@@ -78,42 +53,25 @@ def wrong_feed(key: Any) -> BrokenRule:
                       f'{_FEEDS[_entry.get()]}')
 
 
-def misfit(key: tf.Tensor, value: Any) -> BrokenRule:
-    """Returns the error of a value that does not fit the placeholder that it is fed to."""
-    return BrokenRule(f'it feeds {key.name}, {phrase(key)}{place_of(key.op.name)}, '
-                      f'{phrase(value) if isinstance(value, tf.Tensor) else value}; feed a value of its shape and type')
-
-
-def refuse_unfed(call: Any, results: Iterable, feeds: Collection[tf.Tensor], losses: Sequence = ()) -> None:
-    """Refuses a placeholder that results or losses need and that nothing feeds.
+def refuse_unfed(call: Any, operations: Iterable[tf.Operation]) -> None:
+    """Refuses a placeholder that operations or initial values need and that nothing feeds.
 
     In training, this includes placeholders with a default that the function has made itself. That of Keras, its
     learning phase, keeps its default.
     """
     made = {each.op for each in call.placeholders} if call.training else set()
-    given = {*call.given_operations(), call.loss_scale.op}
-    fed = {key.op for key in feeds if len(key.op.outputs) == 1}
-    begun = [variable.initializer for variable in call.variables.values()]
-    for entry in [*losses, *results, *begun]:
-        operation = getattr(entry, 'op', entry)
-        unfed = sorted(each.name for each in with_inputs([operation], without=fed)
-                       if (each.type == 'Placeholder' or each.type == 'PlaceholderWithDefault' and each in made)
-                       and each not in given)
-        for name in unfed[:1]:
-            if any(entry is loss for loss in losses):  # labels, perhaps
-                raise BrokenRule(f'its loss {operation.name} needs the placeholder {name}, which nothing feeds'
-                                 f'{place_of(name)}; leave the loss out, or out of tf.GraphKeys.LOSSES: training adds '
-                                 'the loss of --loss')
-            raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds{place_of(name)}; feed it: '
-                             f'{_FEEDS[_entry.get()]}')
-
-
-def refuse_fed_variables(call: Any, feeds: dict) -> None:
-    """Refuses to feed a value that depends on a variable: no gradient would flow through it."""
-    for key, value in feeds.items():
-        for handle in sorted({operation.name for operation in with_inputs([value.op])} & call.variables.keys()):
-            raise BrokenRule(f'it feeds {key.name} a value that depends on the variable {handle}'
-                             f'{place_of(key.op.name)}; use that value itself, in the place of the placeholder')
+    fed = {key.op for key in call.feeds if len(key.op.outputs) == 1}
+    given = {*fed, *(each.op for each in (*call.inputs.values(), call.position, call.loss_scale))}
+    needing = [('it', operations, given)]
+    needing += [(f'the initial value of {variable.op.name}', [variable.initializer], ())
+                for variable in call.variables.values()]
+    for name, needed, given in needing:
+        unfed = sorted(each.name for each in with_inputs(needed, without=given)
+                       if each.type == 'Placeholder' or each.type == 'PlaceholderWithDefault' and each in made)
+        if unfed:
+            raise BrokenRule(f'{name} needs the placeholder {unfed[0]}, which nothing feeds'
+                             f'{place_of(unfed[0]) or place_of(needed[0].name)}; leave out the operations that need '
+                             f'it, or feed it: {_FEEDS[_entry.get()]}')
 
 
 # Variables and assignments.
@@ -124,63 +82,34 @@ def is_saved(variable: tf.Variable) -> bool:
 
 
 def check_variables(call: Any) -> None:
-    """Refuses variables that are not saved, that cannot be trained, or whose first value does not exist yet."""
+    """Refuses variables that are not saved, that training has under the same name, or that it cannot train."""
     is_model = _entry.get() != NETWORK  # which keeps its own moving averages, and takes its own gradients
-    saved = {variable.handle.op.name for variable in tf.global_variables()}
     kept = set() if is_model else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
-    metrics = {each.op.name for key in (tf.GraphKeys.METRIC_VARIABLES, tf.GraphKeys.LOCAL_VARIABLES)
-               for each in tf.get_collection(key)}
     for handle, variable in call.variables.items():
-        name, dtype = variable.op.name, variable.dtype.base_dtype
-        if name == EXAMPLES_SEEN:
-            raise BrokenRule(f'training has a variable of the name {name}{place_of(name)}; give yours another one')
-        if handle not in saved and is_model and name in metrics:
-            raise BrokenRule(f'its train_op updates {name}, which no checkpoint holds{place_of(name)}; leave the '
-                             'metric out of train_op')
-        if handle not in saved:
+        name = variable.op.name
+        if not is_saved(variable):
             raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
-                             f'neither initialised nor saved{place_of(name)}; leave out collections=')
-        if call.depends_on_inputs(variable.initializer):
-            raise BrokenRule(f'the initial value of the variable {name} depends on the batch, which does not exist yet'
-                             f'{place_of(name)}; use a constant')
+                             f'neither initialised nor saved{place_of(name)}; leave out collections=, metrics in a '
+                             'train_op, or a SyncReplicasOptimizer')
         if name in kept:
             raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
                              f'training, under the same name{place_of(handle)}; leave it out and use '
                              '--moving_averages=true, or give tf.train.ExponentialMovingAverage another name=')
-        if dtype == tf.string:
-            raise BrokenRule(f'the variable {name} holds text, for which a checkpoint has no checksum{place_of(name)}; '
-                             'keep text in variables of Python')
-        if variable.trainable and dtype != tf.float32 and not is_model:
+        if variable.trainable and variable.dtype.base_dtype != tf.float32 and not is_model:
             raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be{place_of(name)}; '
                              'make it float32 and cast its value, or make it with trainable=False')
 
 
-def refuse_other_changes(call: Any, needed: set, updates: Iterable[tf.Operation], assignments: Any) -> None:
-    """Refuses operations that change a variable in another way than by an assignment of a moving statistic."""
+def check_assignments(assignments: Any, needed: Iterable[tf.Operation]) -> None:
+    """Refuses assignments before the gradients that are no values, and operations that would not see such a value."""
     for write in assignments.all:
-        variable = call.variables.get(write.inputs[0].op.name)
+        variable = assignments.variables.get(write.inputs[0].op.name)
         if write.type not in ASSIGNMENTS or variable is None:
-            raise BrokenRule(f'its operation {write.name} changes a variable{place_of(write.name)}, but not by '
-                             f'{_WAYS}, so each update mode would run it a different number of times; {_MOVING}')
-        if variable.trainable:
+            raise _other_change(write.name, place_of(write.name))
+        if variable.trainable and _entry.get() == NETWORK:
             raise BrokenRule(f'it assigns to the variable {variable.op.name}, which is trained'
                              f'{place_of(write.name)}; leave the assignment out, or make the variable with '
                              'trainable=False')
-    library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
-    for operation in needed if library else ():
-        for inner in within(operation.node_def, library):
-            if changes_a_variable(inner):
-                raise BrokenRule(f'its operation {inner.name} changes a variable{place_of(operation.name)}, which '
-                                 f'is not {_WAYS}, so it may run a different number of times; {_MOVING}')
-
-    for update in updates:
-        operations = with_inputs([update])
-        if operations.isdisjoint(assignments.all) and any(operation.type != 'NoOp' for operation in operations):
-            raise BrokenRule(f'it adds {update.name} to the collection UPDATE_OPS{place_of(update.name)}, which is not '
-                             f'{_WAYS}; {_MOVING}')
-
-def refuse_late_readers(needed: Iterable[tf.Operation], assignments: Any) -> None:
-    """Refuses a loop or a branch that takes a variable after an assignment: it would see the value before."""
     for operation in needed if assignments.all else ():
         for tensor in operation.inputs if operation.type != 'ReadVariableOp' else ():
             name = tensor.op.name
@@ -190,46 +119,46 @@ def refuse_late_readers(needed: Iterable[tf.Operation], assignments: Any) -> Non
                                  'the assignment returns')
 
 
-def check_statistic(call: Any, statistic: Any) -> None:
-    """Refuses an integer statistic that depends on the batch, because integers have no mean over the towers."""
-    if not statistic.value.dtype.is_floating and call.depends_on_inputs(statistic.value.op):
-        raise _no_mean_of_integers(statistic.variable.op.name, statistic.value.op.name)
+def _other_change(name, place):
+    return BrokenRule(f'its operation {name} changes a variable{place}, but not by assign, assign_add or assign_sub '
+                      'outside of a tf.cond, so it may run a different number of times; leave it out, or use '
+                      'cifar10.model.add_moving_statistic(variable, value, keep)')
 
 
-def _no_mean_of_integers(variable, operation):
-    return BrokenRule(f'the integer variable {variable} is assigned a value that depends on the batch, which differs '
-                      f'between towers{place_of(operation)}; make the variable float32')
+def check_operations(operations: Iterable[tf.Operation], towers: Collection[tf.Operation], library: Mapping) -> None:
+    """Refuses operations that wait for others which nothing runs, and changes of variables in functions of a tower.
 
-
-def refuse_sources(call: Any, needed: Iterable[tf.Operation]) -> None:
-    """Refuses operations that wait for others which nothing runs."""
-    library = {function.signature.name: function for function in call.graph.as_graph_def().library.function}
-    for operation in sorted(needed, key=lambda each: each.name):
-        inner = within(operation.node_def, library) if library else ()
+    Args:
+      operations: all that are needed.
+      towers: those of a tower.
+      library: the functions of their graph, by their names.
+    """
+    for operation in sorted(operations, key=lambda each: each.name):
+        inner = [*within(operation.node_def, library)] if library else []
         for kind in [operation.type, *(each.op for each in inner)]:
             if _SOURCES.fullmatch(kind):
                 raise BrokenRule(f'its operation {operation.name} is of type {kind}, which nothing starts or fills'
                                  f'{place_of(operation.name)}; use the batch that the function is given')
-            if kind in _TABLES and _entry.get() != STEP:
-                raise BrokenRule(f'its lookup table {operation.name} is filled in scripts only'
-                                 f'{place_of(operation.name)}; use tf.gather from a constant')
+        for each in inner:
+            if changes_a_variable(each) and operation in towers:
+                raise _other_change(each.name, place_of(operation.name))
 
 
-# Networks and losses.
-
-def check_losses(losses: Iterable) -> None:
-    """Refuses an entry of the collection LOSSES that is no float32 scalar."""
-    for loss in losses:
-        if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
-            raise BrokenRule(f'it adds {phrase(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars')
+def integers_of_the_batch(variable: str, operation: str) -> BrokenRule:
+    """Returns the error of an integer variable that is assigned a value of the batch: integers have no mean."""
+    return BrokenRule(f'the integer variable {variable} is assigned a value that depends on the batch, which differs '
+                      f'between towers{place_of(operation)}; make the variable float32')
 
 
 def refuse_no_gradient(gradients: Iterable) -> None:
-    """Refuses a loss without a gradient."""
+    """Refuses a tower without a gradient."""
     if all(gradient is None for gradient in gradients):
-        raise BrokenRule('its loss depends on no trainable variable; make variables with tf.get_variable, and neither '
-                         'stop their gradients nor freeze them all')
+        raise BrokenRule('it has no gradient of a variable; make variables with tf.get_variable, neither stop their '
+                         'gradients nor freeze them all, and take gradients by minimize, compute_gradients, '
+                         'tf.gradients or a tf.GradientTape outside of branches and loops')
 
+
+# Networks, losses and augmentations.
 
 def fed(images: tf.Tensor) -> str:
     """Returns a phrase for the images that a network is fed."""
@@ -248,183 +177,94 @@ def checked_logits(images: tf.Tensor, num_classes: int, logits: Any) -> tf.Tenso
     is_matrix = isinstance(logits, tf.Tensor) and logits.shape.rank == 2 and logits.shape[1] == num_classes
     if is_matrix and logits.dtype.is_floating and logits.shape[:1].is_compatible_with(images.shape[:1]):
         return logits
-    place = place_of(logits.op.name) if isinstance(logits, tf.Tensor) else ''
     if is_matrix:
-        raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images{place}, and {fed(images)}; '
-                         'in a tf.reshape, write -1 or images.shape[0] for the number of images, and their size as it '
-                         'is here')
-    raise BrokenRule(f'it returns {phrase(logits)}{place}; return logits, float [images, {num_classes}] '
-                     f'({fed(images)})')
+        raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images{place_of(logits.op.name)}, '
+                         f'and {fed(images)}; in a tf.reshape, write -1 or images.shape[0] for the number of images, '
+                         'and their size as it is here')
+    raise BrokenRule(f'it returns {phrase(logits)}; return logits, float [images, {num_classes}] ({fed(images)})')
 
 
 def check_example_losses(losses: Any, labels: tf.Tensor) -> None:
     """Refuses a result of a loss function that is not the loss of each example."""
     if not (isinstance(losses, tf.Tensor) and losses.dtype.is_floating and losses.shape.rank == 1
             and losses.shape.is_compatible_with(labels.shape[:1])):
-        found = f'{losses.dtype.name} {losses.shape}' if isinstance(losses, tf.Tensor) else type(losses).__name__
-        raise BrokenRule(f'it returns {found}; return the loss of each example, float [{labels.shape[0]}], without a '
-                         'mean or a sum over them')
+        raise BrokenRule(f'it returns {phrase(losses)}; return the loss of each example, float [{labels.shape[0]}], '
+                         'without a mean or a sum over them')
 
 
 def check_augmented(images: tf.Tensor, labels: tf.Tensor, num_classes: int, result: Any) -> None:
-    """Refuses a result of an augmentation that is not images and labels, and variables that it makes."""
-    form = (f'return images, labels: float [n, {images.shape[1] or "height"}, {images.shape[2] or "width"}, 3] and int '
-            f'[n] or float [n, {num_classes}]')
-    is_pair = isinstance(result, (tuple, list)) and len(result) == 2
-    if not is_pair or not all(isinstance(each, tf.Tensor) for each in result):
-        raise BrokenRule(f'it returns {phrase(result)}; {form}')
-    changed, classes = result
-    if not changed.dtype.is_floating or not changed.shape.is_compatible_with(images.shape):
-        raise BrokenRule(f'its images are {phrase(changed)}{place_of(changed.op.name)}; {form}')
-    is_class = classes.dtype.is_integer and classes.shape.is_compatible_with(labels.shape)
-    soft = labels.shape[:1].concatenate(num_classes)
-    if not is_class and not (classes.dtype.is_floating and classes.shape.is_compatible_with(soft)):
-        raise BrokenRule(f'its labels are {phrase(classes)}{place_of(classes.op.name)}; {form}')
-
-
-def refuse_variables_of_augmentation(variables: Sequence[tf.Variable]) -> None:
-    """Refuses variables that an augmentation has made."""
-    for variable in variables:
-        raise BrokenRule(f'it makes the variable {variable.op.name}, which nothing trains or saves; use constants')
+    """Refuses a result of an augmentation that is not images and labels."""
+    found = result if isinstance(result, (tuple, list)) else [result]
+    if len(found) == 2 and all(isinstance(each, tf.Tensor) for each in found):
+        changed, classes = found
+        soft = classes.dtype.is_floating
+        shape = labels.shape[:1].concatenate(num_classes) if soft else labels.shape
+        if (changed.dtype.is_floating and changed.shape.is_compatible_with(images.shape)
+                and (soft or classes.dtype.is_integer) and classes.shape.is_compatible_with(shape)):
+            return
+    raise BrokenRule(f"it returns {', '.join(map(phrase, found))}; return images, labels: float "
+                     f'[n, {images.shape[1] or "height"}, {images.shape[2] or "width"}, 3] and int [n] or float '
+                     f'[n, {num_classes}]')
 
 
 # Models and steps.
 
-def check_spec(spec: Any) -> None:
-    """Refuses a result of a model function without a loss or a train_op, and parts of it that nothing calls."""
-    missing = [name for name in ('loss', 'train_op') if getattr(spec, name, None) is None]
-    if missing:
-        raise BrokenRule(f"in mode 'train' it returns {phrase(spec)} without {missing[0]}=; return an EstimatorSpec "
-                         'with loss= and train_op=')
-    for name in ('training_hooks', 'training_chief_hooks'):
-        for hook in getattr(spec, name, None) or ():
-            if type(hook) not in _HARMLESS:
-                raise BrokenRule(f'its {name} has a {type(hook).__name__}, which nothing calls; leave it out, and do '
-                                 'its work in the graph')
-    make = getattr(spec, 'scaffold_fn', None)
-    scaffold = make() if make else getattr(spec, 'scaffold', None)
-    if any(getattr(scaffold, name, None) is not None for name in ('init_fn', 'init_op', 'local_init_op')):
-        raise BrokenRule('its scaffold gives variables their first values, which nothing calls; leave it out, and use '
-                         '--warm_start, or initializer=')
-
-
 def check_step(loss: Any, train_op: Any) -> None:
     """Refuses a loss that is no float scalar, and a train_op that is no operation."""
-    _check_scalar(loss, 'its loss')
+    check_loss(loss)
     if not hasattr(train_op, 'op') and not isinstance(train_op, tf.Operation):
         raise BrokenRule(f'its train_op is {phrase(train_op)}; return an operation, such as optimizer.minimize('
                          'loss, tf.train.get_global_step())')
 
 
-def no_predictions(mode: str, predictions: Any) -> BrokenRule:
-    """Returns the error of predictions that are no classes."""
-    found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else phrase(predictions)
-    return BrokenRule(f"in mode {mode!r} its predictions are {found}; return 'logits' or 'probabilities' in "
-                      'predictions=')
+def check_loss(loss: Any) -> None:
+    """Refuses a loss that is no float scalar."""
+    # A feed whose value is not known yet may leave a loss without a known shape.
+    if not isinstance(loss, tf.Tensor) or not loss.dtype.is_floating or (
+            loss.shape.rank is not None and loss.shape.num_elements() != 1):
+        raise BrokenRule(f'its loss is {phrase(loss)}; return a float scalar, the mean over the batch')
 
 
 def check_predictions(mode: str, predictions: Any) -> None:
     """Refuses predictions that are no dict, or that have classes alone: these have no cross entropy."""
     if not isinstance(predictions, dict) or not {'classes', 'class_ids'}.isdisjoint(predictions):
-        raise no_predictions(mode, predictions)
+        found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else phrase(predictions)
+        raise BrokenRule(f"in mode {mode!r} its predictions are {found}; return 'logits' or 'probabilities' in "
+                         'predictions=')
 
 
-def check_loss(loss: Any) -> None:
-    """Refuses a loss in mode 'eval' that is no float scalar."""
-    _check_scalar(loss, "in mode 'eval' its loss")
-
-
-def _check_scalar(loss, name):
-    # A feed whose value is not known yet may leave a loss without a known shape.
-    if not isinstance(loss, tf.Tensor) or not loss.dtype.is_floating or (
-            loss.shape.rank is not None and loss.shape.num_elements() != 1):
-        raise BrokenRule(f'{name} is {phrase(loss)}; return a float scalar, the mean over the batch')
-
-
-def is_outside_of_branches(mark: Any, graph: tf.Graph) -> bool:
-    """Returns True for a gradient that is taken outside of branches and loops; refuses any other."""
-    if (taken := mark.taken[0]).graph is not graph:
-        raise BrokenRule(f'it takes the gradient of {mark.variable.op.name} in a branch or a loop'
-                         f'{place_of(taken.op.name, taken.graph)}; take gradients outside of it')
-    return True
-
-
-def refuse_no_mark(marks: Sequence) -> None:
-    """Refuses a train_op that applies no gradient."""
-    if not marks:
-        raise BrokenRule('its train_op applies no gradient of a variable that is known; take gradients by minimize '
-                         'or compute_gradients of a tf.train.Optimizer, tf.gradients or a tf.GradientTape')
-
-
-def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], of_batch: set) -> None:
-    """Refuses a tensor of the batch that the follow-up uses and whose mean over the towers has no meaning.
+def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], marked: Collection[tf.Operation]) -> None:
+    """Refuses a tensor of the batch that the follow-up uses and that has no mean over the towers.
 
     Args:
-      of_batch: the operations whose values depend on the batch.
+      marked: the operations whose values are gradients.
     """
-    marked = {tensor.op for each in tf.get_collection('gradient_marks') for tensor in each.taken}
     for tensor, operation in uses:
         is_assigned = operation.type in ASSIGNMENTS and tensor is operation.inputs[1]
         if not tensor.dtype.is_floating and is_assigned:
-            raise _no_mean_of_integers(operation.inputs[0].op.name, operation.name)
+            raise integers_of_the_batch(operation.inputs[0].op.name, operation.name)
         has_mean = is_assigned or tensor.op in marked or tensor.shape.rank == 0
         if not tensor.dtype.is_floating or not has_mean:
             raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the batch and is '
-                             f'no gradient{place_of(tensor.op.name)}; the towers have the mean of float scalars only: '
-                             'use the mean over the batch, or assign a mean to a variable before the update')
-        if tensor.op not in marked and (nonlinear := _nonlinear(tensor.op, of_batch)):
-            raise not_the_mean(nonlinear.name)
+                             'no gradient; the towers have the mean of float scalars only: use the mean over the '
+                             'batch, or assign a mean to a variable before the update')
 
 
-def _nonlinear(operation, of_batch):
-    """Returns an operation on scalars of the batch that is not linear, on the way to a scalar; or None."""
-    found, pending = set(), [operation]
-    while pending:
-        each = pending.pop()
-        inputs = [tensor for tensor in each.inputs if tensor.op in of_batch]
-        if each in found or not inputs or any(tensor.shape.rank != 0 for tensor in inputs):
-            continue  # a reduction gives a scalar
-        found.add(each)
-        is_product = each.type in _PRODUCTS and (
-            len(inputs) > 1 or each.type == 'RealDiv' and inputs[0] is each.inputs[1])
-        if each.type not in _LINEAR or is_product or not all(tensor.dtype.is_floating for tensor in inputs):
-            return each
-        pending += [tensor.op for tensor in inputs]
-    return None
-
-
-def refuse_in_both(towers: set, late: set, once: set, changing: set) -> None:
-    """Refuses operations of towers that have no right answer beside the follow-up."""
-    for each in _first(towers & late):
+def refuse_late(operations: Iterable[tf.Operation]) -> None:
+    """Refuses operations that gradients need, but that come after the update."""
+    for each in sorted(operations, key=lambda each: each.name)[:1]:
         raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
                          f'{place_of(each.name)}; take all gradients before the first update')
-    for each in _first(each for each in towers & once if is_draw(each.node_def)):
-        raise BrokenRule(f'its {each.name} is used both for the gradients and for the update{place_of(each.name)}, '
-                         'where it would draw other numbers; draw twice')
-    for each in _first(each for each in towers & changing if each.type not in ASSIGNMENTS):
-        raise BrokenRule(f'its operation {each.name} changes a variable before the gradients{place_of(each.name)}, but '
-                         f'not by {_WAYS}; {_MOVING}')
 
 
-def _first(operations):
-    return sorted(operations, key=lambda each: each.name)[:1]
+def other_count(operation: tf.Operation) -> BrokenRule:
+    """Returns the error of an operation on the global step that neither reads it nor adds 1 to it."""
+    return BrokenRule(f'its {operation.name} uses the global step, but neither reads it nor increments it by 1'
+                      f'{place_of(operation.name)}; give apply_gradients or minimize '
+                      'global_step=tf.train.get_global_step(), outside of branches and loops')
 
 
-def refuse_other_counts(writes: Sequence, users: Sequence, counts_one: bool) -> None:
-    """Refuses a train_op that changes the global step in another way than by adding 1."""
-    if len(writes) > 1 or not counts_one:
-        raise BrokenRule(f'its train_op does not increment the global step by 1{place_of(writes[0].name)}; give '
-                         'apply_gradients or minimize global_step=tf.train.get_global_step()')
-
-
-def refuse_step_in_branch(operation: tf.Operation) -> None:
-    """Refuses a branch or a loop that takes the global step."""
-    if operation.type != 'VarIsInitializedOp':
-        raise BrokenRule(f'its {operation.name} takes the global step in a branch or a loop{place_of(operation.name)}; '
-                         'read it before, as in step = tf.identity(tf.train.get_global_step()), and count it outside')
-
-
-def not_the_mean(name: str, graph: tf.Graph | None = None) -> BrokenRule:
+def not_the_mean(name: str, graph: tf.Graph) -> BrokenRule:
     """Returns the error of a scalar, given the name of its operation, whose mean is not its value for the whole batch.
     """
     return BrokenRule(f'its update uses {name}{place_of(name, graph)}, of which the mean over the towers is not the '
@@ -433,10 +273,12 @@ def not_the_mean(name: str, graph: tf.Graph | None = None) -> BrokenRule:
 
 # Notes: allowed, but probably a mistake.
 
-def note_of_summary(summary: tf.Tensor) -> str:
-    """Returns the note on a summary that cannot be shown."""
-    return (f'its summary {summary.op.name}{place_of(summary.op.name)} is of tf.metrics, or of a placeholder that '
-            'nothing feeds, and is left out; training shows its own accuracy')
+def notes_of_spec(spec: Any) -> tuple[str, ...]:
+    """Returns the note on parts of an EstimatorSpec that may give variables their values, and that nothing calls."""
+    names = [name for name in ('training_hooks', 'training_chief_hooks', 'scaffold', 'scaffold_fn')
+             if getattr(spec, name, None)]
+    return (f"its {' and '.join(names)} are not used; do their work in the graph, and start from other variables by "
+            '--warm_start',) if names else ()
 
 
 def notes_of_network(call: Any, needed: set) -> tuple[str, ...]:
@@ -462,47 +304,37 @@ def notes_of_other_variables(before: Sequence, after: Sequence) -> list[str]:
 
 
 def _in_vain(call, needed):
-    """Returns notes on assignments that nothing needs."""
+    """Returns the note on assignments that nothing needs."""
     initialisers = with_inputs(variable.initializer for variable in call.variables.values())
     writes = [each for each in call.graph.get_operations() if changes_a_variable(each) and each not in initialisers]
     # An optimizer that the function has made writes its variables, and then its global step.
     steps = {each for each in writes if STEPS.match(each.type)}
-    in_vain = [
-        each.name for each in writes if each not in needed | call.not_taken
-        and each.inputs[0].op.name in call.variables and steps.isdisjoint(with_inputs([each]))
-        and not (steps and call.variables[each.inputs[0].op.name].trainable)
-        and all(tensor.op.type != 'RestoreV2' for given in each.inputs for tensor in given.op.inputs)]
-    if not in_vain:
-        return []
-    others = f', nor {len(in_vain) - 1} others' * (len(in_vain) > 1)
-    remedy = ('add assignments to tf.GraphKeys.UPDATE_OPS' if _entry.get() == NETWORK else
-              'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)')
-    return [f'its {in_vain[0]} assigns to a variable, but nothing needs the assignment{place_of(in_vain[0])}{others}; '
-            f'{remedy}']
+    for each in writes:
+        variable = call.variables.get(each.inputs[0].op.name)
+        is_restored = any(tensor.op.type == 'RestoreV2' for given in each.inputs for tensor in given.op.inputs)
+        if variable is not None and not (each in needed | call.not_taken or is_restored or variable.trainable and steps
+                                         or steps & with_inputs([each])):
+            remedy = ('add assignments to tf.GraphKeys.UPDATE_OPS' if _entry.get() == NETWORK else
+                      'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)')
+            return [f'its {each.name} assigns to a variable, but nothing needs the assignment{place_of(each.name)}; '
+                    f'{remedy}']
+    return []
 
 
 def _unread(call, needed):
-    """Returns notes on collections of losses that nothing reads."""
+    """Returns the note on a loss in a collection that nothing reads."""
     known = {MOVING_STATISTICS, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
-    has_losses = len(tf.get_collection(tf.GraphKeys.LOSSES)) > 1  # beside that of training
-    found = {}
     for key in sorted(set(call.graph.get_all_collection_keys()) - known, key=str):
-        # Scalars are losses; variables are collected for a loss outside of the function.
-        entries = [entry for entry in tf.get_collection(key) if (
-            entry.shape.rank == 0 and entry.dtype.is_floating and entry.op not in needed
-            if isinstance(entry, tf.Tensor)
-            else not has_losses and any(entry is variable for variable in tf.trainable_variables()))]
-        found.update({key: entries} if entries else {})
-    if not found:
-        return []
-    key, entries = next(iter(found.items()))
-    others = f', nor {len(found) - 1} others' * (len(found) > 1)
-    return [f'it adds to the collection {key}, which nothing reads{place_of(entries[0].op.name)}{others}; if a loss is '
-            'meant, add it to tf.GraphKeys.LOSSES']
+        for each in tf.get_collection(key):
+            is_scalar = isinstance(each, tf.Tensor) and each.shape.rank == 0 and each.dtype.is_floating
+            if is_scalar and each.op not in needed:
+                return [f'it adds to the collection {key}, which nothing reads{place_of(each.op.name)}; if a loss is '
+                        'meant, add it to tf.GraphKeys.LOSSES']
+    return []
 
 
 def notes_of_outputs(graph: tf.Graph, logits: str) -> list[str]:
-    """Returns notes on the outputs of a network in evaluation, given the name of the tensor."""
+    """Returns the note on outputs of a network in evaluation that are no logits, given the name of the tensor."""
     with graph.as_default():
         last = graph.get_tensor_by_name(logits).op
         return [f'its outputs are those of a {last.type}{place_of(last.name)}; return logits, as they are before a '

@@ -54,7 +54,6 @@ class Subject(NamedTuple):
       seed: of the run.
       is_rough: whether it computes in a type narrower than float32.
       draws: function that returns whether the user's code has drawn random numbers of Python or NumPy.
-      part: function (input, its array, first, count) -> the array for some of the examples.
     """
     trace: Callable[[int, int], Traced]
     make_up: Callable[[np.random.Generator, int, Mapping[str, tf.Tensor]], dict]
@@ -62,8 +61,6 @@ class Subject(NamedTuple):
     seed: int
     is_rough: bool
     draws: Callable[[], bool]
-    part: Callable[[str, np.ndarray, int, int], np.ndarray] = lambda name, value, first, count: value[
-        first:first + count]
 
 
 class _Tower(NamedTuple):
@@ -272,8 +269,8 @@ def _trial(subject, session, half, whole, seed, step):
     if half.normalises:  # by numbers; labels may differ
         batch = {name: np.concatenate([value[:count]] * 2) if value.dtype.kind == 'f' and len(value) == 2 * count
                  else value for name, value in batch.items()}
-    halves = [{name: subject.part(name, value, k * count, count) for name, value in batch.items()} for k in (0, 1)]
-    batch = {name: subject.part(name, value, 0, 2 * count) for name, value in batch.items()}
+    halves = [{name: value[k * count:(k + 1) * count] if value.ndim else value for name, value in batch.items()}
+              for k in (0, 1)]
     initialise(session, random, _NOISE, step)
     of_towers = [_computed(session, half, halves[k], k * count) for k in (0, 0, 1)]
     signs = {name: random.choice(np.float32([-1, 1]), value.shape) for name, value in batch.items()

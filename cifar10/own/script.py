@@ -61,21 +61,14 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
     _refuse_arguments(batches, devices, variable_update)
     if hasattr(step, '__code__'):  # for the lines in messages
         executed[step.__code__.co_filename] = hash_of(step.__code__.co_filename)
-    groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
-    mode = UPDATE_MODES.load(variable_update)(groups)
     generators = random.getstate(), np.random.get_state()
     make = functools.partial(_called, step, has_old_shapes(), generators)
     with _usage_errors(), usual_switches(), tf.device('/cpu:0'):
         global_step = _global_step()
         inputs, equal = _inputs(batches)
-        seed = tf.get_default_graph().seed or 0
-        types = {name: (each.dtype, _common_shape(name, inputs)) for name, each in inputs[0].items()}
-        traced = trace(functools.partial(make, batches[0]), types, True, seed, entry=refusals.STEP)
-        with unchanged():
-            notes = [*traced.notes, *_rehearsed(make, types, batches[0], seed)]
-        before, traced = traced.variables, renamed(traced, tf.get_default_graph())
-        notes += refusals.notes_of_other_variables(before, traced.variables)
-        say_all(Line('warning', f'the step function: {note}') for note in notes)
+        traced = _traced(make, batches[0], inputs)
+        groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
+        mode = UPDATE_MODES.load(variable_update)(groups)
         shared, outputs = {}, []
 
         def tower(k, scope):
@@ -85,10 +78,23 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
             return computed
         built = mode.build(tower, lambda: None, global_step)
         loss = tf.reduce_mean(tf.stack([scalars['total_loss'] for scalars in built.scalars]))
-        train_op = tf.group(built.train_ops)
+        result = tf.group(built.train_ops), loss
         if outputs[0] is None:
-            return train_op, loss
-        return train_op, loss, tf.nest.map_structure(lambda *values: _joined(values), *outputs)
+            return result
+        return *result, tf.nest.map_structure(lambda *values: _joined(values), *outputs)
+
+
+def _traced(make, batch, inputs):
+    """Returns the Traced of a step function for the current graph; prints the notes on it."""
+    seed = tf.get_default_graph().seed or 0
+    types = {name: (each.dtype, _common_shape(name, inputs)) for name, each in inputs[0].items()}
+    traced = trace(functools.partial(make, batch), types, True, seed, entry=refusals.STEP)
+    with unchanged():
+        notes = [*traced.notes, *_rehearsed(make, batch, seed)]
+    before, traced = traced.variables, renamed(traced, tf.get_default_graph())
+    notes += refusals.notes_of_other_variables(before, traced.variables)
+    say_all(Line('warning', f'the step function: {note}') for note in notes)
+    return traced
 
 
 def _refuse_arguments(batches, devices, variable_update):
@@ -177,21 +183,27 @@ def _joined(values):
     return tf.reduce_mean(tf.stack([tf.cast(each, tf.float32) for each in values]))
 
 
-def _rehearsed(make, types, batch, seed):
-    """Returns the notes of a rehearsal on made-up batches."""
-    kinds, sizes = _kinds(batch)
-    if any(shape.rank == 0 and dtype.is_floating for dtype, shape in types.values()):
+def _rehearsed(make, batch, seed):
+    """Returns the notes of a rehearsal on made-up batches, in which each example has a row of numbers."""
+    rows = [_rows_of(each) for each in tf.nest.flatten(batch)]
+    if any(each.shape.rank == 0 and each.dtype.is_floating for each in rows):
         return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
                 'tower']
-    few, call = _few(types, kinds), functools.partial(make, _of_any_size(batch))
+    sizes = [each.shape[1:].num_elements() or 1 for each in rows if each.shape.rank]
+    counts = [each.shape[0] for each in rows if each.shape.rank and each.shape[0]]
+    few = max(min([*counts, 8, _PIXELS // max(sizes, default=1)]), 1)
+
+    def called(*tensors):
+        made = [_made_of(leaf, each) for leaf, each in zip(tf.nest.flatten(batch), tensors)]
+        made = tf.nest.pack_sequence_as(batch, made)
+        return make(made, *tf.nest.flatten(made, expand_composites=True))
 
     def traced(count, seed_of_it):
-        given = {name: (dtype, _shape(kinds[name], shape, count)) for name, (dtype, shape) in types.items()}
-        return trace(call, given, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
-    subject = rehearsal.Subject(traced, functools.partial(_made_up, kinds, sizes), few, seed, False, lambda: False,
-                                functools.partial(_part, kinds))
+        types = {f'batch_{number}': (each.dtype, [count, *each.shape[1:]] if each.shape.rank else each.shape)
+                 for number, each in enumerate(rows)}
+        return trace(called, types, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
     try:
-        return rehearsal.compare(subject)
+        return rehearsal.compare(rehearsal.Subject(traced, _made_up, few, seed, False, lambda: False))
     except BrokenRule:
         raise
     except Exception as error:  # it needs the number of examples of its batches, for example
@@ -200,86 +212,40 @@ def _rehearsed(make, types, batch, seed):
                 'to call']
 
 
-def _of_any_size(batch):
-    """Returns the structure of a batch with any number of examples."""
-    def spec(value):
-        if isinstance(value, tf.SparseTensor):
-            return tf.SparseTensorSpec([None, *value.shape[1:]] if value.shape.rank else None, value.dtype)
-        if isinstance(value, tf.RaggedTensor):
-            return tf.RaggedTensorSpec(
-                [None, *value.shape[1:]], value.dtype, value.ragged_rank, value.row_splits.dtype)
-        return value
-    return tf.nest.map_structure(spec, batch)
+def _rows_of(leaf):
+    """Returns a tensor of a batch; of a sparse or ragged one its values."""
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.flat_values
+    return leaf.values if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
-# The kinds of inputs: which of its numbers belong to the examples.
-_ROWS, _INDICES, _DENSE_SHAPE, _SPLITS, _FIXED = 'rows', 'indices', 'dense_shape', 'splits', 'fixed'
+def _made_of(leaf, rows):
+    """Returns a made-up tensor of the kind of one of a batch; of a sparse or ragged one, each example has one value."""
+    count = rows.shape[0] if rows.shape.rank else None
+    if isinstance(leaf, tf.SparseTensor):
+        sizes = [size or _UNKNOWN for size in leaf.shape[1:]] if leaf.shape.rank else [_UNKNOWN]
+        indices = np.pad(np.arange(count)[:, None], [(0, 0), (0, len(sizes))])
+        return tf.SparseTensor(tf.constant(indices, tf.int64), rows, [count, *sizes])
+    for _ in range(leaf.ragged_rank if isinstance(leaf, tf.RaggedTensor) else 0):
+        rows = tf.RaggedTensor.from_row_splits(rows, tf.range(count + 1, dtype=leaf.row_splits.dtype))
+    return rows
 
 
-def _kinds(batch):
-    """Returns (the kind of each input, the sizes of each sparse tensor) by the names of the inputs."""
-    kinds, sizes = [], {}
-    for each in tf.nest.flatten(batch):
-        if isinstance(each, tf.SparseTensor):
-            kinds += [_INDICES, _ROWS, _DENSE_SHAPE]
-            sizes[f'batch_{len(kinds) - 1}'] = [size or _UNKNOWN for size in each.shape] if each.shape.rank else 2 * [
-                _UNKNOWN]
-        elif isinstance(each, tf.RaggedTensor):
-            kinds += [_ROWS, _SPLITS]
-        else:
-            kinds.append(_ROWS if tf.convert_to_tensor(each).shape.rank else _FIXED)
-    return {f'batch_{number}': kind for number, kind in enumerate(kinds)}, sizes
-
-
-def _shape(kind, shape, count):
-    """Returns the shape of an input in a batch of so many examples."""
-    if kind in (_FIXED, _DENSE_SHAPE) or shape.rank is None:
-        return shape
-    return tf.TensorShape([count + (kind == _SPLITS), *shape[1:]])
-
-
-def _few(types, kinds):
-    """Returns how many examples a tower gets in a rehearsal."""
-    sizes = [shape[1:].num_elements() or 1 for name, (_, shape) in types.items() if kinds[name] == _ROWS and shape.rank]
-    counts = [shape[0] for name, (_, shape) in types.items() if kinds[name] == _ROWS and shape.rank and shape[0]]
-    return max(min([*counts, 8, _PIXELS // max(sizes, default=1)]), 1)
-
-
-def _made_up(kinds, sizes, random, count, inputs):
-    """Returns a made-up batch, one value in each row of a sparse or ragged tensor; integers and truths are 0 or 1."""
+def _made_up(random, count, inputs):
+    """Returns a made-up batch; integers and truths are 0 or 1."""
     offsets = np.sort(random.standard_normal(count))
     batch = {}
     for name, tensor in inputs.items():
-        kind, dtype = kinds[name], tensor.dtype.as_numpy_dtype
         shape = [count, *(each or _UNKNOWN for each in tensor.shape[1:])] if tensor.shape.rank else []
-        if kind == _INDICES:
-            batch[name] = np.stack([np.arange(count), *[np.zeros(count)] * (tensor.shape[1] - 1)], 1).astype(dtype)
-        elif kind == _DENSE_SHAPE:
-            batch[name] = np.array(sizes[name], dtype)
-        elif kind == _SPLITS:
-            batch[name] = np.arange(count + 1, dtype=dtype)
-        elif tensor.dtype == tf.string:
+        if tensor.dtype == tf.string:
             batch[name] = np.full(shape, b'')
         elif tensor.dtype.is_floating:
             values = random.standard_normal(shape) + offsets.reshape([count] + [1] * (len(shape) - 1))
-            batch[name] = values.astype(dtype)
+            batch[name] = values.astype(tensor.dtype.as_numpy_dtype)
         else:
             order = (np.arange(count) + 0.5).reshape([count] + [1] * (len(shape) - 1)) / count if shape else 0
-            batch[name] = (0.4 * order + 0.6 * random.random(shape) > 0.5).astype(dtype)
+            batch[name] = (0.4 * order + 0.6 * random.random(shape) > 0.5).astype(tensor.dtype.as_numpy_dtype)
     return batch
-
-
-def _part(kinds, name, value, first, count):
-    """Returns the part of an input that belongs to some examples."""
-    kind = kinds[name]
-    if kind == _FIXED:
-        return value
-    if kind == _DENSE_SHAPE:
-        return np.array([count, *value[1:]], value.dtype)
-    if kind == _SPLITS:
-        return value[:count + 1]
-    part = value[first:first + count]
-    return part - np.array([first] + [0] * (part.shape[1] - 1), part.dtype) if kind == _INDICES else part
 
 
 def _global_step():

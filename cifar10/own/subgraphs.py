@@ -50,6 +50,11 @@ def functions_of(node: tf.NodeDef) -> list[str]:
     return found
 
 
+def library_of(graph: tf.Graph) -> dict:
+    """Returns the functions of a graph, such as the branches of its tf.conds, by their names."""
+    return {function.signature.name: function for function in graph.as_graph_def().library.function}
+
+
 def within(node: tf.NodeDef, library: Mapping) -> Iterator[tf.NodeDef]:
     """Yields the operations in the functions that an operation calls."""
     for name in functions_of(node):

@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
 from cifar10.own import follow_up, mixed_precision, refusals
 from cifar10.own.assignments import Assignments
-from cifar10.own.isolated_call import LOSS_SCALE, POSITION, STEP, Call, Tower, as_fed
-from cifar10.own.subgraphs import Piece, Subgraphs, operation_of
+from cifar10.own.isolated_call import LOSS_SCALE, POSITION, STEP, Call, Tower
+from cifar10.own.subgraphs import Piece, Subgraphs, library_of, operation_of
 from cifar10.parallel.towers import collected_losses
 
 GRADIENT, STATISTIC, SCALAR = 'gradient', 'statistic', 'scalar'  # the kinds of `Averaged`
@@ -124,70 +124,57 @@ def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: boo
     with refusals.for_entry(entry):
         call = Call(inputs, training, seed)
         tower = call.run(make)
-        with call.graph.as_default():
-            values = call.values_of(tower)
-        if not call.has_used(values):  # the conditions and shapes of another call follow the values
+        values = call.values_of_placeholders()
+        if any(value is not None for value in values):  # the conditions and shapes of another call follow the values
             call = Call(inputs, training, seed, values)
             tower = call.run(make)
-        return _traced(call, tower, narrow_to)
+        with call.graph.as_default():
+            return (_of_network if tower.train_op is None else _of_model)(call, tower, narrow_to)
 
 
-def _traced(call, tower, narrow_to):
-    with call.graph.as_default():
-        feeds = {key: as_fed(key, value) for key, value in tower.feeds.items()}
-        refusals.refuse_fed_variables(call, feeds)
-        if tower.train_op is None:
-            return _of_network(call, tower, feeds, narrow_to)
-        return _of_model(call, tower, feeds, narrow_to)
-
-
-def _of_network(call, tower, feeds, narrow_to):
+def _of_network(call, tower, narrow_to):
     """Returns the Traced of a tower whose steps the program's optimizer takes, or of one in evaluation."""
-    outputs, losses, updates, statistics = dict(tower.shown, scalars=dict(tower.scalars)), [], [], []
+    outputs, updates, statistics = dict(tower.shown, scalars=dict(tower.scalars)), [], []
     if call.training:
-        losses = _losses(call, [*tower.scalars.values()])
-        tf.get_collection_ref(tf.GraphKeys.LOSSES)[:] = losses
+        tf.get_collection_ref(tf.GraphKeys.LOSSES)[:] = losses = _losses(call, [*tower.scalars.values()])
         total = tf.add_n(losses, name='total_loss')
         outputs.update(scalars=dict(total_loss=total, **tower.scalars), losses=collected_losses())
         updates = [each if isinstance(each, tf.Operation) else each.op
                    for each in tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
         statistics = tf.get_collection(MOVING_STATISTICS)
-    results = [*tf.nest.flatten(outputs), *(each.value for each in statistics)]
-    others = [each for each in losses if all(each is not loss for loss in tower.scalars.values())]
-    refusals.refuse_unfed(call, [*results, *updates], feeds, others)
-    needed = _needed([*(each.op for each in results), *updates], feeds)
+    results = [*(each.op for each in (*tf.nest.flatten(outputs), *(each.value for each in statistics))), *updates]
+    refusals.refuse_unfed(call, results)
+    needed = _needed(results, call.feeds)
     call.leave_out_variables(needed)
     refusals.check_variables(call)
     assignments = Assignments(call.variables, needed)
+    averaged, notes = (), tower.notes
     if call.training:
-        refusals.refuse_other_changes(call, needed, updates, assignments)
+        refusals.check_assignments(assignments, needed)
         assignments.collect()
-    refusals.refuse_late_readers(needed, assignments)
-    averaged = ()
-    if call.training:
         averaged = (*_gradients(call, total), *_statistics(call))
-        needed |= _needed([tf.get_default_graph().get_tensor_by_name(each.values[0]).op for each in averaged], feeds)
-    notes = refusals.notes_of_network(call, needed) if call.training else ()
+        needed |= _needed([tf.get_default_graph().get_tensor_by_name(each.values[0]).op for each in averaged],
+                          call.feeds)
+        notes = (*notes, *refusals.notes_of_network(call, needed))
     network = tower.network and frozenset(tower.network)
-    return _taken(call, needed, assignments, feeds, narrow_to, network, outputs, averaged)._replace(notes=notes)
+    return _taken(call, needed, assignments, narrow_to, network, outputs, averaged)._replace(notes=notes)
 
 
-def _of_model(call, tower, feeds, narrow_to):
+def _of_model(call, tower, narrow_to):
     """Returns the Traced of a model, which takes its steps itself, with the follow-up of its gradients."""
-    refusals.refuse_unfed(call, [*tower.scalars.values(), tower.train_op], feeds)
-    division = follow_up.divide(call, tower, feeds)
+    refusals.refuse_unfed(call, [*(each.op for each in tower.scalars.values()), tower.train_op])
+    division = follow_up.divide(call, tower)
     assignments = Assignments({**call.variables, call.step.handle.op.name: call.step}, division.towers)
-    refusals.refuse_late_readers(division.towers, assignments)
+    refusals.check_assignments(assignments, division.towers)
     averaged = [
         *(Averaged(GRADIENT, names_of(each.values), names_of(each.taken), each.variable.op.name)
           for each in division.marks),
         *(Averaged(STATISTIC if tensor.shape.rank else SCALAR, (tensor.name,), (tensor.name,), variable, keep)
           for tensor, variable, keep in division.crossing)]
-    after = follow_up.follow_up_of(call, division, feeds)
+    after = follow_up.follow_up_of(call, division)
     outputs = dict(tower.shown, scalars=division.scalars, summaries=division.summaries)
-    notes = (*division.notes, *refusals.notes_of_model(call, division))
-    traced = _taken(call, division.towers, assignments, feeds, narrow_to, None, outputs, averaged, division.left_out)
-    return traced._replace(after=after, notes=notes)
+    traced = _taken(call, division.towers, assignments, narrow_to, None, outputs, averaged, division)
+    return traced._replace(after=after, notes=(*tower.notes, *refusals.notes_of_model(call, division)))
 
 
 def names_of(tensors: Iterable[tf.Tensor]) -> tuple[str, ...]:
@@ -201,21 +188,24 @@ def _needed(operations, feeds):
     return with_inputs(operations, without=fed) | with_inputs([value.op for value in feeds.values()])
 
 
-def _taken(call, needed, assignments, feeds, narrow_to, network, outputs, averaged, left_out=()):
+def _taken(call, needed, assignments, narrow_to, network, outputs, averaged, division=None):
     """Returns the Traced of a call, in whose graph it is called.
 
     Args:
       needed: the operations of a tower.
       network: the names of the operations that `narrow_to` concerns; None: all.
-      left_out: the names of operations that the tower's operations may wait for, but that are not its own.
+      division: of a model.
     """
-    refusals.refuse_sources(call, needed | with_inputs(each.initializer for each in call.variables.values()))
+    begun = with_inputs(each.initializer for each in call.variables.values())
+    refusals.check_operations(needed | begun | (division.once if division else set()),
+                              needed if call.training else (), library_of(call.graph))
+    left_out = division.left_out if division else ()
     nodes = {node.name: node for node in call.graph.as_graph_def().node}
     assignments.replace(nodes)
     if narrow_to:
         mixed_precision.narrow(nodes, narrow_to, network)
     inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle, LOSS_SCALE: call.loss_scale}
-    graphs = Subgraphs(call.graph, nodes, call.outside().union(left_out), call.instead(nodes, feeds))
+    graphs = Subgraphs(call.graph, nodes, call.outside().union(left_out), call.instead(nodes))
     trained = {id(variable) for variable in tf.trainable_variables()}
     variables = tuple(
         Variable(each.op.name, each.shape, each.dtype.base_dtype, each.constraint, id(each) in trained,
@@ -241,8 +231,7 @@ def _losses(call, tensors):
     A penalty counts once, whether or not the function has added it to a loss; but not if it was made in a branch that
     is not taken, for a variable that nothing else uses.
     """
-    losses = tf.get_collection(tf.GraphKeys.LOSSES)
-    refusals.check_losses(losses)
+    losses = [tf.convert_to_tensor(loss) for loss in tf.get_collection(tf.GraphKeys.LOSSES)]
     # `tf.losses.get_total_loss` is the sum of the others.
     totals = [loss.op for loss in losses if _TOTAL.search(loss.op.name) and loss.op.type in _SUMS]
     summed = {tensor.op for total in totals for tensor in total.inputs}
@@ -274,7 +263,8 @@ def _statistics(call):
     """Returns the moving statistics of a call as Averaged."""
     statistics = tf.get_collection(MOVING_STATISTICS)
     for each in statistics:
-        refusals.check_statistic(call, each)
+        if not each.value.dtype.is_floating and call.depends_on_inputs(each.value.op):
+            raise refusals.integers_of_the_batch(each.variable.op.name, each.value.op.name)
     return [Averaged(STATISTIC, (each.value.name,), variable=each.variable.op.name, keep=each.keep)
             for each in statistics]
 

@@ -74,7 +74,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         # network has computed in the tower.
         before = [global_step, *(step.turns.counters if step.turns else [])]
         initialise = [tf.variables_initializer(before), tf.global_variables_initializer()]
-        start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
+        start_inputs = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), *start_inputs)
     return TrainingGraph(
         [dict(update=train_op, **each) for train_op, each in zip(train_ops, shown)], names, rates[0],
         _summary(plan, step), inputs, batches, step, average, global_step, examples_seen, initialise, start_inputs)
@@ -92,7 +92,7 @@ def _input(plan, global_step, examples_seen):
 def _tower(plan, learnt, next_batch, examples_seen):
     """Returns (function (k, scope) that builds tower k, lists to which it adds batches and what networks are fed)."""
     recipe, mode = plan.recipe, plan.mode
-    batches, fed = [], []
+    batches, fed, shared = [], [], {}
 
     def tower(k, scope):
         batch = next_batch(k)
@@ -102,7 +102,7 @@ def _tower(plan, learnt, next_batch, examples_seen):
                 at_position(plan.settings.run.seed, examples_seen, offset):
             if recipe.own:
                 computed, shown = recipe.own.train(
-                    *batch, plan.precision.dtype, mode.loss_scale(k), is_first=k == 0, **learnt)
+                    *batch, plan.precision.dtype, mode.loss_scale(k), shared, **learnt)
                 fed.append((shown['images'], shown['labels']))
                 return computed._replace(scalars=dict(computed.scalars, **summaries.losses(shown.get('losses', {}))))
             batch = recipe.augmented(*batch)
