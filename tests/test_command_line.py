@@ -22,7 +22,7 @@ from cifar10.programs import flags, program
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.training import train_settings
-from tests.helpers import LINEAR, ROOT, python, run_script
+from tests.helpers import LINEAR, ROOT, mostly_stress, python, run_script
 
 # (script, flags, what the line says). %(file)s and %(none)s are the paths of a file and of nothing, %(checkpoints)s is
 # that of a folder with a checkpoint, %(taken)s an address that is in use.
@@ -30,42 +30,29 @@ REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
         ('--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/'),
         ('--variable_update=magic', 'parameter_server'),
-        ('--tower_device=tpu', 'auto, gpu, cpu'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
-        ('--tf_xla', 'unknown flag --tf_xla', '--help'),
         ('--lr 0.1 --bach_size=8 --lr=1', 'unknown flag --lr; here it is --learning_rate; unknown flag --bach_size'),
         ('stray', 'unknown argument stray; flags are written --flag=value; see --help=all'),
         ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
-        ('--max_steps=', '--max_steps', 'not a whole number'),
         ('--max_steps', '--max_steps'),
         ('--restart=maybe', '--restart', "'maybe' is not a boolean; use true or false"),
         *((flag, f'{flag.split()[0]} is too small; the minimum is {minimum}') for flag, minimum in (
-            ('--num_gpus=0', 1), ('--batch_size=0', 1), ('--max_steps=-5', 1), ('--save_steps=0', 1),
-            ('--log_frequency=-1', 1), ('--summary_steps=-1', 0), ('--image_size=15', 16),
-            ('--local_steps=0 --variable_update=local', 1))),
+            ('--num_gpus=0', 1), ('--summary_steps=-1', 0), ('--image_size=15', 16))),
         ('--deterministic --variable_update=async', 'another update mode'),
         ('--local_steps=4', '--local_steps is for --variable_update=local', 'has --variable_update=parameter_server'),
         ('--use_fp16 --precision=fp32', '--use_fp16 contradicts --precision=fp32; leave one'),
         ('--seed=99999999999', 'the maximum is'),
         ('--clip_norm=1e39', '--clip_norm=1e+39 is not valid; give 0, or a number from 1.18e-38 to 3.4e+38'),
-        ('--learning_rate=1e-50', '--learning_rate=1e-50 is not valid'),
-        ('--profile_steps=1:' + '9' * 5000, '--profile_steps=1:9999', 'is too large; the maximum is 2147483647'),
         ('--profile_steps=1:2147483648', '--profile_steps=1:2147483648 is too large; the maximum is 2147483647'),
         ('--train_dir=', '--train_dir is empty'),
         ('--train_dir=%(file)s', 'is not a directory', 'another directory'),
         ('--train_dir=%(link)s/below', '%(link)s is a link to gone, which does not exist; make that directory, or use'),
-        ('--data_dir=%(link)s --dataset=shapes', '%(link)s'),
         ('--train_dir=/proc/train', '--train_dir=/proc/train'),
         ('--data_dir=%(file)s', '--data_dir=%(file)s'),
-        ('--data_dir=/proc/data', '--data_dir=/proc/data'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--epochs=1 --max_steps=5', '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them'),
-        ('--preset=fast --max_steps=5',
-         '--preset=fast plans the image sizes over the whole run, whose length must be in epochs; give --epochs '
-         'instead of --max_steps=5'),
         ('--schedule=linear', '--schedule=linear plans the learning rate over the whole run, ', ' give --epochs'),
         ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
-        ('--preset=photos --epochs=1', '--preset=photos sets --warmup_epochs=1, which leaves nothing of --epochs=1'),
         ('--preset=photos --dataset=photos', 'is unknown (no folder here has this name; give your own by its'),
         ('--image=a.png', 'unknown flag --image, which is a flag of cifar10_eval.py; see --help=all'),
         ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients',
@@ -74,18 +61,14 @@ REFUSED = [
         ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 times the learning rate of 0.001 takes away'),
         ('--epochs=0', '--epochs=0 trains nothing'),
         ('--epochs=1e30', '--epochs=1e+30 is too large; the maximum is 1e9'),
-        ('--warmup_epochs=1e17', '--warmup_epochs=1e+17 is too large'),
         ('--epochs=-1', '--epochs=-1 is not valid; give 0, or a number'),
         ('--label_smoothing=1', '--label_smoothing=1 leaves no probability for the label itself; give a number'),
         ('--learning_rate=nan', '--learning_rate=nan is not valid'),
         ('--sizes=32', '--sizes is for --augmentation=shift, but'),
         ('--preset=fast --sizes=20:0.5,9', '--sizes=20:0.5,9 is not valid; give sizes'),
-        ('--preset=fast --sizes=20:0.5,11', '--sizes=20:0.5,11 has a size of 11 pixels; use 12 to 512'),
         ('--preset=fast --sizes=20:0.5,99',
          '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; use smaller --sizes, or --image_size='),
         ('--preset=fast --sizes=20:0.5,24:0.5,32', '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
-        ('--preset=quick', '--preset=quick is unknown; choose from: classic, fast, photos'),
-        ('--image_size=513', '--image_size=513 is too large; the maximum is 512'),
         ('--image_size=64 --data_dir=%(none)s',
          '--network=classic needs images of 24 pixels, but --augmentation=classic with --image_size=64 gives 48; use '
          '--network=fast, or '),
@@ -101,12 +84,9 @@ REFUSED = [
         ('--job_name=worker', 'a cluster needs --job_name'),
         ('--worker_hosts=127.0.0.1:1', 'a cluster needs --job_name'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222,10.0.0.2:2222', 'which no other machine can reach'),
-        ('--job_name=worker --worker_hosts=here', 'here is not an address; give host:port'),
         ('--job_name=worker --worker_hosts=::1:2222', 'not an address; give host:port, or [IPv6 address]:port'),
-        ('--job_name=worker --worker_hosts=a:1,a:1', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=a:1,a:01', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is not the address of a single'),
-        ('--job_name=worker --worker_hosts=[::]:2222', '[::]:2222 is not the address of a single machine'),
         ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address; give host:port'),
         ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address; give host:port'),
         ('--job_name=ps --worker_hosts=, --ps_hosts=a:1', 'the cluster has no worker; give --worker_hosts'),
@@ -118,26 +98,18 @@ REFUSED = [
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
         ('--max_steps=3', 'unknown flag --max_steps, which is a flag of multi_gpu_train.py; see --help=all'),
-        ('--logdir=x', 'unknown flag --logdir; here it is --train_dir; see --help=all'),
-        ('--lr=1', 'unknown flag --lr; see --help=all'),
         ('--eval_interval_secs=0', '--eval_interval_secs=0'),
-        ('--num_examples=x', "'x' is not a whole number"),
         ('--eval_dir=%(file)s', 'is not a directory'),
-        *((f'--{flag}=%(link)s{below}', '%(link)s is a link to gone, which does not exist; make that directory, or')
-          for flag in ('eval_dir', 'export_dir') for below in ('', '/below')),
+        ('--export_dir=%(link)s/below', '%(link)s is a link to gone, which does not exist; make that directory, or'),
         ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--image=a.png --export_dir=x', 'leave it out, or leave out --image and --json'),
-        ('--json --export_dir=x', 'leave it out, or leave out --image and --json'),
-        ('--image=a.png --csv=x --export_dir=y', 'leave it out, or leave out --image and --json'),
-        *((f'--csv=x.csv {flags}', 'is for the classes of --image; give that, and leave out --json')
-          for flags in ('', '--image=a.png --json')),
+        ('--csv=x.csv --image=a.png --json', 'is for the classes of --image; give that, and leave out --json'),
         ('--csv=%(file)s/x --image=a.png', '/file is not a directory; use another'),
         ('--csv=%(file)s --image=a.png', '--csv=%(file)s exists; remove it, or give the name of a new file'),
         ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s: no picture is in this folder'),
         ('--image', 'expected at least one argument'),
-        *((f'--checkpoint_dir=/nowhere {flag}', '--checkpoint_dir=/nowhere does not exist; give the train_dir of a run')
-          for flag in ('', '--run_once', '--image=a.png'))))]
+        ('--checkpoint_dir=/nowhere', '--checkpoint_dir=/nowhere does not exist; give the train_dir of a run')))]
 
 
 @pytest.mark.parametrize('script, line, parts', [(script, line, parts) for script, line, *parts in REFUSED])
@@ -201,20 +173,15 @@ def test_help_is_a_screen_with_examples_and_all_of_it_says_every_default(program
 
 HINTS = [
     ('--train-dirr=x', 'did you mean --train_dir?'), ('-num_gpus=2', 'did you mean --num_gpus?'),
-    ('--data=x', 'did you mean --data_dir or --dataset?'), ('--gpu=2', 'did you mean --num_gpus or --gpus_per_tower?'),
-    ('--no-restrat', 'did you mean --norestart?'), ('--restar', 'did you mean --restart?'),
+    ('--data=x', 'did you mean --data_dir or --dataset?'), ('--no-restrat', 'did you mean --norestart?'),
+    ('--restar', 'did you mean --restart?'), ('--zzz', 'unknown flag --zzz; see --help'),
     *((f'--{word}=1', f'here it is {flag}; see') for word, flag in (
-        ('lr', '--learning_rate'), ('steps', '--max_steps'), ('logdir', '--train_dir'), ('model', '--network'),
-        ('momentum', '--optimizer=momentum'), ('weights', '--warm_start'), ('save-every', '--save_steps'),
-        ('gpus', '--num_gpus'), ('output', '--train_dir'),
+        ('lr', '--learning_rate'), ('momentum', '--optimizer=momentum'),
         ('resume', '--train_dir, because a run that is there is resumed'))),
-    ('--nocheckk', 'did you mean --nocheck?'), ('--zzz', 'unknown flag --zzz; see --help'),
-    ('--preset=Fast', 'did you mean fast?'), ('--preset=fst', 'did you mean fast?'),
-    ('--optimizer=adm', 'did you mean adam?'), ('--variable_update=repl', 'did you mean replicated?'),
+    ('--preset=Fast', 'did you mean fast?'), ('--optimizer=adm', 'did you mean adam?'),
     ('--dataset=cifar', 'did you mean cifar10 or cifar100 or cifar100-coarse?'),
     *((f'--{flag}={given}', f'--{flag}={given} is unknown (did you mean {meant}?)') for flag, given, meant in (
-        ('network', 'mine.py', 'mine.py:FUNCTION'), ('augmentation', 'mine.py:f', 'none,mine.py:f'),
-        ('augmentation', 'mine.py', 'none,mine.py:FUNCTION'), ('augmentation', 'none,a.py', 'none,a.py:FUNCTION')))]
+        ('network', 'mine.py', 'mine.py:FUNCTION'), ('augmentation', 'none,a.py', 'none,a.py:FUNCTION')))]
 
 
 @pytest.mark.parametrize('written, hint', HINTS)
@@ -248,10 +215,9 @@ PROGRAMS = 'train', 'eval', 'local_cluster'
 @pytest.mark.parametrize('arguments, status, part', [
     ([], 0, 'usage: python -m cifar10 PROGRAM'), (['--help'], 0, '  local_cluster  starts a cluster'),
     (['evl'], 2, 'python -m cifar10: error: there is no program evl (did you mean eval?); choose from: train, eval'),
-    *(([name, '--help'], 0, f'usage: python -m cifar10 {name} ') for name in PROGRAMS),
+    (['train', '--help'], 0, 'usage: python -m cifar10 train '),
     (['eval', '--stepp=1'], 2, 'python -m cifar10 eval: error: unknown flag --stepp'),
-    *(([*name, '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')
-      for name in ([], ['local-cluster'], ['train']))])
+    (['local-cluster', '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')])
 def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
     result = python('-X', 'importtime', '-m', 'cifar10', *arguments)
     lines = [line for line in result.stderr.splitlines() if not line.startswith('import time:')]
@@ -296,7 +262,7 @@ def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(scrip
     assert line.startswith(f'{script}: error: {tmp_path}/cifar10.py hides the package') and f'run {command} ' in line
 
 
-@pytest.mark.parametrize('kind', ['clone', 'package', 'installed', 'activated'])
+@pytest.mark.parametrize('kind', mostly_stress(['clone', 'package', 'installed', 'activated'], 'activated'))
 def test_commands_that_are_printed_and_recorded_exist_in_the_installation(kind, tmp_path):
     environment, executable, here = dict(os.environ), sys.executable, ROOT
     if kind != 'clone':
@@ -329,8 +295,7 @@ def test_commands_that_are_printed_and_recorded_exist_in_the_installation(kind, 
 
 
 @pytest.mark.parametrize('line, offered', [
-    ('cifar10-train --num_', ['--num_gpus', '--num_towers']), ('cifar10-eval --eval_data=', ['test', 'train_eval']),
-    ('cifar10-eval --dataset cifar100', ['cifar100', 'cifar100-coarse'])])
+    ('cifar10-train --num_', ['--num_gpus', '--num_towers']), ('cifar10-eval --eval_data=', ['test', 'train_eval'])])
 def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
     pytest.importorskip('argcomplete')
     command = pathlib.Path(sys.executable).with_name(line.split()[0])
@@ -347,9 +312,9 @@ def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
     assert 'has no TensorFlow; activate the environment' in result.stderr
 
 
-@pytest.mark.parametrize('flag', [
-    '--optimizer=sgd', '--batch_size=8', '--restart', '--train_dir=x', 'x', '--bach_size=8'])
-@pytest.mark.parametrize('character', ['\r', '\n', '\x1b', '\x9b', '\x7f'])
+@pytest.mark.parametrize('flag, character', [
+    *((flag, '\r') for flag in ('--optimizer=sgd', '--batch_size=8', '--restart', '--train_dir=x', 'x')),
+    *(('--train_dir=x', character) for character in '\n\x1b\x9b\x7f')])
 def test_a_control_character_is_told_as_such(flag, character, call, tmp_path):
     status, text = call('multi_gpu_train.py', flag + character)
     error, = text.splitlines()
@@ -364,6 +329,7 @@ def test_from_python_a_control_character_is_told_as_well():
                 train_settings(**{name: 'sgd' + character})
 
 
+@pytest.mark.stress
 def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
     arguments = [f'--data_dir={data_dir}', f'--train_dir={tmp_path}', f'--network={LINEAR}', '--dataset=shapes',
                  '--max_steps=1', '--batch_size=4', '--tower_device=cpu']
