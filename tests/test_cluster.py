@@ -18,7 +18,6 @@ from tests.helpers import (
     Tasks,
     assert_same_bits,
     last_variables,
-    mostly_stress,
     patient,
     random_moments,
     read_until,
@@ -165,7 +164,8 @@ def test_a_stopped_worker_changes_no_variable(small, tmp_path):
 
 
 # At each of the last events of a run: test_cluster_stress.py.
-@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', 'replicated', 'async', 'local'], 'replicated'))
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
 def test_a_worker_that_is_stopped_while_the_chief_finishes_ends_with_0(mode, start_hesitant, small):
     flags = dict(small, network='linear', variable_update=mode, max_steps=2, summary_steps=0, cluster_timeout_secs=60)
     with Tasks(3, 0, started=['worker 1', 'worker 2'], **flags) as tasks:
@@ -202,6 +202,7 @@ def test_a_signal_to_all_ends_all_in_good_order(number, small):
     assert 'saved' in ends['worker 0'][1]
 
 
+@pytest.mark.stress
 def test_an_error_of_the_chief_ends_all(small, settings):
     small['network'] = 'linear'
     train(settings(train_dir=small['train_dir'], seed=7, network='linear'))
@@ -211,7 +212,7 @@ def test_an_error_of_the_chief_ends_all(small, settings):
     assert ends['worker 1'][0] == 1 and 'the chief, worker 0 at ' in ends['worker 1'][1]
 
 
-@pytest.mark.stress  # by default, one with another flag: below
+@pytest.mark.stress
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
 @pytest.mark.parametrize('comes_back', [False, True])
@@ -240,9 +241,9 @@ def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path
     assert f"worker 1 at {address}: its {path} differs from the chief's" in ends['worker 0'][1]
 
 
-@pytest.mark.parametrize('worker_has', mostly_stress(
-    ["the run's images", 'other bytes', "other bytes of the same size", 'only its own'], "the run's images",
-    'only its own'))
+@pytest.mark.stress
+@pytest.mark.parametrize('worker_has', [
+    "the run's images", 'other bytes', "other bytes of the same size", 'only its own'])
 def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(worker_has, tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ('chief', 'worker')]
     for folder in folders:
@@ -295,9 +296,10 @@ def test_where_a_worker_is_missing_a_cluster_of_the_environment_is_named_as_such
     assert result.stderr.endswith('or unset TF_CONFIG, which describes this cluster, to train without it\n')
 
 
-@pytest.mark.parametrize('flag', mostly_stress(
-    ['--deterministic', '--num_gpus=2', '--stuck_secs=601', '--variable_update=replicated',
-     '--cluster_timeout_secs=61'], '--deterministic'))
+@pytest.mark.stress
+@pytest.mark.parametrize('flag', [
+    '--deterministic', '--num_gpus=2', '--stuck_secs=601', '--variable_update=replicated',
+    '--cluster_timeout_secs=61'])
 def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
     with Tasks(2, 0, started=[], **small) as tasks:
         tasks.commands['worker 1'].append(flag)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.parallel.devices import Devices
-from examples import fashion_mnist, lenet_fashion_mnist
+from examples import fashion_mnist, lenet_fashion_mnist, own_script
 from tests.helpers import initialise, mostly_stress, python
 
 
@@ -226,3 +226,34 @@ def test_a_file_is_not_unpacked_beyond_the_size_of_the_published_one(tmp_path, c
     with pytest.raises(UsageError, match=f'{path} .*it unpacks to more than the published file'):
         fashion_mnist.read(str(tmp_path))
     assert f'warning: {path} is not the published file' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('variable_update', ['parameter_server', 'replicated'])
+def test_a_script_of_ones_own_has_the_variables_of_one_device(variable_update):
+    loss, _, one = own_script.train(1, 20, variable_update)
+    loss_of_4, _, four = own_script.train(4, 20, variable_update)
+    assert loss_of_4 == pytest.approx(loss, abs=1e-5) and loss < np.log(own_script.CLASSES)
+    plain_variables = steps_of_plain_script(20)
+    for name, value in one.items():
+        assert value.tobytes() == plain_variables[name].tobytes()
+        np.testing.assert_allclose(four[name], value, rtol=0, atol=2e-5)
+
+
+def steps_of_plain_script(steps):
+    """Returns the variables after steps of the script's step function in plain TensorFlow 1."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(0)  # as a graph of the script without one has it
+        words, topics = own_script.sentences(4096)
+        data = tf.data.Dataset.from_tensor_slices(dict(words=words, topics=topics)).repeat()
+        batch = tf.data.make_one_shot_iterator(data.batch(own_script.BATCH, drop_remainder=True)).get_next()
+        _, train_op = own_script.step(batch)
+        session.run(tf.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return session.run({each.op.name: each for each in tf.trainable_variables()})
+
+
+@pytest.mark.stress
+def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
+    shown = run('own_script.py', '--devices=4', '--steps=30').stdout
+    assert shown.startswith('30 steps on 4 devices: loss ')

@@ -148,9 +148,7 @@ TOP, INSIDE, QUEUE = 'top', 'inside', 'which nothing starts or fills (line 8 of 
 IDIOMS = [
     # (where, what a file of TensorFlow 1 has there, what the line says that refuses it; None if it is trained).
     (TOP, 'tf.disable_v2_behavior()', None), (TOP, 'tf.enable_eager_execution()', None),
-    *[(TOP, f'tf.{switch}()', None) for switch in (
-        'disable_v2_tensorshape', 'disable_eager_execution', 'disable_resource_variables', 'disable_control_flow_v2',
-        'disable_tensor_equality')],
+    (TOP, 'tf.disable_resource_variables(); tf.disable_control_flow_v2()', None),
     (TOP, 'import tensorflow as tf2; tf2.compat.v1.disable_v2_behavior(); tf.TensorShape([3])[0].value', None),
     (INSIDE, 'assert images.get_shape()[1].value == 24', "(line 8 of mine.py); leave out .value, or call tf."),
     (INSIDE, 'images += 0.0 * tf.cast(tf.train.get_global_step(), tf.float32)', None),
@@ -161,16 +159,13 @@ IDIOMS = [
     (TOP, 'import sys; assert len(sys.argv) == 1; sys.path.clear(); sys.argv.append("mine")', None),
     (TOP, 'tf.InteractiveSession()', None),
     (TOP, 'from cifar10 import inference', 'give your file another name'),
-    (TOP, 'import cifar10.cifar10_input', 'give your file another name'),
     (TOP, 'import cifar10; cifar10.FLAGS', 'give your file another name'),
-    (TOP, 'from cifar10 import *; FLAGS', 'give your file another name'),
     (TOP, 'from cifar10 import *; flags', 'give your file another name'),
     (TOP, 'import tensorflow as tf2; tf2.layers.dense', None),
     (TOP, 'from tensorflow.contrib import crf', 'tf.layers, slim and contrib need the extra tf1'),
     (TOP, 'tf.set_random_seed(1)', None),
     *[(place, 'tf.reset_default_graph()', 'Do not use tf.reset_default_graph()') for place in (TOP, INSIDE)],
     (INSIDE, 'images = tf.train.shuffle_batch([images], 8, 100, 10, enqueue_many=True)', QUEUE),
-    (INSIDE, 'tf.get_variable("q", initializer=tf.ensure_shape(tf.FIFOQueue(1, [tf.float32]).dequeue(), []))', QUEUE),
     (INSIDE, 'images += tf.cast(tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next(), "float")', QUEUE),
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
      '.lookup(tf.constant(0))', None),
@@ -183,7 +178,6 @@ IDIOMS = [
     (INSIDE, 'tf.train.init_from_checkpoint("/nowhere", {"/": "/"})', 'matching files for /nowhere (line 8 of mine.py'),
     (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
     (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
-    (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1)(images)', None),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1, name="mine")(images)', None),
     (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
@@ -228,8 +222,8 @@ def test_a_size_that_is_unknown_is_told(own, line):
 
 
 @pytest.mark.parametrize('outputs, warned', [
-    *[(f'tf.nn.{name.lower()}(logits)', f'its outputs are those of a {name}')
-      for name in ('Softmax', 'Sigmoid', 'Tanh', 'Relu')],
+    ('tf.nn.softmax(logits)', 'its outputs are those of a Softmax'),
+    ('tf.nn.relu(logits)', 'its outputs are those of a Relu'),
     ('tf.nn.log_softmax(logits)', None), ('logits', None), ('0.0 * logits', None)])
 def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned, own):
     found = rehearsed(own(f"""
@@ -315,10 +309,6 @@ def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_p
      '; cifar10.model.dropout and uniform_like draw the same'),
     ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
      'random_normal/RandomStandardNormal draws other random numbers after a resume'),
-    ('pixels = tf.random.shuffle(pixels, seed=3) if training else pixels',
-     'line 11 of mine.py draws other random numbers after a resume'),
-    ('pixels = pixels + tf.random.normal([])\\\n + tf.random.normal([]) * tf.random.normal([])',
-     'line 11 of mine.py and line 12 of mine.py draw other'),
     ('pixels += tf.random.normal([])\\\n + tf.random.normal([])\\\n + tf.random.normal([])\\\n + tf.random.normal([])',
      'line 11 of mine.py, line 12 of mine.py and 2 others draw other'),
     ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions vary'),
@@ -376,7 +366,7 @@ def test_draws_that_are_the_same_in_each_tower_are_no_sums_over_images(seed, lin
 
 
 @pytest.mark.parametrize('draw, drawn', [
-    ('np.random.permutation(3)', True), ('random.sample(range(3), 3)', True),
+    ('random.sample(range(3), 3)', True),
     ('np.random.default_rng(0).permutation(3)', False)])
 def test_integers_that_are_drawn_are_refused_as_other_constants_are(draw, drawn, own):
     name = own(f'''
@@ -443,7 +433,7 @@ def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(only_in_tr
 
 
 @pytest.mark.parametrize('draw', [
-    'tf.nn.dropout(x, rate=0.5)', 'x + tf.random_normal([3])',
+    'x + tf.random_normal([3])',
     'tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.nn.dropout(x, rate=0.5)), [0, x])[1]'])
 def test_each_tower_draws_random_numbers_of_its_own_and_the_same_again(draw, own):
     name = own(f'''

@@ -11,7 +11,7 @@ from cifar10.base.errors import RunError
 from cifar10.parallel import asynchronous
 from cifar10.run import metrics
 from cifar10.training import trainer
-from tests.helpers import assert_same_bits, last_variables, mostly_stress, patient
+from tests.helpers import assert_same_bits, last_variables, patient
 
 STEPS = 6
 
@@ -107,7 +107,8 @@ def test_at_every_use(run, error, work_is_done):
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
 
 
-@pytest.mark.parametrize('before_the_end', mostly_stress(range(1, 9), 2))
+@pytest.mark.stress
+@pytest.mark.parametrize('before_the_end', range(1, 9))
 def test_where_patience_has_ended_the_run_it_ends_there_once(run, before_the_end):
     flags = dict(max_steps=1000, save_steps=3, eval_steps=2, patience=1, learning_rate=0.1, moving_averages=False)
     whole, losses = run('whole', flags)
