@@ -187,7 +187,6 @@ Output.current = Output()
 
 
 def _wrapped(text):
-    """Returns a text in lines as wide as the terminal, divided between words, with a hanging indent."""
     return textwrap.fill(text, shutil.get_terminal_size().columns, subsequent_indent=' ' * _INDENT,
                          break_long_words=False, break_on_hyphens=False)
 

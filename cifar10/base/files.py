@@ -308,7 +308,6 @@ def _lock_path(path):
 
 
 def _private_paths(path):
-    """Returns the paths of the private files and folders that are there of what will be called `path`."""
     folder, name = os.path.split(os.path.abspath(path))
     pattern = private_names(re.escape(name))
     return [os.path.join(folder, entry) for entry in os.listdir(folder) if re.fullmatch(pattern, entry)]

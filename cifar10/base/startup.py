@@ -109,7 +109,6 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restored():
-    """Context after which the process has its environment, working directory and random generators of before."""
     import numpy as np
     environment, folder = dict(os.environ), os.open('.', os.O_PATH)
     state, numpy_state = random.getstate(), np.random.get_state()
@@ -155,7 +154,6 @@ def _silence(tf, verbose):
 
 
 def _started(verbose):
-    """Imports TensorFlow, quietly unless `verbose`; returns the module."""
     global _process, _has_onednn
     if _process not in (None, os.getpid()):
         raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
@@ -183,7 +181,6 @@ def _started(verbose):
 
 
 def _uses_onednn(session):
-    """Returns whether TensorFlow replaces an operation by one of oneDNN, as it then does in each session."""
     import tensorflow.compat.v1 as tf
     x = tf.placeholder(tf.float32, [1, 1])
     options, metadata = tf.RunOptions(output_partition_graphs=True), tf.RunMetadata()

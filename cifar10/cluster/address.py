@@ -51,7 +51,6 @@ def shut_down(address: str) -> None:
 
 
 def _text(peer):
-    """Returns what `getpeername` has returned as 'IP address:port'."""
     ip = ipaddress.ip_address(peer[0].partition('%')[0])
     ip = getattr(ip, 'ipv4_mapped', None) or ip  # as a socket for both versions shows an IPv4 address
     return f'{ip}:{peer[1]}' if ip.version == 4 else f'[{ip}]:{peer[1]}'
@@ -85,7 +84,6 @@ def own_addresses(task: str, address: str, limit: float) -> list[str]:
 
 
 def _resolved(host, port, limit):
-    """Returns `socket.getaddrinfo` of this task's address, which is retried for up to `limit` seconds."""
     begin = time.monotonic()
     announced = False
     while True:

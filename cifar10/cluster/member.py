@@ -65,7 +65,6 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
 
 
 def _lead(member, cluster, local_devices, train):
-    """Trains as the chief, and tells the other tasks when it ends; returns what `train` returns."""
     status = RunError.status
     try:
         member.wait_for_peers()

@@ -113,12 +113,10 @@ def resolve(settings: ClusterSettings) -> Cluster | None:
 
 
 def _stripped(addresses):
-    """Returns addresses without the spaces around them, and without empty ones, each in its usual form."""
     return tuple(_normalised(address.strip()) for address in addresses if address.strip())
 
 
 def _normalised(address):
-    """Returns an address in its usual form; raises a UsageError if it is malformed, or that of no single machine."""
     form = _ADDRESS.fullmatch(address)
     if not form or not 0 < int(form['port']) < 65536:
         raise UsageError(f'{address} is not an address; give host:port, or [IPv6 address]:port')
@@ -167,7 +165,6 @@ def _from_tf_config(text):
 
 
 def _check(cluster):
-    """Raises a UsageError if an address is malformed or used twice, or if this task is not in the cluster."""
     addresses = list(cluster.tasks.values())
     if not cluster.workers:
         raise UsageError('the cluster has no worker; give --worker_hosts')
@@ -217,5 +214,4 @@ def port_base(job: int, step: int) -> int:
 
 
 def _natural(host):
-    """Returns a sort key that puts n2 before n10, as in Slurm's own lists."""
     return [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', host)]

@@ -96,7 +96,6 @@ class Server:
 
 
 def _variable(name, title):
-    """Returns the handle of the variable in which a task's server keeps a text."""
     with tf.device('/job:{}/task:{}/cpu:0'.format(*name.split())):
         return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=title)
 

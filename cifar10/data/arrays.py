@@ -43,7 +43,6 @@ def scan(path: str) -> tuple[Scan, Callable]:
 
 
 def _pixels(path):
-    """Reads the images in a file; returns a function from a source to an image."""
     with _opened(path) as file:
         where = f'--dataset={path}'
         names = _parts(file, where).values()
@@ -118,7 +117,6 @@ def check_images(images: np.ndarray, what: str, give: str = _GIVE_IMAGES) -> Non
 
 
 def _check(arrays, where):
-    """Raises a UsageError if arrays, by their names, are not images and their labels."""
     for of_images, of_labels in _parts(arrays, where).values():
         images, labels = arrays[of_images], arrays[of_labels]
         check_images(images, f'{where} has {of_images}')
@@ -141,7 +139,6 @@ def _parts(names, where):
 
 
 def _check_labels(labels, what):
-    """Raises a UsageError if an array is not labels; `what` begins the message."""
     if labels.dtype.kind not in 'iu' or not labels.ndim or not len(labels) == labels.size > 0:
         raise UsageError(f'{what} of type {labels.dtype} and shape {labels.shape}; give {_GIVE_LABELS}')
     wrong = labels.min() if labels.min() < 0 else labels.max()
@@ -150,7 +147,6 @@ def _check_labels(labels, what):
 
 
 def _opened(path):
-    """Returns a file of arrays, open; nothing in it is unpickled."""
     try:
         file = np.load(path, allow_pickle=False)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:

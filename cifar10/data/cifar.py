@@ -47,7 +47,6 @@ class _Published(Dataset):
             say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
 
     def _unpack(self, path, folder):
-        """Reads an archive to its end and copies its files to a folder; raises a UsageError if it is corrupt."""
         missing = {f'{self.folder}/{name}' for names in self.files.values() for name in names}
         try:
             with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode='r|') as tar:

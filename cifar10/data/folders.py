@@ -103,7 +103,6 @@ def _files_below(folder, seen):
 
 
 def _names(folder):
-    """Returns the sorted names in a folder that are not hidden; raises a UsageError if the user may not read it."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith('.'))
     except PermissionError as error:

@@ -114,7 +114,6 @@ class Own(Dataset):
                 yield label, result
 
     def _write(self, folder, part, examples):
-        """Writes the files of a part, given (label, result of `read`) pairs."""
         rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, (image, _) in examples)
         records.write(folder, part, len(examples), rows, (source for _, (_, source) in examples))
 

@@ -142,7 +142,6 @@ class Records:
         return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)), digest=digest)
 
     def _labels(self, path, digest):
-        """Returns the labels of a file, after checking them and its length; adds its contents to a digest."""
         remedy = f'move {self.folder} away, and the next start makes it again'
         try:
             with named(path), open(path, 'rb') as stream:
@@ -316,7 +315,6 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
 
 
 def _make(dataset, name, folder, image_size, given):
-    """Makes the files of a data set, unless another process does so meanwhile; errors name the flag that is `given`."""
     try:
         dataset.expected()  # raises what can be known before
         with making(folder):

@@ -57,7 +57,6 @@ def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_
 
 
 def _whiten(images, filters):
-    """The first layer: a convolution with filters that are not trained."""
     with tf.variable_scope('whiten'):
         shape = [_PATCH, _PATCH, 3, 2 * _PATCH * _PATCH * 3]  # each filter has its negative
         initial = tf.zeros_initializer() if filters is None else tf.constant_initializer(filters)

@@ -81,7 +81,6 @@ def mended_gradients() -> AbstractContextManager:
 
 @tf.RegisterGradient(_MENDED)
 def _mended_gradient(operation, dy):
-    """Returns the gradients of a convolution's input and filters."""
     x, filters = operation.inputs
     x_shape, filters_shape = tf.shape_n([x, filters])
     strides = operation.get_attr('strides')

@@ -74,7 +74,6 @@ class Recipe:
         self.own = pkgutil.resolve_name(OWN_TOWERS)(self, settings, num_classes, seed) if is_own else None
 
     def _refuse_other_sizes(self):
-        """Raises a UsageError if the augmentation makes images of sizes that the network does not take."""
         refused = self._refused_by(self._network)
         if refused:
             taken = self._network.image_sizes
@@ -86,7 +85,6 @@ class Recipe:
                 f"{', or '.join([*others, self.augmentation.flags_for(taken[0])])}")
 
     def _refused_by(self, network):
-        """Returns those of the augmentation's sizes that a network is known not to take."""
         taken = network.image_sizes
         return [size for size in self.augmentation.image_sizes() if taken and size not in taken]
 
@@ -162,7 +160,6 @@ class Recipe:
 
     @functools.cached_property
     def _parts(self):
-        """The number of parts of the network, which is built to count them."""
         if self.own:
             return 1
         with self._built(None, tf.float32) as division:

@@ -45,7 +45,6 @@ class Schedule:
         raise NotImplementedError
 
     def _fraction_left(self, examples):
-        """Returns the fraction of the run after the warm-up that is left: from 1 to 0, a float32 scalar."""
         length = self.total_examples - self.warm_up
         return tf.maximum(tf.cast(length - examples, tf.float32) / length, 0.0)
 

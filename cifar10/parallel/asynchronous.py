@@ -118,7 +118,6 @@ class Stepper:
             self._idle.append(kind)
 
     def _next(self):
-        """Returns (the kind of the step that has ended, its results)."""
         if not self._threads:
             kind, take = self._begun.get()
             return kind, take()

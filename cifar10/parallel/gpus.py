@@ -48,7 +48,6 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
 
 
 def _few(num_devices, count_flag, reason):
-    """Returns the reason for CPU devices; raises a UsageError if they are too many."""
     if num_devices > _MOST_CPU_DEVICES:
         raise UsageError(f'{count_flag}={num_devices}: of CPU devices ({reason}) there can be {_MOST_CPU_DEVICES}; '
                          f'use {count_flag}={_MOST_CPU_DEVICES} or fewer, which --num_towers may share')
@@ -89,7 +88,6 @@ def available() -> str:
 
 
 def _listed():
-    """Returns the entries of CUDA_VISIBLE_DEVICES up to one that hides the rest."""
     entries = map(str.strip, os.environ.get(_VISIBLE, '').split(','))
     return list(itertools.takewhile(lambda entry: entry not in _HIDES_THE_REST, entries))
 

@@ -100,7 +100,6 @@ class Local(CopiedVariables):
         return step % min(interval, self._local_steps) == 0 or step % self._local_steps == 0
 
     def _average(self, global_step):
-        """Builds the Average, now that the slots exist too."""
         with tf.device('/cpu:0'):
             # Starts at the restored step: checkpoints are only written right after an average.
             averaged_at = tf.Variable(global_step.read_value(), trainable=False, name='averaged_at',

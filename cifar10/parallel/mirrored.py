@@ -54,14 +54,12 @@ class Mirrored(UpdateMode):
         return self._step(names, *built, global_step)
 
     def _applied(self, optimizer, pairs, statistics):
-        """Applies a replica's (gradient, variable) pairs and statistics."""
         # The strategy sums gradients over the replicas; towers are averaged.
         shares = [(None if gradient is None else gradient / self.devices.num_towers, variable)
                   for gradient, variable in pairs]
         return tf.group(optimizer.apply_gradients(shares), *move(statistics))
 
     def _step(self, names, vectors, gradients, values, applied, global_step):
-        """Returns the Step of what all replicas have returned; `names` are those of their scalars."""
         primaries = [self._per_replica(variable)[0] for variable in tf.trainable_variables()]
         tower_grads = [[(self._per_replica(gradient)[k], primary) for gradient, primary in zip(gradients, primaries)]
                        for k in range(self.devices.num_towers)]
@@ -75,7 +73,6 @@ class Mirrored(UpdateMode):
                 train_ops=[train_op])
 
     def _per_replica(self, value):
-        """Returns a list of one value per replica of what the strategy returned for all of them."""
         if value is None:  # a variable without a gradient
             return [None] * self.devices.num_towers
         return self._strategy.experimental_local_results(value)

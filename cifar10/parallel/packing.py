@@ -38,7 +38,6 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Seque
 
 
 def _join(tensors):
-    """Returns several tensors of a device as one vector; a single one as it is."""
     with tf.device(tensors[0].device), tf.name_scope('pack'):
         return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
 

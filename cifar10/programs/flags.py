@@ -87,7 +87,6 @@ class Parser(argparse.ArgumentParser):
         return values
 
     def _about(self, name):
-        """Returns a phrase about an unknown flag, with what may have been meant."""
         if name in self.elsewhere:
             return f'unknown flag {name}, which is a flag of {self.elsewhere[name]}'
         # A flag that turns something off is not what was meant by one that turns it on.

@@ -72,7 +72,6 @@ def opened(file: str | bytes) -> Iterator[Image.Image]:
 
 
 def _stream(path):
-    """Returns an open file; raises a NoPicture or an OSError as `opened` does."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise NoPicture('a folder' if os.path.isdir(path) else 'not a file')
     try:

@@ -89,7 +89,6 @@ class Writer:
         return Photo(*pixels.shape[:2], name, source)
 
     def _found(self, key, source):
-        """Returns the Photo of a file that was prepared before; None if it is not there, or was changed."""
         name = self._names.get(key)
         path = os.path.join(self._folder, name or key)
         with contextlib.suppress(NoPicture), opened(path) as image:
@@ -203,7 +202,6 @@ class PhotoFiles(Images):
         self.read = tf.group(self._files.initializer, self._facts.initializer)
 
     def _column(self, name, values):
-        """Makes a local variable, which is never saved, of what the list has of each photo."""
         values = tf.ensure_shape(values, [self.count, *values.shape[1:]])
         return tf.Variable(values, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name)
 
