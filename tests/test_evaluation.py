@@ -13,7 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import cifar10
-from cifar10.base import files
+from cifar10.base import locks
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import classification, export, of_checkpoints
@@ -163,7 +163,7 @@ def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, trained, tmp_pa
     (tmp_path / 'eval').mkdir()
     given = eval_settings(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
                           tower_device='cpu')
-    with files.locked(str(tmp_path / 'eval' / 'lock')):
+    with locks.locked(str(tmp_path / 'eval' / 'lock')):
         thread = threading.Thread(target=of_checkpoints.evaluate, args=[given])
         thread.start()
         output = ''

@@ -15,7 +15,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import cifar10
-from cifar10.base import console, files
+from cifar10.base import console, files, locks
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
 from cifar10.data import records
 from cifar10.run import metrics
@@ -173,8 +173,8 @@ def test_two_processes_do_not_train_in_one_directory(settings):
 
 
 def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
-    code = ('import os, signal, sys; from cifar10.base import files\n'
-            'with files.locked(sys.argv[1]):\n'
+    code = ('import os, signal, sys; from cifar10.base import locks\n'
+            'with locks.locked(sys.argv[1]):\n'
             '    os.kill(os.getpid(), signal.SIGSTOP)')
     process = subprocess.Popen([sys.executable, '-c', code, str(tmp_path / 'lock')], cwd=ROOT)
     os.waitpid(process.pid, os.WUNTRACED)
@@ -305,8 +305,8 @@ def test_what_a_run_needs_is_not_what_a_cleaner_removes(settings):
             for name in ('lock', 'config.json'):
                 (folder / name).unlink()
         else:
-            with pytest.raises(files.Held):
-                files.refuse_held(str(folder / 'lock'))
+            with pytest.raises(locks.Held):
+                locks.refuse_held(str(folder / 'lock'))
             assert json.loads((folder / 'config.json').read_text())['run'] == look(str(folder)).starts[0]['run']
     with console.Output(on_record=clean).used():
         trainer.train(given)

@@ -14,7 +14,8 @@ from cifar10.base.graphs import AVERAGE as SUFFIX
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.model.layers import batch_normalisation, freezing, is_frozen
+from cifar10.model.layers import batch_normalisation
+from cifar10.model.untrained_variables import freezing, is_frozen
 from cifar10.parallel import devices
 from cifar10.run import checkpoints as of_run
 from cifar10.run.folder import look

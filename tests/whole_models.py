@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 import tf_slim
 
-from cifar10.model import layers
+from cifar10.model import add_moving_statistic
 
 
 def network(x, statistics=False):
@@ -409,7 +409,7 @@ def with_a_statistic(features, labels, mode, moved=lambda mean, value: [mean.ass
 
 def with_a_statistic_of_this_package(features, labels, mode):
     def moved(mean, value):
-        layers.add_moving_statistic(mean, value, 0.75)
+        add_moving_statistic(mean, value, 0.75)
         return []
     return with_a_statistic(features, labels, mode, moved)
 

@@ -85,7 +85,7 @@ UPDATE_MODES = Registry({
     'parameter_server': 'cifar10.parallel.parameter_server:ParameterServer',
     'replicated': 'cifar10.parallel.replicated:Replicated',
     'async': 'cifar10.parallel.asynchronous:Asynchronous',
-    'local': 'cifar10.parallel.local:Local',
+    'local': 'cifar10.parallel.local_steps:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
 OWN_TOWERS = 'cifar10.own.recipe_towers:RecipeTowers'  # the towers of a recipe with code of the user's own

@@ -14,7 +14,8 @@ import numpy as np
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
-from cifar10.base.files import locked, new_folder
+from cifar10.base.files import new_folder
+from cifar10.base.locks import locked
 from cifar10.data import arrays, folders, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import prepared_photos

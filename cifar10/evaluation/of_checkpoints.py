@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cifar10.base import files
+from cifar10.base import locks
 from cifar10.base.console import Output, say, say_all
 from cifar10.base.directories import EVALUATIONS, check_dir, make_dir
 from cifar10.base.errors import UsageError
@@ -109,7 +109,7 @@ class _Log:
         """Returns a context in which no other evaluation writes to the eval_dir."""
         if not self._log:
             return contextlib.nullcontext()
-        return files.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
+        return locks.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
 
     def write(self, result):
         """Prints and writes a result; returns the record."""

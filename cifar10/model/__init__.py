@@ -1,8 +1,8 @@
 """The networks: `classic`, `fast` and `photos`, which the registry names; a user's own are in the room `own`.
 
-`layers` has what networks share, moving statistics and frozen variables among them. `classifier` has the loss and the
-accuracy, `parts` divides networks, and `network_draws` has their random numbers. A network is a function of its images:
-its caller decides where variables and parts are placed.
+`layers` has what networks share, `untrained_variables` moving statistics and frozen variables. `classifier` has the
+loss and the accuracy, `parts` divides networks, and `network_draws` has their random numbers. A network is a function
+of its images: its caller decides where variables and parts are placed.
 
 A user's own network imports its building blocks from here: `from cifar10.model import batch_normalisation`.
 """
@@ -15,8 +15,8 @@ import numpy as np
 NUM_CLASSES = 10  # of CIFAR-10
 
 # What users import from here -> the module that has it, which is imported when it is used.
-_FOR_NETWORKS = dict(add_moving_statistic='layers', batch_normalisation='layers', dropout='layers',
-                     is_frozen='layers', uniform_like='network_draws')
+_FOR_NETWORKS = dict(add_moving_statistic='untrained_variables', batch_normalisation='layers', dropout='layers',
+                     is_frozen='untrained_variables', uniform_like='network_draws')
 
 
 def __getattr__(name):

@@ -42,6 +42,14 @@ class Precision:
             return make_optimizer
         return lambda: LossScaled(make_optimizer())
 
+    def loss_scale(self, optimizer: tf.train.Optimizer) -> tf.Tensor | None:
+        """Returns the scale by which the loss is multiplied before gradients are taken; None: by nothing.
+
+        Args:
+          optimizer: as `optimizer` makes it.
+        """
+        return optimizer.scale() if self.scales_loss else None
+
 
 FP32 = Precision(tf.float32)
 BF16 = Precision(tf.bfloat16, frozenset({'avx512_bf16', 'amx_bf16'}), gpu_capability=(8, 0))

@@ -19,9 +19,9 @@ from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, O
 from cifar10.data.pipeline import Source
 from cifar10.model import classifier, parts
 from cifar10.model.class_weights import weigh
-from cifar10.model.layers import freezing
 from cifar10.model.network_draws import at_position
 from cifar10.model.optimizers import Clipped
+from cifar10.model.untrained_variables import freezing
 from cifar10.settings.presets import PRESETS, UNWEIGHTED, muon_ratio, parse_sizes
 from cifar10.settings.training import DataSettings, RecipeSettings
 

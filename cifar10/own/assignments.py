@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import with_inputs
-from cifar10.model.layers import add_assignment
+from cifar10.model.untrained_variables import add_assignment
 from cifar10.own.subgraphs import Order
 
 _WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')  # types of operations that change a variable

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.model import network_draws
-from cifar10.model.layers import MovingStatistic
+from cifar10.model.untrained_variables import MovingStatistic
 from cifar10.own.copying import Copied, copy, follow
 from cifar10.own.isolated_call import LOSS_SCALE, POSITION
 from cifar10.own.tracing import GRADIENT, STATISTIC, Traced

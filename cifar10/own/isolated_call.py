@@ -10,8 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
 from cifar10.model import network_draws
-from cifar10.model.layers import create_frozen, mended_gradients
+from cifar10.model.layers import mended_gradients
 from cifar10.model.parts import undivided
+from cifar10.model.untrained_variables import create_frozen
 from cifar10.own import refusals
 from cifar10.own.assignments import STEPS
 from cifar10.own.patches import patched

@@ -31,7 +31,7 @@ from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS
 from cifar10.model import NUM_CLASSES, Network, classifier, network_draws
-from cifar10.model.layers import freezing
+from cifar10.model.untrained_variables import freezing
 from cifar10.own import code, mixed_precision, refusals, rehearsal
 from cifar10.own.computed import copied_tower
 from cifar10.own.gradient_marks import marking

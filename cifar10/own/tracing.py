@@ -50,7 +50,7 @@ class Averaged(NamedTuple):
       values: the names of the tensors of a tower: one, or the values and the indices of a sparse gradient.
       means: the names of the tensors in whose places the follow-up takes the mean; none without a follow-up.
       variable: the name of the variable that has the gradient or follows the statistic; a scalar may have none.
-      keep: of a statistic, the `keep` of `layers.MovingStatistic`.
+      keep: of a statistic, the `keep` of `MovingStatistic`.
     """
     kind: str
     values: tuple[str, ...]

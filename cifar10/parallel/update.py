@@ -26,7 +26,7 @@ class Step(NamedTuple):
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
       turns: the `Turns` of the towers; None where the mode has none.
-      average: the `local.Average`; None where all towers have the same variables after each step.
+      average: the `local_steps.Average`; None where all towers have the same variables after each step.
     """
     scalars: list
     gradients: list
@@ -41,7 +41,7 @@ class Computed(NamedTuple):
 
     Attributes:
       scalars: dict of float32 scalars, among them 'total_loss'.
-      gradients: (gradient, variable) pairs, float32, of the loss times `UpdateMode.loss_scale`.
+      gradients: (gradient, variable) pairs, float32, of the loss times the scale of the optimizer, if it has one.
       statistics: (variable, value, keep) triples, as `move` takes them.
       others: further tensors of which the update takes the mean, and sparse gradients.
       follow_up: applies the means in the place of the optimizer; or None.
@@ -116,8 +116,8 @@ class UpdateMode:
       one_tower_per_device: whether each tower needs a device of its own.
       has_copies: whether devices or towers have copies of the variables. Then no server holds any, and training does
         not continue when a lost device comes back.
-      drifts: whether the copies drift apart until a `local.Average` is run. The mode is then made with the number of
-        steps that there are at most between two.
+      drifts: whether the copies drift apart until a `local_steps.Average` is run. The mode is then made with the number
+        of steps that there are at most between two.
       uses_strategy: whether a strategy of tf.distribute has the variables and averages the gradients: on one machine,
         device by device, and only within the optimizer's `apply_gradients`.
     """
@@ -187,10 +187,9 @@ class UpdateMode:
             tower['total_loss'], variables, tf.train.Optimizer.GATE_NONE, colocate_gradients_with_ops=True))
         return Computed(dict(tower), gradients, tf.get_collection(MOVING_STATISTICS, scope))
 
-    def loss_scale(self, k: int) -> tf.Tensor | None:
-        """Returns the scale by which tower k's loss is multiplied before its gradients are taken; None: by nothing."""
-        scale = getattr(self._optimizers[k], 'scale', None)
-        return scale and scale()
+    def optimizer_of(self, k: int) -> tf.train.Optimizer:
+        """Returns the optimizer of tower k, while the towers are built."""
+        return self._optimizers[k]
 
     def _with_others(self, updates, towers):
         """Returns Updates with the `others` of all towers whose batches an update consumes."""

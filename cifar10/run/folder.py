@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cifar10.base import files
+from cifar10.base import files, locks
 from cifar10.base.directories import CURVES, EVALUATIONS
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.run import metrics
@@ -153,7 +153,7 @@ def read_json(path: str) -> Any:
     """
     try:
         # As bytes, because `json` knows the encodings and byte order marks that editors use.
-        with files.named(path), open(files.opened(path), 'rb') as stream:
+        with files.named(path), open(locks.opened(path), 'rb') as stream:
             return json.load(stream)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cifar10.base import files
+from cifar10.base import files, locks
 from cifar10.base.console import Output
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Log:
     def _keep(self, wanted):
         """Leaves out unwanted records and a line that was cut off; other lines stay."""
         try:
-            with files.named(self._path), open(files.opened(self._path), 'rb') as stream:
+            with files.named(self._path), open(locks.opened(self._path), 'rb') as stream:
                 lines = stream.readlines()
         except FileNotFoundError:
             return
@@ -74,7 +74,7 @@ class Log:
             new = dict(recorded, step=step)
             self._keep(lambda record: any(record.get(name) != new[name] for name in replacing))
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        with files.named(self._path), open(files.opened(self._path, flags), 'ab') as stream:
+        with files.named(self._path), open(locks.opened(self._path, flags), 'ab') as stream:
             stream.write(line)
         if kind in self._curves:
             self._curves[kind].add_figures({name: figure for name, figure in figures.items()
@@ -100,7 +100,7 @@ def read(directory: str, *kinds: str) -> list[dict]:
     path = os.path.join(directory, NAME)
     begins = tuple(f'{{"kind": "{kind}"'.encode() for kind in kinds)  # only such lines are parsed
     try:
-        with files.named(path), open(files.opened(path), 'rb') as stream:
+        with files.named(path), open(locks.opened(path), 'rb') as stream:
             records = [_record(line) for line in stream if line.startswith(begins)]
     except (FileNotFoundError, NotADirectoryError):
         return []

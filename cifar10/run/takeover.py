@@ -11,7 +11,7 @@ import secrets
 import socket
 from collections.abc import Iterator, Mapping
 
-from cifar10.base import files
+from cifar10.base import files, locks
 from cifar10.base.console import say
 from cifar10.base.directories import CURVES, EVALUATIONS, make_dir
 from cifar10.base.errors import RunError, TemporaryError, UsageError, listed
@@ -218,7 +218,7 @@ class TrainDir:
 
     def _take_lock(self):
         with self._lock_errors():
-            self._lock = self._held.enter_context(files.locked(self._lock_path, _LOOK_SECS))
+            self._lock = self._held.enter_context(locks.locked(self._lock_path, _LOOK_SECS))
         if self._lock.missing:
             say('warning', f'{self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
                            'process trains in this --train_dir')
@@ -273,7 +273,7 @@ class TrainDir:
     def refuse_another_process(self) -> None:
         """Raises a TemporaryError if another process trains here; creates nothing."""
         with self._lock_errors():
-            files.refuse_held(self._lock_path)
+            locks.refuse_held(self._lock_path)
 
     @property
     def _lock_path(self):
@@ -286,7 +286,7 @@ class TrainDir:
         except PermissionError:
             raise UsageError(f'the lock of --train_dir={self.path} belongs to another user and cannot be opened; use '
                              'another --train_dir') from None
-        except files.Held as holder:
+        except locks.Held as holder:
             who = str(holder)
             process = re.fullmatch(rf'process (\d+) on {re.escape(socket.gethostname())}', who)
             if process and is_stopped(int(process[1])):

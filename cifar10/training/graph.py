@@ -30,8 +30,8 @@ class TrainingGraph(NamedTuple):
       inputs: the first examples of the batch that the first tower's network gets, augmented.
       batches: (the batch, its distance from `examples_seen`) of each tower; each tensor may be fed.
       step: the towers and their update, as the update mode built them.
-      average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
-        equal after each step.
+      average: the mode's `local_steps.Average`, with which the moving averages move; None where the towers' variables
+        are equal after each step.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: operations that give variables their initial values, one after the other.
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
@@ -102,7 +102,7 @@ def _tower(plan, learnt, next_batch, examples_seen):
                 at_position(plan.settings.run.seed, examples_seen, offset):
             if recipe.own:
                 computed, shown = recipe.own.train(
-                    *batch, plan.precision.dtype, mode.loss_scale(k), shared, **learnt)
+                    *batch, plan.precision.dtype, plan.precision.loss_scale(mode.optimizer_of(k)), shared, **learnt)
                 fed.append((shown['images'], shown['labels']))
                 return computed._replace(scalars=dict(computed.scalars, **summaries.losses(shown.get('losses', {}))))
             batch = recipe.augmented(*batch)
@@ -117,7 +117,7 @@ def _counted(plan, step, global_step, examples_seen):
     """Builds what follows an update: moving averages and the count of examples.
 
     Returns:
-      (for each thread the operation that takes its step; the mode's `local.Average` with moving averages, or None).
+      (for each thread the operation that takes its step; the mode's `Average` with moving averages, or None).
     """
     average = step.average
     averaged = [variable for _, variable in step.gradients] if plan.recipe.moving_averages else []

@@ -1,0 +1,141 @@
+"""Locks on files, which other processes see, on other machines too; and files that are no links."""
+import contextlib
+import errno
+import fcntl
+import math
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from cifar10.base.activity import unlimited
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+
+_RETRY_SECS = 0.05  # between two attempts to take a lock
+
+
+class Held(Exception):
+    """Another process holds a lock; the message is what that process has written into the file."""
+
+
+class Lock:
+    """A lock that this process holds, as `locked` gives it.
+
+    Attributes:
+      missing: why this file system has no locks, so that other processes may hold it too; None if it has them.
+    """
+
+    def __init__(self, path: str, stream: BinaryIO, missing: str | None):
+        self.missing = missing
+        self._path = path
+        self._stream = stream
+        self._folder = os.stat(os.path.dirname(path) or '.')
+        self._text = ''
+
+    def is_lost(self) -> bool:
+        """Returns whether its file or the folder is another one now, of which another process may have the lock.
+
+        If the file was only removed, as programs do that clean /tmp, it is made and locked again.
+        """
+        if self.missing:
+            return False
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return not os.path.samestat(os.fstat(self._stream.fileno()), os.stat(self._path))
+        return not self._is_taken_again()
+
+    def _is_taken_again(self):
+        """Makes the file again in the same folder and takes its lock; returns whether no other process was faster."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self._folder, os.stat(os.path.dirname(self._path) or '.')):
+                made = opened(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                os.dup2(made, self._stream.fileno(), inheritable=False)
+                os.close(made)
+                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.write(self._text)
+                return True
+        return False
+
+    def write(self, text: str) -> None:
+        """Replaces the text of the file, which processes read that find it locked, unless the disk is full."""
+        self._text = text
+        with contextlib.suppress(OSError):
+            self._stream.truncate(0)
+            os.pwrite(self._stream.fileno(), text.encode(), 0)
+
+
+@contextlib.contextmanager
+def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> Iterator[Lock]:
+    """Context that holds the lock of a file; makes the file and the folder that it is in. The file names the process.
+
+    It is opened for writing, because NFS keeps such a lock on its server, for all machines, whereas a lock on a folder
+    holds on one machine only.
+
+    Args:
+      seconds: how long to wait while another process holds the lock.
+      waiting: what it waits for, such as 'another evaluation', for a line that it prints first; None: no line.
+
+    Raises:
+      Held: another process still holds it; the message names that process, if it is known.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    while True:
+        with open(opened(path, os.O_RDWR | os.O_CREAT), 'r+b', buffering=0) as stream:
+            lock = Lock(path, stream, _lock(stream, fcntl.LOCK_EX, seconds, waiting, path))
+            if not lock.is_lost():  # its last holder may have removed the file
+                lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+                try:
+                    yield lock
+                finally:
+                    if not lock.missing:  # otherwise the number there may be that of another process
+                        lock.write('')
+                return
+
+
+def refuse_held(path: str) -> None:
+    """Raises Held if another process holds the lock of a file. Makes nothing."""
+    with contextlib.suppress(FileNotFoundError), open(opened(path, os.O_RDWR), 'r+b', buffering=0) as stream:
+        _lock(stream, fcntl.LOCK_SH, 0)
+
+
+def _lock(stream, kind, seconds, waiting=None, path=None):
+    """Takes the lock of a file, exclusive or shared; returns None, or why this file system has no locks."""
+    limit = time.monotonic() + seconds
+    with unlimited():  # for another process's lock, which the system takes from one that has ended
+        while True:
+            try:
+                fcntl.flock(stream, kind | fcntl.LOCK_NB)
+                return None
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # these mean held; the second one is NFS's
+                    return error.strerror
+            holder = os.pread(stream.fileno(), 200, 0).decode(errors='replace').strip()
+            if time.monotonic() >= limit:
+                raise Held(holder)
+            if waiting:
+                say('waiting', f"for {waiting}, which holds the lock {path}{f' ({holder})' if holder else ''}")
+                waiting = None
+            time.sleep(_RETRY_SECS)
+
+
+def opened(path: str, flags: int = os.O_RDONLY) -> int:
+    """Opens a regular file, and nothing else that may have been put in its place; returns the descriptor.
+
+    Args:
+      flags: as for `os.open`; with O_RDWR, a pipe cannot block it either.
+
+    Raises:
+      UsageError: it is a link, which may lead to another file of this user, a pipe, a folder or a device.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR):
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise UsageError(f'{path} is a link or not a regular file, so it is not opened; remove it')
