@@ -86,11 +86,11 @@ def _of_a_step(given):
 
     from cifar10.base import console
     from cifar10.training.planning import plan
-    from cifar10.training.resumed import settings_of
+    from cifar10.training.resolved import resolve
     from cifar10.training.run import Run
     from cifar10.training.start import prepared
     with console.Output(None).used():
-        settings, _ = settings_of(given)
+        settings, _ = resolve(given)
         devices, images, _ = prepared(settings)
         run = Run(plan(settings, devices, images)[0])
         metadata = tf.RunMetadata()

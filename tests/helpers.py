@@ -337,7 +337,8 @@ def change_record(train_dir, **settings):
     """Changes settings in the newest record of a run, its config.json."""
     path = pathlib.Path(train_dir) / 'config.json'
     record = json.loads(path.read_text())
-    path.write_text(json.dumps(dict(record, settings=dict(record['settings'], **settings))))
+    path.write_text(json.dumps(dict(record, settings=dict(record['settings'], **settings),
+                                    given=dict(record['given'], **settings))))
 
 
 def variables(prefix):

@@ -20,7 +20,8 @@ from cifar10.settings import definition
 from cifar10.settings.definition import Kind, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, ClusterSettings, hyperparameters, train_settings
-from cifar10.training.resumed import settings_of
+from cifar10.training import resolved
+from cifar10.training.resolved import resolve
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -50,10 +51,10 @@ RUNS = {
         network='/nowhere/net.py:network', optimizer='/nowhere/opt.py:optimizer', learning_rate=1.0, num_gpus=2)}
 
 
-def write_config(folder, settings):
+def write_config(folder, config, **changes):
     """Writes the config.json of a run with some settings."""
-    record = RunRecord(train_settings()).to_json()
-    (folder / 'config.json').write_text(json.dumps(dict(record, program=PROGRAM, run='17', settings=settings)))
+    record = RunRecord(config).to_json()
+    (folder / 'config.json').write_text(json.dumps(dict(record, program=PROGRAM, run='17', **changes)))
 
 
 @pytest.fixture
@@ -62,17 +63,16 @@ def stored(tmp_path):
     def store(**given):
         settings = train_settings(**given)
         (tmp_path / 'train').mkdir(exist_ok=True)
-        write_config(tmp_path / 'train', settings.flat())
+        write_config(tmp_path / 'train', settings)
         return str(tmp_path / 'train'), settings
     return store
 
 
 def test_a_run_whose_length_is_in_epochs_is_not_ended_by_steps_but_by_an_interrupt(stored):
     folder, _ = stored(preset='photos')
-    message = '^--max_steps=60: the run in .* has --epochs=30.0, at whose .*; leave --max_steps out .Ctrl-C saves'
-    with pytest.raises(UsageError, match=message):
-        settings_of(dict(train_dir=folder, max_steps=60))
-    assert settings_of(dict(train_dir=folder, max_steps=60, schedule='staircase'))[0].run.max_steps == 60
+    with pytest.raises(UsageError, match='over the whole run, whose length must be in epochs; give --epochs instead'):
+        resolve(dict(train_dir=folder, max_steps=60))
+    assert resolve(dict(train_dir=folder, max_steps=60, schedule='staircase'))[0].run.max_steps == 60
 
 
 def test_only_settings_that_results_depend_on_are_reported_as_changes(one_step, settings, capsys):
@@ -88,7 +88,7 @@ def test_only_settings_that_results_depend_on_are_reported_as_changes(one_step, 
 @pytest.mark.parametrize('run', RUNS)
 def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(stored, run):
     folder, settings = stored(**RUNS[run])
-    found, lines = settings_of(dict(train_dir=folder))
+    found, lines = resolve(dict(train_dir=folder))
     now, before = found.flat(), settings.flat()
     assert {name: now[name] for name in OF_RUN} == {name: before[name] for name in OF_RUN}
     usual = train_settings().flat()
@@ -97,13 +97,21 @@ def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(s
     assert any(line.startswith('taken      from the run: --') for line in lines) == bool(RUNS[run])
 
 
+def test_a_run_in_the_default_folder_goes_on_as_any_other(stored, monkeypatch):
+    folder, settings = stored(**RUNS['classic'])
+    monkeypatch.setattr(resolved, 'TRAIN_DIR', folder)
+    found, lines = resolve({})
+    assert {name: found.flat()[name] for name in OF_RUN} == {name: settings.flat()[name] for name in OF_RUN}
+    assert any(line.startswith('taken      from the run: --') for line in lines)
+
+
 def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored, tmp_path):
     folder, _ = stored(data_dir=str(tmp_path))
-    found, lines = settings_of(dict(train_dir=folder))
+    found, lines = resolve(dict(train_dir=folder))
     assert found.data.data_dir == str(tmp_path) and f'--data_dir={tmp_path}' in lines[-1]
-    assert settings_of(dict(train_dir=folder, data_dir='/other'))[0].data.data_dir == '/other'
+    assert resolve(dict(train_dir=folder, data_dir='/other'))[0].data.data_dir == '/other'
     folder, _ = stored(data_dir=str(tmp_path / 'elsewhere'))
-    found, lines = settings_of(dict(train_dir=folder))
+    found, lines = resolve(dict(train_dir=folder))
     default = train_settings().data.data_dir
     assert found.data.data_dir == default
     assert lines[-1] == f"not here   the run's --data_dir={tmp_path / 'elsewhere'}; now it is {default}"
@@ -129,10 +137,10 @@ def test_the_command_of_a_run_has_its_settings(run):
     (dict(preset='fast'), dict(optimizer='muon', seed=5, max_steps=None, epochs=2.75)),
     (dict(use_fp16=True), dict(precision='fp16')), (dict(use_fp16=False), dict(precision='fp32')),
     (dict(variable_update='replicated'), dict(variable_update='replicated', local_steps=None)),
-    (dict(restart=True), dict(seed=0, optimizer='sgd')), (dict(train_dir=None), dict(seed=0, optimizer='sgd'))])
+    (dict(restart=True), dict(seed=0, optimizer='sgd'))])
 def test_what_is_given_counts(stored, given, expected):
     folder, _ = stored(**RUNS['classic'])
-    found = settings_of({**dict(train_dir=folder), **given})[0].flat()
+    found = resolve({**dict(train_dir=folder), **given})[0].flat()
     assert {name: found[name] for name in expected} == expected
 
 
@@ -152,14 +160,14 @@ def test_a_record_that_is_none_or_was_changed_is_refused_by_name(content, said, 
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        write_config(tmp_path, content)
+        write_config(tmp_path, train_settings(), settings=content)
     with pytest.raises(UsageError, match=f'^{path} {said}'):
         look(str(tmp_path))
 
 
 @pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-32'])
 def test_a_record_may_be_saved_as_editors_do(encoding, tmp_path):
-    write_config(tmp_path, train_settings(seed=3).flat())
+    write_config(tmp_path, train_settings(seed=3))
     path = tmp_path / 'config.json'
     path.write_bytes(path.read_text().encode(encoding))
     assert look(str(tmp_path)).record.settings == train_settings(seed=3)
@@ -171,8 +179,8 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     file.chmod(0o666)
     folder, _ = stored(network=f'{file}:network')
     with pytest.raises(UsageError, match=f'{file} is writable by everybody; give --network={file}:network if you'):
-        settings_of(dict(train_dir=folder))
-    assert settings_of(dict(train_dir=folder, network=f'{file}:network'))[1] == []
+        resolve(dict(train_dir=folder))
+    assert resolve(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 
 
 @pytest.mark.stress  # by default, with the commands of the page: below
@@ -227,7 +235,7 @@ FURTHER = f'{OTHER}, or --restart to rename that folder; to train it further: {C
     (dict(max_steps=2, freeze='^local'), dict(freeze=None), [f'. For a run without --freeze {FURTHER}'], 'none'),
     (dict(epochs=1.0, schedule='cosine'), dict(seed=1), [f'--seed=1 {OTHER}, or --restart'], COMMAND)])
 def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
-    config = settings().replace(**{'max_steps': None, **run})
+    config = settings(**{'max_steps': None, **run})
     directory = TrainDir(config.run.train_dir)
     os.makedirs(directory.path)
     open(f'{prefix_of(directory.path, 2)}.index', 'w').close()

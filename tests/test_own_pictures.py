@@ -23,7 +23,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from cifar10.training.resumed import settings_of
+from cifar10.training.resolved import resolve
 from cifar10.training.start import check_directory
 from tests.crashes import read_tree
 from tests.helpers import change_record, last_variables, mostly_stress, tf
@@ -379,8 +379,8 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
     where = f'--dataset={tmp_path}/gone does not exist; put your images there, or give the path where they are'
-    for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
-                 lambda: check(settings_of(dict(train_dir=folder))[0]),
+    for call in (lambda: trainer.train(resolve(dict(train_dir=folder))[0]),
+                 lambda: check(resolve(dict(train_dir=folder))[0]),
                  lambda: of_checkpoints.evaluate(eval_settings(train_dir=folder, run_once=True))):
         with pytest.raises(UsageError, match=where):
             call()

@@ -15,7 +15,7 @@ from cifar10.settings.definition import Kind, fields
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS, default_rate
 from cifar10.settings.training import GROUPS, flags_of, train_settings
-from cifar10.training.resumed import settings_of
+from cifar10.training.resolved import resolve
 from tests.helpers import as_given, planned
 from tests.test_continued import write_config
 
@@ -71,8 +71,8 @@ def test_the_flags_of_a_run_give_its_settings():
 def test_clipping_can_be_turned_off_in_a_run_that_goes_on_by_its_name(tmp_path, preset):
     recorded = train_settings(preset=preset, clip_norm=2.0)
     for given, norm in ((dict(), 2.0), (dict(clip_norm=0), 0), (dict(), 0)):
-        write_config(tmp_path, recorded.flat())
-        recorded, _ = settings_of(dict(train_dir=str(tmp_path), **given))
+        write_config(tmp_path, recorded)
+        recorded, _ = resolve(dict(train_dir=str(tmp_path), **given))
         assert recorded.recipe.clip_norm == norm
 
 
@@ -135,8 +135,8 @@ def test_no_message_has_more_than_200_characters_of_a_value(value):
 
 
 def test_a_run_that_goes_on_without_evaluations_keeps_no_best(tmp_path):
-    write_config(tmp_path, train_settings(preset='photos', patience=3).flat())
-    settings, _ = settings_of(dict(train_dir=str(tmp_path), eval_steps=0))
+    write_config(tmp_path, train_settings(preset='photos', patience=3))
+    settings, _ = resolve(dict(train_dir=str(tmp_path), eval_steps=0))
     assert (settings.reports.keep_best, settings.run.patience) == (False, 0)
 
 

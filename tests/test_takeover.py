@@ -12,7 +12,7 @@ from cifar10.run import metrics, takeover
 from cifar10.run.folder import LIST, PROGRAM, SETTINGS, look
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import GROUPS, train_settings
-from cifar10.training.resumed import settings_of
+from cifar10.training.resolved import resolve
 
 RUN, OTHER = 'this run', 'another run'
 DATA, INDEX = '.data-00000-of-00001', '.index'
@@ -140,7 +140,7 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
         recommended.append(settings.replace(restart=True))
     start = re.escape(installed.command('train'))
     for command in re.findall(f'to (?:continue it|train it further): {start} (.*)', said):
-        given, _ = settings_of(flags_of.parse(GROUPS, None, shlex.split(command)))
+        given, _ = resolve(flags_of.parse(GROUPS, None, shlex.split(command)))
         is_longer = (given.run.max_steps or 99) > (9 if 'further' in said else 5)
         assert given.run.train_dir == str(folder) and (is_longer or given.run.patience == 4)
         recommended.append(given)

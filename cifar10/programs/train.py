@@ -13,7 +13,7 @@ from cifar10.base.stuck import StuckWatch
 from cifar10.programs import flags, program
 from cifar10.settings.training import GROUPS
 from cifar10.training import api
-from cifar10.training.resumed import settings_of
+from cifar10.training.resolved import resolve
 
 # The flags that `--help` shows.
 _OFTEN = ('train_dir', 'dataset', 'preset', 'network', 'epochs', 'learning_rate', 'num_gpus', 'batch_size',
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _report(given):
-    settings, lines = settings_of(given)
+    settings, lines = resolve(given)
     with StuckWatch(settings.run.stuck_secs), doing('start', OF_FIRST_STEP):
         startup.start_tensorflow(verbose=settings.reports.log_device_placement)
         console.say_all(lines)

@@ -67,10 +67,11 @@ class RunRecord(NamedTuple):
         """
         facts = {name: values[name] for name in cls._fields if name in values}
         facts['run_id'] = values.get('run')
-        settings = facts.pop('settings', {})
-        if not isinstance(settings, dict):
-            raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
-        missing = [name for name in cls._fields if name not in values and name != 'run_id'] + [
+        settings, given = facts.pop('settings', {}), values.get('given', {})
+        for each in (settings, given):
+            if not isinstance(each, dict):
+                raise UsageError(f'{path} has no settings, but {json.dumps(each)[:40]}; {_MEND}')
+        missing = [name for name in (*cls._fields, 'given') if name not in values and name != 'run_id'] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
             raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
@@ -78,21 +79,28 @@ class RunRecord(NamedTuple):
         try:
             checked(GROUPS, {field.name: value for field in fields(*GROUPS)
                              if (value := settings[field.name]) is not None})
+            checked(GROUPS, given)
         except UsageError as error:
             raise UsageError(f'{path} has a setting that this version does not accept: {error}; {_MEND}') from error
         facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
-        return cls(completed(settings), **facts)
+        return cls(completed(settings, given), **facts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
-        values = dict(self._asdict(), settings=self.settings.flat(), command=self.command(anywhere=True))
+        values = dict(self._asdict(), settings=self.settings.flat(), given=dict(self.settings.given),
+                      command=self.command(anywhere=True))
         del values['run_id']
         return values
 
-    def command(self, anywhere: bool = False) -> str:
-        """Returns the shell command that continues the run; `anywhere` is as for `installed.command`."""
+    def command(self, anywhere: bool = False, **further: Any) -> str:
+        """Returns the shell command that continues the run.
+
+        Args:
+          anywhere: as for `installed.command`.
+          further: as for `flags_of`.
+        """
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
-        flags = flags_of(self.settings)
+        flags = flags_of(self.settings, **further)
         return ' '.join([installed.command('train', anywhere), f'--train_dir={train_dir}', *flags])
 
     def flat(self) -> dict[str, Any]:
@@ -138,8 +146,6 @@ class RunRecord(NamedTuple):
                 lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
                                              f"{', '.join(other)}"))
         return lines
-
-
 
 
 def text(name: str, value: Any) -> str:

@@ -159,7 +159,7 @@ def _how_to_go_on(stored, rule, settings):
     else:
         steps = settings.run.max_steps or 0
         further = dict(max_steps=steps if steps > stored.last_step else 2 * stored.last_step, epochs=None)
-    return f'; to train it further: {stored._replace(settings=stored.settings.replace(**further)).command()}'
+    return f'; to train it further: {stored.command(**further)}'
 
 
 class TrainDir:

@@ -30,7 +30,6 @@ from cifar10.settings.presets import (
     PRESETS,
     SMALL_IMAGE,
     UNWEIGHTED,
-    default_rate,
     parse_class_weights,
     parse_sizes,
     scaled_sizes,
@@ -250,12 +249,18 @@ class ReportSettings:
         return step_range('profile_steps', self.profile_steps)
 
 
+GROUPS = (RunSettings, DataSettings, RecipeSettings, TowerSettings, ClusterSettings, ReportSettings)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
     Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate, the
     precision 'auto') may still be undecided; `planning.decided` decides them.
+
+    Attributes:
+      given: the settings that were given, by their names; all others follow from them.
     """
     run: RunSettings
     data: DataSettings
@@ -263,17 +268,18 @@ class TrainSettings:
     towers: TowerSettings
     cluster: ClusterSettings
     reports: ReportSettings
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
     def flat(self) -> dict[str, Any]:
         """Returns all settings by their names."""
-        return {name: value for group in vars(self).values() for name, value in vars(group).items()}
+        groups = self.run, self.data, self.recipe, self.towers, self.cluster, self.reports
+        return {name: value for group in groups for name, value in vars(group).items()}
 
     def replace(self, **values: Any) -> 'TrainSettings':
-        """Returns the settings with some values replaced; the new values are not checked."""
-        return _grouped({**self.flat(), **values})
-
-
-GROUPS = tuple(field.type for field in dataclasses.fields(TrainSettings))
+        """Returns the settings with some values replaced, also where they were given; the new values are not checked.
+        """
+        return _grouped({**self.flat(), **values},
+                        {name: values.get(name, value) for name, value in self.given.items()})
 
 
 def train_settings(**given: Any) -> TrainSettings:
@@ -290,8 +296,6 @@ def train_settings(**given: Any) -> TrainSettings:
         precision = values.setdefault('precision', named)
         if values['use_fp16'] and precision != named:
             raise UsageError(f'--use_fp16 contradicts --precision={precision}; leave one of them out')
-    if values.get('eval_steps') == 0:
-        values.setdefault('keep_best', False)  # the preset's, which compares evaluations
     settings = _with_preset(values)
     _check_sizes(settings)
     _check_optimizer(settings.recipe)
@@ -303,31 +307,26 @@ def train_settings(**given: Any) -> TrainSettings:
 
 
 def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
-    """Returns settings on which the result of a run depends: the main ones, and those that its preset does not have."""
+    """Returns settings on which the result of a run depends: the main ones, and those that were given."""
     values = settings.flat()
     main = ('preset', 'network', 'num_towers', 'batch_size', 'learning_rate')
-    found = {**{name: values[name] for name in main}, **_differing(settings, Kind.FIXED, Kind.NOTED)}
     excluded = {field.name for field in fields(ReportSettings)}
-    return {name: value for name, value in found.items() if value is not None and name not in excluded}
+    names = [*main, *(name for name in _given(settings, Kind.FIXED, Kind.NOTED) if name not in (*main, *excluded))]
+    return {name: values[name] for name in names if values[name] is not None}
 
 
-def flags_of(settings: TrainSettings) -> list[str]:
-    """Returns the flags of a run on a machine, for a shell: those that differ from its preset and the defaults."""
-    return as_flags(_differing(settings, *OF_RUN, Kind.MACHINE))
+def flags_of(settings: TrainSettings, **further: Any) -> list[str]:
+    """Returns the flags that give a run its settings on a machine, for a shell.
+
+    Args:
+      further: settings to give instead; None leaves one out.
+    """
+    return as_flags({**_given(settings, *OF_RUN, Kind.MACHINE), **further})
 
 
-def _differing(settings, *kinds):
-    values = settings.flat()
-    preset, optimizer = values['preset'], values['optimizer']
-    given = preset if preset != CLASSIC['preset'] else None  # as the flags will give it
-    usual = _usual(given, values['image_size'])
-    # These flags themselves are given where they differ from what they would be without them.
-    usual.update(preset=CLASSIC['preset'], image_size=_usual(given)['image_size'],
-                 batch_size=PRESETS[preset]['batch_size'])
-    if not OPTIMIZERS.is_own(optimizer):
-        usual['learning_rate'] = default_rate(preset, optimizer).learning_rate
-    return {field.name: values[field.name] for field in fields(*GROUPS)
-            if field.metadata['kind'] in kinds and values[field.name] != usual[field.name]}
+def _given(settings, *kinds):
+    return {field.name: settings.given[field.name] for field in fields(*GROUPS)
+            if field.name in settings.given and field.metadata['kind'] in kinds}
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
@@ -336,49 +335,45 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
             for name, value in values.items() if value is not None]
 
 
-def completed(stored: Mapping[str, Any]) -> TrainSettings:
+def completed(stored: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> TrainSettings:
     """Returns the settings of a run from those that it recorded. The tutorial recorded none: its recipe is `classic`.
 
     Nothing is checked.
     """
     values = {**CLASSIC, **stored}
-    return _grouped({**values, **dict.fromkeys(meaningless(values))})
+    return _grouped({**values, **dict.fromkeys(meaningless(values))}, given or {})
 
 
-def _grouped(values):
+def _grouped(values, given):
     """Returns the TrainSettings with these values; missing settings have their defaults, unknown names are ignored."""
     groups = []
     for group in GROUPS:
         names = [field.name for field in fields(group) if field.name in values]
         groups.append(group(**{name: values[name] for name in names}))
-    return TrainSettings(*groups)
+    return TrainSettings(*groups, given)
 
 
 def _with_preset(given):
     """Returns the TrainSettings with the usual values of settings that are not given."""
-    values = _usual(given.get('preset'), given.get('image_size'))
+    values = {field.name: field.default for field in fields(*GROUPS)}
+    values.update(PRESETS[given['preset']] if 'preset' in given else CLASSIC)
+    values.update(batch_size=None, learning_rate=None)  # a resumed run may have others
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
         values.update(max_steps=None, epochs=None)
+    if given.get('eval_steps') == 0:  # the preset's compares evaluations
+        values['keep_best'] = False
+    size = given.get('image_size', values['image_size'])
+    if size > SMALL_IMAGE and 'preset' not in given:
+        values.update(OF_LARGE_IMAGES)
+    if values['sizes']:
+        values['sizes'] = scaled_sizes(values['sizes'], size)
     values.update(given)
     without = meaningless(values)
     for name, (other, required) in without.items():
         if given.get(name):  # not 0, which asks for nothing
             raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={values[other]}; leave '
                              f'it out, or add --{other}={required}')
-    return _grouped({**values, **dict.fromkeys(without)})
-
-
-def _usual(preset, image_size=None):
-    """Returns the values of all settings of a run that gives a preset and an image size, or None, and nothing else."""
-    values = {field.name: field.default for field in fields(*GROUPS)}
-    values.update(PRESETS[preset] if preset else CLASSIC, preset=preset or CLASSIC['preset'])
-    values.update(batch_size=None, learning_rate=None)  # a resumed run may have others
-    values['image_size'] = image_size or values['image_size']
-    if values['image_size'] > SMALL_IMAGE and not preset:
-        values.update(OF_LARGE_IMAGES)
-    if values['sizes']:
-        values['sizes'] = scaled_sizes(values['sizes'], values['image_size'])
-    return values
+    return _grouped({**values, **dict.fromkeys(without)}, given)
 
 
 def meaningless(values: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:

@@ -24,7 +24,7 @@ from cifar10.run import metrics
 from cifar10.run.folder import look
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TrainSettings
-from cifar10.training.resumed import settings_of
+from cifar10.training.resolved import resolve
 
 if TYPE_CHECKING:
     from cifar10.evaluation.classification import Predictions
@@ -84,7 +84,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       RunError: the run failed.
     """
     _refuse(settings, ('check', 'explain'), 'train')
-    given, lines = settings_of(_with_file(settings))
+    given, lines = resolve(_with_file(settings))
     with termination or contextlib.nullcontext(), StuckWatch(given.run.stuck_secs), \
             doing('start', OF_FIRST_STEP), \
             _prepared(say, on_record, given.reports.log_device_placement) as output:

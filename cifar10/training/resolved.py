@@ -1,0 +1,73 @@
+"""Resolves the settings of a start: those that the command does not give come from the run in its train_dir.
+
+Importing this module must not import TensorFlow.
+"""
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.base.console import Line
+from cifar10.base.directories import TRAIN_DIR
+from cifar10.base.registry import CODE, OWN
+from cifar10.run import trust
+from cifar10.run.folder import look
+from cifar10.settings.definition import OF_RUN, checked, fields
+from cifar10.settings.training import (
+    GROUPS,
+    RecipeSettings,
+    TrainSettings,
+    as_flags,
+    meaningless,
+    train_settings,
+)
+
+# A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
+_DECIDED = 'num_towers'
+# What is not taken from the run beside a setting that is given, because that says it as well.
+_SAYS_ALSO = {'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['precision']}
+_OF_PRESETS = [*(field.name for field in fields(RecipeSettings)), 'max_steps', 'epochs', 'batch_size', 'precision']
+
+
+def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
+    """Returns the settings of a start, and the lines that a person should read about them.
+
+    Settings that describe the run come from the run in `train_dir`, if they were given there and are not given now. So
+    does data_dir, if it exists here, but no other setting of the machine or of a start. With `restart`, only settings
+    that are given now count.
+
+    Args:
+      given: the settings that the user gave, by their names; None stands for one that is not given.
+
+    Raises:
+      UsageError: a setting is wrong, or others may have written the code that the run names.
+    """
+    given = checked(GROUPS, {name: value for name, value in given.items() if value is not None})
+    directory = given.get('train_dir', TRAIN_DIR)
+    record = None if given.get('restart') else look(directory).record
+    if record is None:
+        return train_settings(**given), []
+    taken = _taken(record.settings, given)
+    settings = train_settings(**{**taken, **given})
+    lines = [trust.check(flag, taken[flag], directory) for flag in CODE
+             if flag in taken and OWN[flag].is_own(taken[flag])]
+    if taken:
+        lines.append(Line('taken', f"from the run: {' '.join(as_flags(taken))}"))
+    data_dir = record.settings.data.data_dir
+    if 'data_dir' not in taken.keys() | given.keys() and data_dir != settings.data.data_dir:
+        lines.append(Line('not here', f"the run's --data_dir={data_dir}; now it is {settings.data.data_dir}"))
+    return settings, lines
+
+
+def _taken(run, given):
+    """Returns those of the settings given to a run that a start takes, by their names, beside what is given now."""
+    replaced = {*given, _DECIDED, *meaningless({**run.flat(), **given})}
+    if given.get('eval_steps') == 0:
+        replaced |= {'keep_best', 'patience'}  # which compare evaluations
+    if given.get('preset', run.recipe.preset) != run.recipe.preset:  # a recipe as a whole; or the start is refused
+        replaced.update(_OF_PRESETS)
+    for name in given:
+        replaced.update(_SAYS_ALSO.get(name, ()))
+    return {field.name: run.given[field.name] for field in fields(*GROUPS)
+            if field.name in run.given and field.name not in replaced
+            and (field.metadata['kind'] in OF_RUN
+                 or field.name == 'data_dir' and os.path.isdir(run.data.data_dir))}  # not so on another machine
