@@ -75,7 +75,7 @@ SETTINGS = '_hparams_/session_start_info'
 def test_an_evaluation_is_not_shown_twice(settings, tmp_path):
     train(settings(max_steps=4, eval_steps=4, augmentation='shift'))
     folder = tmp_path / 'train' / 'eval'
-    for flags in ({}, {}, dict(num_examples=500)):
+    for flags in ({}, {}, dict(num_examples=100)):
         evaluated(tmp_path / 'train', folder, **flags)
     averaged = {'details/averaged_accuracy'}
     assert [tags - {SETTINGS} for tags in contents(folder)] == [
