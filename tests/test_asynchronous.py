@@ -54,6 +54,7 @@ def test_statistics_settle_however_stale_their_towers_are():
     np.testing.assert_allclose(variance, left + (1 - left) * images.var((0, 1, 2), ddof=1), rtol=1e-5)
 
 
+@pytest.mark.stress
 def test_no_update_is_lost_where_an_optimizer_reads_computes_and_assigns():
     """Eight towers' gradients are there at the same moment, and Muon iterates for a while on each."""
     rng, count, shape = np.random.default_rng(0), 8, (3, 3, 64, 64)
@@ -158,7 +159,7 @@ def test_the_loss_of_a_device_goes_before_what_it_makes_other_towers_raise():
 
 @pytest.mark.parametrize('last, every', mostly_stress([(13, 12), (48, 12), (2, 1)], (13, 12)))
 def test_reports_are_of_the_steps_for_which_they_are_due(settings, last, every, capsys):
-    given = settings(max_steps=last, num_gpus=4, batch_size=4, log_frequency=every, eval_steps=every, save_steps=every,
+    given = settings(max_steps=last, num_gpus=2, batch_size=4, log_frequency=every, eval_steps=every, save_steps=every,
                      max_to_keep=0, variable_update='async', profile_steps='2:2')
     train(given)
     folder, output = given.run.train_dir, capsys.readouterr().out

@@ -53,9 +53,9 @@ def trained(settings, name, folder, **changes):
 
 def test_towers_take_the_steps_of_one_tower_and_of_a_loss_with_the_same_weights(uneven, tmp_path):
     loss = f'{tmp_path}/losses.py:'
-    runs = dict(one=dict(class_weights='balanced'), three=dict(class_weights='balanced', num_gpus=3, batch_size=4),
-                own=dict(class_weights='balanced', loss=loss + 'own'), by_hand=dict(loss=loss + 'weighted'),
-                without={})
+    runs = dict(one=dict(class_weights='balanced'), three=dict(class_weights='balanced', num_gpus=3, batch_size=4,
+                                                               loss=loss + 'own'),
+                by_hand=dict(loss=loss + 'weighted'), without={})
     found = {name: trained(uneven, name, tmp_path, **changes) for name, changes in runs.items()}
     expected = found.pop('one')
     without = found.pop('without')
@@ -66,7 +66,7 @@ def test_towers_take_the_steps_of_one_tower_and_of_a_loss_with_the_same_weights(
 
 
 def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, capsys):
-    settings = uneven(eval_steps=4, summary_steps=4)
+    settings = uneven(eval_steps=4)
     result = train(say=print, **settings)
     output = capsys.readouterr().out
     assert '0 40, 1 15, 2 5 images; --class_weights=balanced lets all classes weigh alike\n' in output
@@ -84,8 +84,7 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
 
 @pytest.mark.parametrize('text, problem', [
     ('cats=2', "--class_weights=cats=2: there is no class cats; the classes are 0, 1, 2"),
-    *((text, f'--class_weights={text} is not valid; give balanced, none, or') for text in (
-        'even', '0=-1', '0=0', '0=2,', '=2', '0=1e3'))])
+    *((text, f'--class_weights={text} is not valid; give balanced, none, or') for text in ('even', '0=0', '=2'))])
 def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
     with pytest.raises(UsageError, match=problem):
         train(**uneven(class_weights=text))

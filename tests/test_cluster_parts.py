@@ -255,6 +255,7 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 
 
 @pytest.mark.skipif(platform.machine() != 'x86_64', reason='the numbers of other machines differ')
+@pytest.mark.stress
 def test_where_the_system_refuses_the_filter_a_task_serves_only_if_asked(data_dir, tmp_path):
     script = tmp_path / 'refused.py'
     script.write_text(REFUSED)

@@ -27,6 +27,7 @@ def python(code):
     return helpers.python('-c', code, environment={k: v for k, v in os.environ.items() if k != 'TF_CPP_MIN_LOG_LEVEL'})
 
 
+@pytest.mark.stress
 def test_tensorflow_starts_without_output():
     result = python('from cifar10.base import startup; startup.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')

@@ -197,6 +197,7 @@ def assert_keeps_the_best(state, folder, keeping):
     assert names(folder) == names(train_dir)
 
 
+@pytest.mark.stress  # by default, without runs: test_best.py
 def test_after_a_kill_or_a_power_failure_best_json_names_a_whole_checkpoint_or_none(keeping, tmp_path):
     states = [*killed_states(keeping[1]), *(state for _, state in distinct(power_failures(keeping[1])))]
     named = set()

@@ -7,7 +7,7 @@ import pytest
 
 import cifar10
 from cifar10 import UsageError, on_towers
-from tests.helpers import python, tf
+from tests.helpers import mostly_stress, python, tf
 
 STEPS = 5
 RANDOM = np.random.default_rng(0)
@@ -102,7 +102,7 @@ def second_of_two(batch):
     return loss, tf.train.AdamOptimizer(0.02).minimize(loss, var_list=tf.trainable_variables('second'))
 
 
-@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('parameter_server', 1), ('replicated', 2)))
 def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow_1(mode, towers, capsys):
     before, expected = plain(first_of_two, second_of_two, batch=(X, Y))
     assert {'beta1_power_1', 'first/w/Adam_1'} <= set(expected)
@@ -120,7 +120,7 @@ def step_of_both(number):  # of a class that builds both optimizers at once, in 
     return step
 
 
-@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
 def test_a_step_leaves_out_the_optimizer_of_the_other_step(mode, towers):
     steps = step_of_both(0), step_of_both(1)
     before, expected = plain(*steps, batch=(X, Y))
@@ -150,7 +150,7 @@ def second_after_first(batch):  # in one step
     return loss, tf.group(second, averaged)
 
 
-@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
 def test_gradients_that_wait_for_an_update_are_of_the_values_before_it(mode, towers, capsys):
     before, expected = plain(second_after_first, batch=(X, Y))
     found = on_them(second_after_first, batch=(X, Y), before=before, mode=mode, towers=towers)
@@ -195,7 +195,7 @@ def of_a_table(batch):
     return linear((x, y))
 
 
-@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
 @pytest.mark.parametrize('step, convert', [
     (of_sparse, sparse), (of_sparse_columns, sparse), (of_ragged, ragged), (of_a_table, lambda batch: batch)])
 def test_sparse_and_ragged_batches_and_lookup_tables_train_as_on_one_device(step, convert, mode, towers, capsys):
@@ -253,7 +253,7 @@ def minimised(loss_of, **options):
     return step
 
 
-@pytest.mark.parametrize('mode, towers', LAYOUTS)
+@pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
 @pytest.mark.parametrize('loss_of, written_for_today', [
     (summed_in_place, summed), (drawn_by_numpy, drawn_by_numpy)])
 def test_a_step_sums_and_draws_as_in_tensorflow_1(loss_of, written_for_today, mode, towers, capsys):
