@@ -26,7 +26,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 from benchmarks import harness  # noqa: E402
 from cifar10.base.errors import UsageError  # noqa: E402
-from cifar10.data import records  # noqa: E402
+from cifar10.data import datasets  # noqa: E402
 from cifar10.evaluation.evaluator import Evaluator  # noqa: E402
 from cifar10.evaluation.trained import ModelSession  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
@@ -72,7 +72,7 @@ def plan(options, mode, speeds, seed):
         seed=seed, max_steps=options.images // per_step, variable_update=mode, tower_device='cpu', precision='fp32')
     devices = choose_devices(TOWERS, 'cpu')
     gpus.claim(devices.num_gpus)
-    data = records.prepare(options.dataset, options.data_dir)
+    data = datasets.prepare(options.dataset, options.data_dir)
     result = plan_of(decided(config, devices, before={}), data, devices)
     if speeds == SLOWED:
         result = result._replace(mode=slowed(type(result.mode))(result.devices))
@@ -86,7 +86,7 @@ def run(options, planned):
       A list of (images, seconds of training, test accuracy).
     """
     taken = Run(planned)
-    test = records.prepare(options.dataset, options.data_dir, records.TEST)
+    test = datasets.prepare(options.dataset, options.data_dir, datasets.TEST)
     devices = choose_devices(1, 'cpu')
     validation = ModelSession(lambda: Evaluator(test, planned.recipe, devices.tower_devices, 500), devices,
                               use_ema=True)

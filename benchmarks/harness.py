@@ -16,7 +16,7 @@ from cifar10.base import directories  # noqa: E402
 from cifar10.base.directories import DATA_DIR  # noqa: E402
 from cifar10.base.errors import RunError, UsageError  # noqa: E402
 from cifar10.base.registry import DATASETS  # noqa: E402
-from cifar10.data import records  # noqa: E402
+from cifar10.data import datasets  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 
@@ -62,7 +62,7 @@ def listed(kind, choices=None):
 
 def check(options):
     """Checks, before hours of measuring, that the data set exists and the result files can be written."""
-    records.prepare(options.dataset, options.data_dir)
+    datasets.prepare(options.dataset, options.data_dir)
     if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
         raise UsageError(f'the folder of {options.json} does not exist; create it, or name another file')
     if getattr(options, 'plot', None):

@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import generated_photos, harness  # noqa: E402
 from cifar10.base.registry import DATASETS  # noqa: E402
-from cifar10.data import records  # noqa: E402
+from cifar10.data import datasets  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
 _TEXTURES = 'textures'
@@ -40,7 +40,7 @@ class Result(NamedTuple):
 
 def enlarge(name, data_dir, folder, part, count):
     """Writes the first images of a part of a data set as JPEGs of varied size into a folder for each class."""
-    data = records.prepare(name, data_dir, part)
+    data = datasets.prepare(name, data_dir, part)
     random = np.random.default_rng(0)
     labels = np.fromfile(data.files[0], np.uint8).reshape(-1, data.record_bytes)[:, data.label]
     for number, (pixels, label) in enumerate(zip(data.images(count), labels)):
@@ -52,7 +52,7 @@ def enlarge(name, data_dir, folder, part, count):
 
 def write(name, options, folder):
     """Writes a set, divided into train/ and test/."""
-    for part, count, first in ((records.TRAIN, options.count, 0), (records.TEST, _TESTS, options.count)):
+    for part, count, first in ((datasets.TRAIN, options.count, 0), (datasets.TEST, _TESTS, options.count)):
         if name == _TEXTURES:
             generated_photos.write(os.path.join(folder, part), count, first)
         else:

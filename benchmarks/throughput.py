@@ -18,7 +18,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.data import records  # noqa: E402
+from cifar10.data import datasets  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
 BATCH = 128
@@ -34,7 +34,7 @@ PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'], 'P
 def peer(options, name):
     """Returns the images/s that a peer prints."""
     with tempfile.TemporaryDirectory() as data_dir:  # with this data set only
-        folder = os.path.dirname(records.prepare(options.dataset, options.data_dir).files[0])
+        folder = os.path.dirname(datasets.prepare(options.dataset, options.data_dir).files[0])
         os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
         script, *extra = PEERS[name]
         output = harness.output_of('benchmarks/peers/' + script, *extra, '--data_dir=' + data_dir,

@@ -23,7 +23,7 @@ if status := program.run(startup.start_tensorflow):
 import numpy as np  # noqa: E402
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.data import records  # noqa: E402
+from cifar10.data import datasets  # noqa: E402
 from cifar10.parallel import devices  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
@@ -37,7 +37,7 @@ STEPS = 64  # at the same weights, from whose gradients means are taken
 
 def build(dataset, data_dir):
     """Builds the training; returns (its Run, tensors: squared norms of the towers' gradients, their mean gradient)."""
-    device, data = devices.choose(1, 'cpu'), records.prepare(dataset, data_dir)
+    device, data = devices.choose(1, 'cpu'), datasets.prepare(dataset, data_dir)
     settings = train_settings(dataset=dataset, data_dir=data_dir, tower_device='cpu', num_towers=TOWERS,
                               batch_size=BATCH, precision='fp32', max_steps=10 ** 6, summary_steps=0)
     plan = plan_of(decided(settings, device, before={}), data, device)

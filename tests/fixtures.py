@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.data.shapes import SHAPES
 from cifar10.programs import eval, local_cluster, program
 from cifar10.programs import train as train_program
@@ -30,7 +30,7 @@ def state_home(tmp_path_factory):
 def data_dir(tmp_path_factory):
     """A data_dir that holds the data set `shapes`, with a tenth of its images: reading all of them takes longer."""
     path = tmp_path_factory.mktemp('data')
-    dataclasses.replace(SHAPES, counts={records.TRAIN: 1000, records.TEST: 200}).make(str(path / SHAPES.folder))
+    dataclasses.replace(SHAPES, counts={datasets.TRAIN: 1000, datasets.TEST: 200}).make(str(path / SHAPES.folder))
     return str(path)
 
 

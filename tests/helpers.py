@@ -42,7 +42,7 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU'
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
-from cifar10.data import records  # noqa: E402
+from cifar10.data import datasets  # noqa: E402
 from cifar10.data.images import Images  # noqa: E402
 from cifar10.evaluation import of_checkpoints  # noqa: E402
 from cifar10.model.network_draws import at_position  # noqa: E402
@@ -363,7 +363,7 @@ def write_records(folder, labels, images):
     rows = np.concatenate([np.asarray(labels, np.uint8)[:, None], images.reshape(len(images), -1)], 1)
     folder = pathlib.Path(folder) / 'shapes-bin'
     folder.mkdir(parents=True)
-    for name, part in zip(records.TRAIN_FILES, np.array_split(rows, 5)):
+    for name, part in zip(datasets.TRAIN_FILES, np.array_split(rows, 5)):
         part.tofile(folder / name)
     rows.tofile(folder / 'test_batch.bin')
 

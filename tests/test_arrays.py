@@ -10,8 +10,8 @@ from PIL import Image
 
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
-from cifar10.data import records
-from cifar10.data.records import TEST, TRAIN
+from cifar10.data import datasets
+from cifar10.data.datasets import TEST, TRAIN
 
 
 def made(count=60, shape=(32, 32, 3), classes=3, seed=0):
@@ -57,7 +57,7 @@ def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, t
             Image.fromarray(image.squeeze()).save(folder / f'{i}.png')
     np.savez(tmp_path / 'mine.npz', x_train=images, y_train=labels, x_test=tests, y_test=test_labels)
     for part in (TRAIN, TEST):
-        of_arrays, of_pictures = (records.prepare(str(tmp_path / name), data_of(tmp_path), part, None, size)
+        of_arrays, of_pictures = (datasets.prepare(str(tmp_path / name), data_of(tmp_path), part, None, size)
                                   for name in ('mine.npz', 'pictures'))
         assert rows_of(of_arrays) == rows_of(of_pictures) and of_arrays.classes == of_pictures.classes == ('0', '1')
         assert of_arrays.stored_size == size
@@ -70,7 +70,7 @@ def test_a_file_is_prepared_again_if_and_only_if_its_arrays_have_changed(tmp_pat
                             again=(images, labels)).items():
         np.savez(path, x_train=given[0], y_train=given[1])
         os.utime(path, (time, time + (name == 'again')))
-        data = records.prepare(path, data_of(tmp_path), TRAIN, 0.1)
+        data = datasets.prepare(path, data_of(tmp_path), TRAIN, 0.1)
         stored = dict(zip((data.name_of(i) for i in range(data.count)), zip(*pixels_of(data))))
         for i in range(0, 60, 7):
             if f'x_train[{i}]' in stored:
@@ -83,7 +83,7 @@ def test_a_file_is_prepared_again_if_and_only_if_its_arrays_have_changed(tmp_pat
 def test_equal_images_with_different_labels_are_counted_and_named(tmp_path, capsys):
     images, labels = made()
     path = file_of(tmp_path, (np.concatenate([images[:2], images[:2] + np.uint8(9)]), np.array([0, 2, 0, 1])))
-    records.prepare(path, data_of(tmp_path))
+    datasets.prepare(path, data_of(tmp_path))
     said = dict(line.split(': ', 1) for line in re.findall('warning: (.*)', capsys.readouterr().out))
     assert said['1 images are in two classes'] == 'x_test[1] = x_train[1]' and len(said) == 2
     pairs = said['2 of the test images are training images too'].split(', ')
@@ -92,13 +92,13 @@ def test_equal_images_with_different_labels_are_counted_and_named(tmp_path, caps
 
 def test_a_fraction_of_each_class_is_held_out_and_the_order_is_always_the_same(tmp_path):
     path = file_of(tmp_path)
-    parts = {part: records.prepare(path, data_of(tmp_path), part, 0.2) for part in (TRAIN, TEST)}
+    parts = {part: datasets.prepare(path, data_of(tmp_path), part, 0.2) for part in (TRAIN, TEST)}
     labels = {part: [row[0] for row in rows_of(data)] for part, data in parts.items()}
     for part, count in ((TRAIN, 16), (TEST, 4)):
         assert [labels[part].count(label) for label in range(3)] == [count] * 3
     before = parts[TRAIN].digest
     shutil.rmtree(parts[TRAIN].folder)
-    assert records.prepare(path, data_of(tmp_path), TRAIN, 0.2).digest == before
+    assert datasets.prepare(path, data_of(tmp_path), TRAIN, 0.2).digest == before
     first = np.fromfile(parts[TRAIN].files[0], np.uint8).reshape(-1, parts[TRAIN].record_bytes)[:, 0]
     assert len(set(first)) == 3  # not class after class
 
@@ -139,10 +139,10 @@ def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
 
 def test_a_file_is_converted_once_below_data_dir(tmp_path, capsys):
     path = file_of(tmp_path)
-    data = records.prepare(path, data_of(tmp_path), TRAIN, 0.1)
+    data = datasets.prepare(path, data_of(tmp_path), TRAIN, 0.1)
     assert sorted(os.listdir(tmp_path)) == ['data', 'mine.npz']
     assert os.path.dirname(data.folder) == f'{data_of(tmp_path)}/mine.npz-32px' and capsys.readouterr().out
-    assert records.prepare(path, data_of(tmp_path), TRAIN, 0.1) == data and not capsys.readouterr().out
+    assert datasets.prepare(path, data_of(tmp_path), TRAIN, 0.1) == data and not capsys.readouterr().out
 
 
 def test_each_example_has_the_name_of_its_array_and_its_index_there(tmp_path):
@@ -152,7 +152,7 @@ def test_each_example_has_the_name_of_its_array_and_its_index_there(tmp_path):
     for name, arrays in (('both', dict(x_train=IMAGES, x_test=tests)), ('one', dict(x_train=IMAGES))):
         found = set()
         for part in (TRAIN, TEST):
-            data = records.prepare(str(tmp_path / f'{name}.npz'), data_of(tmp_path), part, 0.1)
+            data = datasets.prepare(str(tmp_path / f'{name}.npz'), data_of(tmp_path), part, 0.1)
             rows = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, data.record_bytes) for file in data.files])
             for example, row in enumerate(rows):
                 array, index = re.fullmatch(r'(x_\w+)\[(\d+)\]', data.name_of(example)).groups()

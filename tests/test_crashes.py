@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.data import download, records
+from cifar10.data import datasets, download
 from cifar10.evaluation import export, of_checkpoints
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
@@ -258,8 +258,8 @@ def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_
         assert names(folder) == expected
 
 
-CONVERT = ('import sys; from cifar10.data import records; '
-           'records.prepare(*sys.argv[1:3], test_fraction=0.1, image_size=int(sys.argv[3]))')
+CONVERT = ('import sys; from cifar10.data import datasets; '
+           'datasets.prepare(*sys.argv[1:3], test_fraction=0.1, image_size=int(sys.argv[3]))')
 
 
 def pictures(folder):
@@ -283,7 +283,7 @@ def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path, size):
     assert len(states) > 10
     for i, state in enumerate(states):
         copy = write_tree(tmp_path / str(i), state)
-        records.prepare(folder, str(copy), test_fraction=0.1, image_size=size)
+        datasets.prepare(folder, str(copy), test_fraction=0.1, image_size=size)
         # A process that was killed once it had finished has left the file of its lock.
         found, expected = ({path: content for path, content in tree.items() if not path.endswith('.lock')}
                            for tree in (read_tree(copy), traced.states[-1]))

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 import cifar10
 from cifar10.base import locks
 from cifar10.base.errors import RunError, TemporaryError, UsageError
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.evaluation import classification, export, of_checkpoints
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
@@ -81,7 +81,7 @@ def independent_result(arrays, files, count, suffix=''):
 
 
 def test_each_example_counts_once_whatever_the_batch(evaluate, trained, data_dir, tmp_path):
-    data = records.prepare('shapes', data_dir, records.TEST)
+    data = datasets.prepare('shapes', data_dir, datasets.TEST)
     arrays = last_variables(trained)
     count = 200
     correct, loss = independent_result(arrays, data.files, count, '/ExponentialMovingAverage')
@@ -98,7 +98,7 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, trained, data_dir
 
 @pytest.mark.stress
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, trained, data_dir):
-    data = records.prepare('shapes', data_dir)
+    data = datasets.prepare('shapes', data_dir)
     correct, _ = independent_result(last_variables(trained), data.files, 250)
     _, printed, total, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=250)
     assert total == 250 and abs(printed - correct) <= 1
@@ -153,7 +153,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
             '+-0.25\n') in output
     assert 'not here' not in output
     os.rename(moved, tmp_path / 'moved')
-    monkeypatch.setattr(records, 'find', stop)
+    monkeypatch.setattr(datasets, 'find', stop)
     with pytest.raises(KeyboardInterrupt):
         of_checkpoints.evaluate(evaluated)
     assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.trained import Model
@@ -60,7 +60,7 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     averaged = known.averaged.argmax(1)
     labels = np.concatenate([plain[:20], averaged[20:35], np.arange(25) % 10])  # so that some predictions are correct
     write_records(tmp_path, labels, known.images.transpose(0, 3, 1, 2))
-    data = records.prepare('shapes', str(tmp_path), records.TEST)
+    data = datasets.prepare('shapes', str(tmp_path), datasets.TEST)
     evaluator = Evaluator(data, known.recipe, [f'/cpu:{k}' for k in range(num_devices)], batch_size, count, True)
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run(evaluator.read)
@@ -114,7 +114,7 @@ def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_pat
     labels = rng.integers(0, 2, count) * 7  # `tf.argmax` of NaN is class 0; the loss of class 7 may be infinite
     labels[np.flatnonzero(kinds == 4)] = 0, 7, 7, 0
     write_records(tmp_path, labels, images.transpose(0, 3, 1, 2))
-    data = records.prepare('shapes', str(tmp_path), records.TEST)
+    data = datasets.prepare('shapes', str(tmp_path), datasets.TEST)
     recipe = Recipe(completed(dict(network=own(NOT_ALWAYS_FINITE, 'linear'), augmentation='shift')).recipe, 10)
     evaluator = Evaluator(data, recipe, ['/cpu:0', '/cpu:1'], 7, None, True)
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:

@@ -9,7 +9,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.data.pipeline import Source
 from cifar10.model.averages import saved_names
 from cifar10.own.isolated_call import with_feeds
@@ -70,7 +70,7 @@ def name_of(network):
 
 @pytest.fixture(scope='module')
 def data(data_dir):
-    return records.prepare('shapes', data_dir)
+    return datasets.prepare('shapes', data_dir)
 
 
 class Examples(Source):

@@ -16,7 +16,7 @@ import pytest
 import cifar10
 from cifar10 import evaluate, predict
 from cifar10.base.errors import TemporaryError, UsageError
-from cifar10.data import folders, records
+from cifar10.data import datasets, folders
 from cifar10.data.shapes import CLASSES
 from cifar10.evaluation import classification, confusion, result_pictures
 from cifar10.evaluation import export as exporting
@@ -36,7 +36,7 @@ from tests.test_picture_files import encoded, served
 def pictures(tmp_path_factory, data_dir):
     """A folder with the first test images as PNG files, and their pixels."""
     folder = tmp_path_factory.mktemp('pictures')
-    data = records.prepare('shapes', data_dir, records.TEST)
+    data = datasets.prepare('shapes', data_dir, datasets.TEST)
     pixels = data.images(6)
     for i, image in enumerate(pixels):
         (folder / f'{i}.png').write_bytes(encoded(image, 'PNG'))
@@ -293,7 +293,7 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
         np.testing.assert_array_equal(predict(given, **settings).probabilities, expected)
     for none in (pixels[:0], []):
         assert predict(none, **settings).probabilities.shape == (0, 10)
-    images = records.prepare('shapes', data_dir, records.TEST).images(150)
+    images = datasets.prepare('shapes', data_dir, datasets.TEST).images(150)
     predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)
     evaluated = evaluate(checkpoint_dir=trained, eval_dir=str(tmp_path), tower_device='cpu', num_examples=150)
     np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import augment, draws, records, shift
+from cifar10.data import augment, datasets, draws, shift
 from cifar10.data.images import ImageSource, eval_batches, loaded
 from cifar10.model import network_draws
 from cifar10.parallel import devices
@@ -64,7 +64,7 @@ def test_the_numbers_are_uniform_and_independent_also_of_those_of_a_network():
 @pytest.fixture
 def in_memory(data_dir):
     """Returns (session, variables, NumPy rows) of the test images."""
-    data = records.prepare('shapes', data_dir, records.TEST)
+    data = datasets.prepare('shapes', data_dir, datasets.TEST)
     memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
@@ -76,7 +76,7 @@ def pixels(rows):
 
 
 def test_records_are_read_as_they_lie_in_the_files(data_dir):
-    data = records.prepare('shapes', data_dir)
+    data = datasets.prepare('shapes', data_dir)
     memory = loaded(data)
     with tf.Session() as session:
         session.run(memory.read)
@@ -89,7 +89,8 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
 def test_augmentation_equals_stock_operations(in_memory, data_dir):
     session, memory, rows = in_memory
     first, n, seed = 190, 64, 5  # across the end of the first epoch
-    source = ImageSource(records.prepare('shapes', data_dir, records.TEST), augment.Classic(None, None, seed), n, seed)
+    images = datasets.prepare('shapes', data_dir, datasets.TEST)
+    source = ImageSource(images, augment.Classic(None, None, seed), n, seed)
     images, labels = session.run(source.batch(memory, tf.constant(first, tf.int64), tf.constant(first, tf.int64)))
     examples, numbers = value_of([draws.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
                                   draws.draws(tf.constant(first, tf.int64), n, seed)])
@@ -154,7 +155,7 @@ def consumed(config, steps, directory):
     with tf.Graph().as_default():
         cpus = devices.choose(config.towers.num_gpus, 'cpu')
         update = update_mode(config.towers.variable_update, cpus)
-        run = Run(plan_of(config, records.prepare('shapes', config.data.data_dir), cpus, update))
+        run = Run(plan_of(config, datasets.prepare('shapes', config.data.data_dir), cpus, update))
         with run.adding():
             checkpoints = of_run.Checkpoints(TrainDir(directory), None, Folder(directory), 5, Log(directory))
         taken = []
@@ -183,7 +184,7 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
 @pytest.fixture
 def shifted(data_dir):
     """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
-    data = records.prepare('shapes', data_dir, records.TEST)
+    data = datasets.prepare('shapes', data_dir, datasets.TEST)
     memory = loaded(data)
 
     def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
@@ -201,7 +202,7 @@ def normalised(rows):
 
 
 def test_images_are_shifted_reflected_and_half_of_them_mirrored(shifted, data_dir):
-    rows = np.fromfile(records.prepare('shapes', data_dir, records.TEST).files[0], np.uint8).reshape(-1, 3073)
+    rows = np.fromfile(datasets.prepare('shapes', data_dir, datasets.TEST).files[0], np.uint8).reshape(-1, 3073)
     n = 100
     images, labels = shifted(0, n)
     examples = value_of(draws.shuffled(tf.range(n, dtype=tf.int64), len(rows), 5))

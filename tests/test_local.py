@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import LOSS_SCALE
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run.folder import step_of
@@ -204,7 +204,7 @@ def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended
     name = 'linear/weights'
     assert np.abs(before[name] - before[f'{name}/LocalStart']).max() > 1e-3
     given, devices = settings(**flags, local_steps=4), choose(1, 'cpu').with_towers(2)
-    run = Run(plan_of(given, records.find(given.data).records(), devices, update_mode('local', devices, 4)))
+    run = Run(plan_of(given, datasets.find(given.data).images(), devices, update_mode('local', devices, 4)))
     with run.adding():
         reads = [[variable.read_value() for variable in copy if variable.op.name.endswith(name)]
                  for copy in run.plan.mode.copied()[0]]

@@ -8,7 +8,7 @@ import resource
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Log, last, read
 from cifar10.training import trainer
 from tests.helpers import scalars
@@ -118,7 +118,7 @@ def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
 def test_without_test_images_there_is_a_line_before_training(call, settings, data_dir, tmp_path):
     folder = tmp_path / 'data' / 'shapes-bin'
     folder.mkdir(parents=True)
-    for name in records.TRAIN_FILES:
+    for name in datasets.TRAIN_FILES:
         os.symlink(os.path.join(data_dir, 'shapes-bin', name), folder / name)
     with pytest.raises(UsageError, match='test_batch.bin: No such file'):
         trainer.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.parallel import devices, towers
 from cifar10.parallel.asynchronous import Stepper
 from cifar10.programs import flags
@@ -98,7 +98,7 @@ def test_towers_take_the_steps_of_one_tower_with_the_whole_batch(feature, train_
 
 def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
     gpus = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
-    build_training(settings(num_gpus=4, gpus_per_tower=2), records.prepare('shapes', data_dir), gpus,
+    build_training(settings(num_gpus=4, gpus_per_tower=2), datasets.prepare('shapes', data_dir), gpus,
                    update_mode('parameter_server', gpus))
     seen = set()
     for node in tf.get_default_graph().as_graph_def().node:
@@ -119,7 +119,7 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
     # On CPU devices: the strategy accepts only devices that exist.
     cpus = devices.choose(2, 'cpu')
-    build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir), cpus,
+    build_training(settings(num_gpus=2, variable_update=mode), datasets.prepare('shapes', data_dir), cpus,
                    update_mode(mode, cpus))
     updated, reduced = set(), set()
     for node in tf.get_default_graph().as_graph_def().node:
@@ -133,7 +133,7 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
 
 def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).with_towers(4)
-    build_training(settings(num_gpus=2, num_towers=4), records.prepare('shapes', data_dir), gpus,
+    build_training(settings(num_gpus=2, num_towers=4), datasets.prepare('shapes', data_dir), gpus,
                    update_mode('replicated', gpus))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
     assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 0, 0, 1, 1, 1, 1)]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.parallel import devices
 from tests.helpers import (
     build_training,
@@ -52,7 +52,7 @@ def test_towers_on_one_device_take_turns(mode):
 @pytest.mark.classic
 def test_on_gpus_towers_share_devices_and_every_read_waits_for_its_turn(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).with_towers(5)
-    build_training(settings(), records.prepare('shapes', data_dir), gpus, update_mode('parameter_server', gpus))
+    build_training(settings(), datasets.prepare('shapes', data_dir), gpus, update_mode('parameter_server', gpus))
     nodes = tf.get_default_graph().as_graph_def().node
     for k in range(5):
         mine = [node for node in nodes if node.name.startswith(f'tower_{k}/')]

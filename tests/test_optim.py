@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import AVERAGE
 from cifar10.base.registry import OPTIMIZERS
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.model import averages, classifier
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
@@ -114,7 +114,7 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, own):
     # Muon's steps of variables without filters, the linear schedule, label smoothing and two towers.
     config = settings(network=own(LINEAR, 'linear'), optimizer='muon', learning_rate=0.05, schedule='linear',
                       epochs=0.064, max_steps=None, label_smoothing=0.3, num_gpus=2)
-    data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
+    data, cpus = datasets.prepare('shapes', data_dir), devices.choose(2, 'cpu')
     plan = plan_of(config.replace(max_steps=4), data, cpus, update_mode('parameter_server', cpus))
     built = graph.build(plan, {})
     weights = np.zeros([1728, 10])

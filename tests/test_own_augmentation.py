@@ -13,7 +13,7 @@ from PIL import Image
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUGMENTATIONS
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.data.images import ImageSource
 from cifar10.model.classifier import correct, cross_entropies
 from cifar10.model.network_draws import at_position, uniform_like
@@ -55,7 +55,7 @@ def batch(built_in, data_dir, function=None):
     name = f'{built_in},{EXAMPLES}:{function}' if function else built_in
     with tf.Graph().as_default(), tf.Session() as session:
         augmentation = AUGMENTATIONS.load(name)(None, 1000, 0, 32)
-        source = ImageSource(records.prepare('shapes', data_dir), augmentation, 8, 0)
+        source = ImageSource(datasets.prepare('shapes', data_dir), augmentation, 8, 0)
         (images, read), zero = source.load(), tf.zeros([], tf.int64)
         given, labels = source.batch(images, zero, zero)
         with at_position(0, zero):
@@ -69,7 +69,7 @@ def test_a_built_in_augmentation_is_cut_before_and_normalised_after_it(built_in,
     expected, labels, *_ = batch(built_in, data_dir)
     with tf.Graph().as_default(), tf.Session() as session:
         augmentation = AUGMENTATIONS.load(built_in)(None, 1000, 0, 32, then=lambda *given: given[:2])
-        source = ImageSource(records.prepare('shapes', data_dir), augmentation, 8, 0)
+        source = ImageSource(datasets.prepare('shapes', data_dir), augmentation, 8, 0)
         (images, read), zero = source.load(), tf.zeros([], tf.int64)
         pixels, same = source.batch(images, zero, zero)
         fed, _ = augmentation.in_tower(pixels, same, 10)

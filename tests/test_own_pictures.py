@@ -14,7 +14,7 @@ from PIL import Image
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import augment, own_images, records
+from cifar10.data import augment, datasets, own_images
 from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, prepared_photos
 from cifar10.evaluation import of_checkpoints
@@ -54,8 +54,8 @@ def data_of(path):
     return os.path.join(os.path.dirname(path.rstrip('/')), 'data')
 
 
-def prepare(path, part=records.TRAIN, test_fraction=None, image_size=32):
-    return records.prepare(path, data_of(path), part, test_fraction, image_size)
+def prepare(path, part=datasets.TRAIN, test_fraction=None, image_size=32):
+    return datasets.prepare(path, data_of(path), part, test_fraction, image_size)
 
 
 def numbered(*folders, n=10):
@@ -70,7 +70,7 @@ def test_folders_of_classes_become_records(folder, capsys):
     path = folder(*numbered('train/owl', 'train/eel', 'train/ant'), *numbered('test/ant', 'test/owl', 'test/eel', n=2),
                   'train/owl/notes.txt', 'train/.hidden/x', 'train/owl/.DS_Store')
     pictures = read_tree(path)
-    train, test = (prepare(path, part) for part in (records.TRAIN, records.TEST))
+    train, test = (prepare(path, part) for part in (datasets.TRAIN, datasets.TEST))
     assert read_tree(path) == pictures and train.folder.startswith(f'{data_of(path)}/mine-32px/')
     assert train.classes == ('ant', 'eel', 'owl') and (train.count, test.count) == (30, 6)
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
@@ -92,18 +92,18 @@ def test_what_is_prepared_is_found_again_by_names_sizes_and_times(folder, tmp_pa
     for file in moved.rglob('*.png'):
         os.utime(file, (0, int(file.stat().st_mtime)))
     capsys.readouterr()
-    found = records.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3)
+    found = datasets.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3)
     assert (found.folder, capsys.readouterr().out) == (data.folder, '')
     changed = found.name_of(0)
     time = os.stat(changed).st_mtime
     os.utime(changed, (0, 0))  # changed in place, with the same size
-    other = records.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3)
+    other = datasets.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3)
     assert os.path.dirname(other.folder) == os.path.dirname(data.folder) and other.folder != data.folder
     assert other.digest == data.digest and ' 20 images of 2 classes' in capsys.readouterr().out
     os.utime(changed, (0, time))
     os.remove(path + 'ant/3.png')
     assert here(path).count == 13  # another folder of this name
-    assert records.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3).folder == data.folder
+    assert datasets.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3).folder == data.folder
 
 
 class AsStored(augment.Augmentation):
@@ -120,7 +120,7 @@ def test_each_example_has_the_name_of_its_file(folder, size, paths):
     if 'ant/0.png' in paths:
         os.rename(path + 'ant/5.png', path + os.fsdecode(b'ant/\xff 5.png'))
     found = []
-    for part in (records.TRAIN, records.TEST):
+    for part in (datasets.TRAIN, datasets.TEST):
         data = prepare(path, part, 0.3, size)
         names = [data.name_of(i) for i in range(data.count)]
         with tf.Graph().as_default(), tf.Session() as session:
@@ -262,7 +262,7 @@ def test_another_decoder_prepares_again_but_a_run_keeps_to_its_images(folder, si
         monkeypatch.setattr(module, 'DECODER', 'pillow99_libjpeg9')
     capsys.readouterr()
     settings = train_settings(dataset=path, data_dir=data_of(path), test_fraction=0.3, image_size=size, network='fast')
-    kept = records.find(settings.data, os.path.basename(before.folder)).records()
+    kept = datasets.find(settings.data, os.path.basename(before.folder)).images()
     said = capsys.readouterr().out
     assert 'pillow99' in said and picture_files.DECODER in said and before.folder in said
     assert kept.folder == before.folder and read_tree(data_of(path)) == written
@@ -279,7 +279,7 @@ def test_what_is_not_a_file_is_left_out_and_counts_nowhere(folder, size, capsys)
     os.symlink('more1', path + 'ant/link')
     _, labels = DATASETS.load(path).configured(0.3, size).expected()
     counts = {part: len(each) for part, each in labels.items()}
-    assert counts == {records.TRAIN: 15, records.TEST: 6}  # the text file too, which nobody has read yet
+    assert counts == {datasets.TRAIN: 15, datasets.TEST: 6}  # the text file too, which nobody has read yet
     data = prepare(path, test_fraction=0.3, image_size=size)
     output = capsys.readouterr().out
     assert data.count == 14 and ' 21 images of 2 classes' in output and 'warning: left out 23 of 43 files' in output
@@ -305,7 +305,7 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
             if os.getuid() == 0:
                 os.seteuid(2 ** 16 - 2)  # root may read all
             with pytest.raises(UsageError, match=f'^{closed}: Permission denied; make the folder readable, or rem'):
-                records.find(config)
+                datasets.find(config)
         finally:
             os.seteuid(os.getuid())
             os.chmod(closed, 0o755)
@@ -314,7 +314,7 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
 def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     path = folder(*numbered('ant', 'bee'))
-    train, test = (prepare(path, part, fraction) for part in (records.TRAIN, records.TEST))
+    train, test = (prepare(path, part, fraction) for part in (datasets.TRAIN, datasets.TEST))
     assert sorted(labels(test)) == [0] * tested + [1] * tested
     assert sorted(labels(train)) == [0] * (10 - tested) + [1] * (10 - tested)
 
@@ -346,7 +346,7 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         prepare(path, test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        records.find(train_settings(dataset=path, data_dir=data_of(path)).data).expected()  # as --check does
+        datasets.find(train_settings(dataset=path, data_dir=data_of(path)).data).expected()  # as --check does
     assert not os.path.exists(data_of(path))
     assert 'converting' not in capsys.readouterr().out
 
@@ -434,7 +434,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     rows[:, 0], rows[:, 1] = random.integers(0, 20, 40), random.integers(0, 100, 40)
     for name in ('train.bin', 'test.bin'):
         rows.tofile(folder / name)
-    data = records.prepare(dataset, str(tmp_path))
+    data = datasets.prepare(dataset, str(tmp_path))
     assert (len(data.classes), data.count) == (classes, 40)
     np.testing.assert_array_equal(data.images(40).transpose(0, 3, 1, 2).reshape(40, -1), rows[:, 2:])
     memory = loaded(data)
@@ -448,12 +448,12 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     rows[7, label] = classes
     rows.tofile(folder / 'train.bin')
     with pytest.raises(UsageError, match=f'record 7 of .* has label {classes}; labels must'):
-        records.prepare(dataset, str(tmp_path))
+        datasets.prepare(dataset, str(tmp_path))
 
 
 def split_of(path, size, fraction):
     """Returns, for each part, the names of the pictures in it, below the folder; sorted."""
-    parts = {part: prepare(path, part, fraction, size) for part in (records.TRAIN, records.TEST)}
+    parts = {part: prepare(path, part, fraction, size) for part in (datasets.TRAIN, datasets.TEST)}
     if size > 64:
         return {part: [os.path.relpath(data.name_of(i), path) for i in range(data.count)]
                 for part, data in parts.items()}
@@ -478,8 +478,8 @@ def test_the_split_of_folders_of_pictures_is_that_of_earlier_versions(folder):
     found = split_of(path, 72, 0.3)
     for name in ('ant', 'bee'):
         ordered = sorted((f'{name}/{i}.png' for i in range(9)), key=lambda file: hashlib.sha256(file.encode()).digest())
-        assert [file for file in found[records.TEST] if file.startswith(name)] == ordered[:3]
-        assert [file for file in found[records.TRAIN] if file.startswith(name)] == ordered[3:]
+        assert [file for file in found[datasets.TEST] if file.startswith(name)] == ordered[:3]
+        assert [file for file in found[datasets.TRAIN] if file.startswith(name)] == ordered[3:]
 
 
 @pytest.mark.parametrize('size', [32, 72])

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from cifar10.base.errors import RunError, UsageError
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.evaluation import classification, trained
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
@@ -87,7 +87,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     trainer.train(settings.replace(max_steps=2))
     assert 'changed' not in capsys.readouterr().out
     train, test = ([copy / photo.source for photo in photos_of(prepare(copy, part))]
-                   for part in (records.TRAIN, records.TEST))
+                   for part in (datasets.TRAIN, datasets.TEST))
 
     def replace(file, by):
         """Changes a file, when nothing is there that the run could keep to."""

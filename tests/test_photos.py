@@ -12,7 +12,7 @@ from PIL import Image
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
-from cifar10.data import augment, draws, records
+from cifar10.data import augment, datasets, draws
 from cifar10.data.draws import Positions
 from cifar10.data.images import ImageSource, eval_batches, loaded
 from cifar10.data.photos import preparation, prepared_photos, resized_crop
@@ -69,8 +69,8 @@ def copy(folder, tmp_path):
     return pathlib.Path(shutil.copytree(folder, tmp_path / 'mine'))
 
 
-def prepare(folder, part=records.TRAIN, size=SIZE, fraction=0.25):
-    return records.prepare(f'{folder}/', str(folder.parent / 'data'), part, fraction, size)
+def prepare(folder, part=datasets.TRAIN, size=SIZE, fraction=0.25):
+    return datasets.prepare(f'{folder}/', str(folder.parent / 'data'), part, fraction, size)
 
 
 def prepared(folder):
@@ -99,7 +99,7 @@ def times(folder):
 
 
 def test_every_photo_is_prepared_upright_and_listed(folder):
-    parts = prepare(folder), prepare(folder, records.TEST)
+    parts = prepare(folder), prepare(folder, datasets.TEST)
     assert [data.count for data in parts] == [18, 6] and parts[0].classes == CLASSES and parts[0].size == SIZE
     random = np.random.default_rng(0)
     shapes = {f'{name}/{i}': random.integers(60, 260, 2) for name in CLASSES for i in range(COUNT)}
@@ -123,7 +123,7 @@ def test_photos_are_prepared_once_for_each_size_and_any_division(copy, capsys):
     written = times(copy)
     list_time = os.stat(prepare(copy).files[0]).st_mtime_ns
     assert capsys.readouterr().out == ''
-    assert prepare(copy, records.TEST, fraction=0.5).count == 12
+    assert prepare(copy, datasets.TEST, fraction=0.5).count == 12
     output = capsys.readouterr().out
     assert f'preparing  24 images of 3 classes in {copy}, about 27 kB each, in {prepared(copy)}; if this is i' in output
     assert times(copy) == written and os.stat(prepare(copy).files[0]).st_mtime_ns == list_time
@@ -135,7 +135,7 @@ def test_after_a_change_only_new_and_changed_photos_are_prepared(copy):
     (copy / 'bee' / '1.jpg').write_bytes(encoded(ramps(99, 130, 0), 'JPEG'))
     (copy / 'cat' / 'new.jpg').write_bytes(encoded(ramps(130, 99, 0), 'JPEG'))
     data = prepare(copy)
-    assert data.count + prepare(copy, records.TEST).count == 25 and len(lists(copy)) == 2
+    assert data.count + prepare(copy, datasets.TEST).count == 25 and len(lists(copy)) == 2
     now = times(copy)
     assert len(now) == len(written) + 2 and written.items() <= now.items()
 
@@ -181,8 +181,8 @@ def test_a_list_that_is_none_is_refused(copy, text):
 
 PREPARE = """
 import sys
-from cifar10.data import records
-records.prepare(sys.argv[1], sys.argv[1] + '../data', test_fraction=float(sys.argv[2]), image_size=72)
+from cifar10.data import datasets
+datasets.prepare(sys.argv[1], sys.argv[1] + '../data', test_fraction=float(sys.argv[2]), image_size=72)
 """
 
 
@@ -225,9 +225,9 @@ def test_the_room_on_the_disk_is_that_of_what_is_not_prepared_yet(copy):
                               image_size=SIZE, network='fast').data
     whole = 24 * 4 * SHORT ** 2
     there = sum(path.stat().st_size for path in prepared(copy).glob('*.bmp'))
-    assert records.find(settings).expected().num_bytes == max(whole - there, 0)
+    assert datasets.find(settings).expected().num_bytes == max(whole - there, 0)
     shutil.rmtree(prepared(copy))
-    assert records.find(settings).expected().num_bytes == whole
+    assert datasets.find(settings).expected().num_bytes == whole
 
 
 def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
         with pytest.raises(UsageError, match='cannot be made for .*No space left on device'):
             prepare(copy)
     assert not lists(copy)
-    assert prepare(copy).count + prepare(copy, records.TEST).count == 25
+    assert prepare(copy).count + prepare(copy, datasets.TEST).count == 25
 
 
 def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
@@ -251,7 +251,7 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     (copy / 'bee' / 'x.jp2').write_bytes(encoded(ramps(9, 9, 0), 'JPEG2000'))
     (copy / 'bee' / os.fsdecode(b'\xff.jpg')).write_bytes(photo)
     data = prepare(copy)
-    assert data.count + prepare(copy, records.TEST).count == 25
+    assert data.count + prepare(copy, datasets.TEST).count == 25
     first, second, third = pathlib.Path(data.folder, 'left-out.txt').read_text().splitlines()
     said = f'warning: left out 3 of 28 files and folders, which are no pictures: {first}, {second}, {third}; all '
     assert said in capsys.readouterr().out
@@ -366,7 +366,7 @@ def test_boxes_of_photos_are_resized_with_anti_aliasing(folder):
 
 
 def test_evaluation_takes_the_centre_of_each_photo_once_as_it_is_prepared(folder):
-    data = prepare(folder, records.TEST)
+    data = prepare(folder, datasets.TEST)
     images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 0, SIZE)
     iterator, start = eval_batches(images, augmentation, data.count, 4)
@@ -410,7 +410,7 @@ def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, fo
 
 
 def test_images_in_memory_are_cut_out_too(data_dir):
-    data = records.prepare('shapes', data_dir, image_size=48)
+    data = datasets.prepare('shapes', data_dir, image_size=48)
     images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 3, 48)
     n = 64

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.data import augment, records
+from cifar10.data import augment, datasets
 from cifar10.data.folders import pictures
 from cifar10.data.images import loaded
 from cifar10.data.photos import picture_files, resized_crop
@@ -251,7 +251,7 @@ def test_exif_data_that_make_no_sense_are_ignored(tmp_path):
 
 @pytest.mark.stress
 def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path, data_dir):
-    data = records.prepare('shapes', data_dir, records.TEST, image_size=48)
+    data = datasets.prepare('shapes', data_dir, datasets.TEST, image_size=48)
     augmentation = resized_crop.ResizedCrop(None, None, 0, 48)
     augmentation.normalise = lambda pixels: pixels
     images = loaded(data)
@@ -259,7 +259,7 @@ def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path,
         session.run(images.read)
         fed, _ = session.run(images.batch(augmentation, tf.constant([0], tf.int64), None))
     pixels = data.images(1)[0]
-    stored_size = records.stored_size('shapes', 48)
+    stored_size = datasets.stored_size('shapes', 48)
     np.testing.assert_array_equal(
         image_of(encoded(pixels, 'PNG'), tmp_path / 'x', 48, augmentation, stored_size), fed[0])
 

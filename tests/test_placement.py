@@ -4,7 +4,7 @@ import re
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.parallel import devices
 from cifar10.parallel.parameter_server import ParameterServer
 from cifar10.settings.training import train_settings
@@ -19,7 +19,7 @@ def nodes(data_dir):
     config = train_settings(num_gpus=TOWERS, summary_steps=1, batch_size=8)
     gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
     with tf.Graph().as_default() as graph:
-        build_training(config, records.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
+        build_training(config, datasets.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
     return {node.name: node for node in graph.as_graph_def().node}
 
 

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import LOSS_SCALE
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.data import augment, records
+from cifar10.data import augment, datasets
 from cifar10.data.images import ImageSource
 from cifar10.data.pipeline import tower_batches
 from cifar10.model import classic, precision
@@ -102,7 +102,7 @@ def test_activations_are_those_before_pooling():
     [('bf16', tf.bfloat16), ('fp16', tf.float16)], ('bf16', tf.bfloat16)))
 def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
     two_cpus = devices.choose(2, 'cpu')
-    built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), two_cpus,
+    built = build_training(settings(num_gpus=2, precision=name), datasets.prepare('shapes', data_dir), two_cpus,
                            update_mode('parameter_server', two_cpus))
     graph = tf.get_default_graph()
     types = {op.name: op.outputs[0].dtype for op in graph.get_operations() if op.type in ('Conv2D', 'MatMul')}
@@ -209,7 +209,7 @@ def test_packed_gradients_have_the_same_mean():
 
 def test_on_gpus_gradients_are_packed_and_batches_are_copied_ahead(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
-    build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), gpus,
+    build_training(settings(num_gpus=2), datasets.prepare('shapes', data_dir), gpus,
                    update_mode('parameter_server', gpus))
     nodes = {node.name: node for node in tf.get_default_graph().as_graph_def().node}
     stacks = [node for node in nodes.values() if node.op == 'Pack' and node.name.startswith('update/stack')]
@@ -220,7 +220,7 @@ def test_on_gpus_gradients_are_packed_and_batches_are_copied_ahead(settings, dat
 
 
 def test_batches_copied_ahead_are_the_same(data_dir):
-    data = records.prepare('shapes', data_dir)
+    data = datasets.prepare('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
     source = ImageSource(data, augment.Classic(None, None, 0), 8, 0)
     streams = [tower_batches(source, first, last, ['/cpu:0'], devices=ahead) for ahead in (None, ['/cpu:1'])]

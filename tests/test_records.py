@@ -15,7 +15,7 @@ import pytest
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
-from cifar10.data import download, records, shapes
+from cifar10.data import datasets, download, shapes
 from cifar10.data.images import loaded
 from tests.helpers import ROOT, patient, run_script, tf
 
@@ -34,20 +34,20 @@ def cifar_dir(tmp_path):
     """A data_dir with small files in the data set's own layout."""
     folder = tmp_path / FOLDER
     folder.mkdir()
-    for i, name in enumerate(records.TRAIN_FILES + records.TEST_FILES):
+    for i, name in enumerate(datasets.TRAIN_FILES + datasets.TEST_FILES):
         rows(2 + i).tofile(folder / name)
     return tmp_path
 
 
 def test_counts_come_from_the_files(cifar_dir):
-    data = records.prepare('cifar10', str(cifar_dir))
+    data = datasets.prepare('cifar10', str(cifar_dir))
     assert data.count == 2 + 3 + 4 + 5 + 6 and len(data.files) == 5
-    assert records.prepare('cifar10', str(cifar_dir), records.TEST).count == 7
+    assert datasets.prepare('cifar10', str(cifar_dir), datasets.TEST).count == 7
 
 
 def test_the_inner_folder_is_not_data_dir(cifar_dir):
     with pytest.raises(UsageError, match=f'use --data_dir={cifar_dir}$'):
-        records.prepare('cifar10', str(cifar_dir / FOLDER))
+        datasets.prepare('cifar10', str(cifar_dir / FOLDER))
 
 
 @pytest.mark.parametrize('damage, said', [
@@ -58,7 +58,7 @@ def test_a_damaged_file_is_named(cifar_dir, damage, said):
     path = cifar_dir / FOLDER / 'data_batch_3.bin'
     damage(path)
     with pytest.raises(UsageError) as refused:
-        records.prepare('cifar10', str(cifar_dir))
+        datasets.prepare('cifar10', str(cifar_dir))
     assert str(path) in str(refused.value) and said in str(refused.value)
 
 
@@ -88,7 +88,7 @@ def test_a_flipped_bit_in_an_archive_is_detected(cifar_dir, tmp_path_factory, cl
         path.write_bytes(content)
         message = rf'^{path} cannot be unpacked \(.*; delete .* {URL} \(SHA-256 {SHA256}'
         with pytest.raises(UsageError, match=message):
-            records.prepare('cifar10', str(target))
+            datasets.prepare('cifar10', str(target))
         assert not (target / FOLDER).exists() and path.read_bytes() == content
     assert capsys.readouterr().out == ''
 
@@ -104,14 +104,14 @@ def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_fac
     evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
             (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, evil)
-    data = records.prepare('cifar10', str(target))
+    data = datasets.prepare('cifar10', str(target))
     assert data.count == 20
     assert 'not the published archive' in capsys.readouterr().out
     assert sorted(os.listdir(target)) == ['cifar-10-batches-bin', 'cifar-10-binary.tar.gz']
-    assert sorted(os.listdir(target / FOLDER)) == sorted(records.TRAIN_FILES + records.TEST_FILES)
+    assert sorted(os.listdir(target / FOLDER)) == sorted(datasets.TRAIN_FILES + datasets.TEST_FILES)
     # From now on the files alone are enough.
     os.remove(target / 'cifar-10-binary.tar.gz')
-    assert records.prepare('cifar10', str(target)).count == 20
+    assert datasets.prepare('cifar10', str(target)).count == 20
 
 
 def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory):
@@ -120,7 +120,7 @@ def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory):
     link = member(FOLDER + '/test_batch.bin', tarfile.SYMTYPE, '/etc/passwd')
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, [(link, b'')])
     with pytest.raises(UsageError, match=f'{FOLDER}/test_batch.bin is not in it'):
-        records.prepare('cifar10', str(target))
+        datasets.prepare('cifar10', str(target))
     assert not (target / FOLDER).exists()
 
 
@@ -239,13 +239,13 @@ def test_shapes_are_deterministic_balanced_and_differ_between_parts():
 def test_shapes_cannot_be_told_apart_by_single_pixels(data_dir):
     # Least squares on the pixels, the best of several regularisations: below 60%.
     def load(part):
-        data = records.prepare('shapes', data_dir, part)
+        data = datasets.prepare('shapes', data_dir, part)
         array = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in data.files])
         pixels = array[:, 1:].astype(np.float32) / 255
         pixels -= pixels.mean(1, keepdims=True)
         return np.c_[pixels, np.ones(len(pixels), np.float32)], array[:, 0]
-    x, y = load(records.TRAIN)
-    test_x, test_y = load(records.TEST)
+    x, y = load(datasets.TRAIN)
+    test_x, test_y = load(datasets.TEST)
     gram, target = x.T @ x, x.T @ np.eye(10, dtype=np.float32)[y]
     accuracies = []
     for ridge in (1, 100, 1000):
@@ -255,7 +255,7 @@ def test_shapes_cannot_be_told_apart_by_single_pixels(data_dir):
 
 
 def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
-    data = records.prepare('cifar10', str(cifar_dir))
+    data = datasets.prepare('cifar10', str(cifar_dir))
     memory = loaded(data)
     with open(data.files[-1], 'r+b') as stream:
         stream.truncate(os.path.getsize(data.files[-1]) - RECORD_BYTES)
@@ -265,7 +265,7 @@ def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
 
 def test_shapes_have_the_files_of_cifar10(data_dir):
     folder = os.path.join(data_dir, 'shapes-bin')
-    assert sorted(os.listdir(folder)) == ['batches.meta.txt'] + sorted(records.TRAIN_FILES + records.TEST_FILES)
+    assert sorted(os.listdir(folder)) == ['batches.meta.txt'] + sorted(datasets.TRAIN_FILES + datasets.TEST_FILES)
     with open(os.path.join(folder, 'batches.meta.txt')) as meta:
         assert meta.read().split() == list(shapes.CLASSES)
     assert os.listdir(data_dir) == ['shapes-bin']
@@ -280,4 +280,4 @@ def test_an_archive_is_unpacked_without_what_python_3_11_2_lacks(cifar_dir, tmp_
     target = tmp_path / 'new'
     target.mkdir()
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER)
-    assert records.prepare('cifar10', str(target)).count == records.prepare('cifar10', str(cifar_dir)).count
+    assert datasets.prepare('cifar10', str(target)).count == datasets.prepare('cifar10', str(cifar_dir)).count

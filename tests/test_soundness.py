@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cifar10.base.errors import RunError
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.parallel import update
 from cifar10.parallel.devices import choose
 from cifar10.run import metrics
@@ -41,7 +41,7 @@ def opened(settings, graph):
                          max_steps=100, batch_size=4, **changes)
         devices = choose(2, 'cpu')
         steps = [2] * (mode == 'local')
-        run = Run(plan_of(given, records.find(given.data).records(), devices, update_mode(mode, devices, *steps)))
+        run = Run(plan_of(given, datasets.find(given.data).images(), devices, update_mode(mode, devices, *steps)))
         soundness = Soundness(run)
         variable = spoiling = None
         if spoil:

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import cifar10
 from cifar10.base import console, files, locks
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.run import metrics
 from cifar10.run.folder import look, step_of
 from cifar10.run.takeover import TrainDir
@@ -289,7 +289,7 @@ def test_what_a_run_needs_is_not_what_a_cleaner_removes(settings):
     """A cleaner removes what has not been read or written for days, and somebody removes it nevertheless."""
     given = settings(max_steps=6, save_steps=2, eval_steps=2, keep_best=True)
     folder = pathlib.Path(given.run.train_dir)
-    data = [pathlib.Path(file) for file in records.prepare('shapes', given.data.data_dir).files]
+    data = [pathlib.Path(file) for file in datasets.prepare('shapes', given.data.data_dir).files]
     old, seen = 1e9, []
 
     def clean(record):

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
 from cifar10.base.installed import command
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.model import Network, schedule
 from cifar10.parallel import devices
 from cifar10.parallel.towers import collected_losses
@@ -42,7 +42,7 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
             if extra:
                 tf.random_normal([3])
             cpus = devices.choose(1, 'cpu')
-            build_training(settings(), records.prepare('shapes', data_dir), cpus,
+            build_training(settings(), datasets.prepare('shapes', data_dir), cpus,
                               update_mode('parameter_server', cpus))
             with tf.Session() as session:
                 names = {v.op.name: v for v in tf.trainable_variables()}

@@ -13,7 +13,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.graphs import AVERAGE as SUFFIX
 from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.model.layers import batch_normalisation
 from cifar10.model.untrained_variables import freezing, is_frozen
 from cifar10.parallel import devices
@@ -246,7 +246,7 @@ def needed(settings, data_dir, freeze, mode='parameter_server'):
     """Returns (the types of the gradients of convolutions that a step needs, the variables that it trains)."""
     cpus = devices.choose(2, 'cpu')
     with tf.Graph().as_default():
-        built = build_training(settings(num_gpus=2, freeze=freeze), records.prepare('shapes', data_dir), cpus,
+        built = build_training(settings(num_gpus=2, freeze=freeze), datasets.prepare('shapes', data_dir), cpus,
                                update_mode(mode, cpus))
         found = set().union(*(ancestors(each['update']) for each in built.fetches))
         return sorted(op.type for op in found if op.type.startswith('Conv2DBackprop')), tf.trainable_variables()

@@ -129,7 +129,7 @@ AUGMENTATIONS = Registry({
     'none': 'cifar10.data.augment:Augmentation'},
     Own(f'NAME,{_FUNCTION}', _IN_A_FILE, 'cifar10.own.recipe_towers:augmentation', follows=True))
 
-# A `data.records.Dataset`.
+# A `data.datasets.Dataset`.
 DATASETS = Registry({
     'cifar10': 'cifar10.data.cifar:CIFAR10',
     'cifar100': 'cifar10.data.cifar:CIFAR100',

@@ -15,7 +15,7 @@ import numpy as np
 from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file
-from cifar10.data.records import ARRAYS, TEST, TRAIN, Scan
+from cifar10.data.datasets import ARRAYS, TEST, TRAIN, Scan
 
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
 _MOST_CLASSES = 256  # the label of a record is a byte

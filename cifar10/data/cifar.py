@@ -13,7 +13,7 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_folder
 from cifar10.data import download
-from cifar10.data.records import TEST, TRAIN, Dataset
+from cifar10.data.datasets import TEST, TRAIN, Dataset
 
 _SITE = 'https://www.cs.toronto.edu/~kriz/'
 

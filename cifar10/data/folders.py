@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error, listed
+from cifar10.data.datasets import TEST, TRAIN, Scan
 from cifar10.data.photos.picture_files import each, is_picture, shown
-from cifar10.data.records import TEST, TRAIN, Scan
 
 _NOTES = ('.csv', '.json', '.xml')  # the suffixes of what has boxes or several labels for other programs
 

@@ -10,9 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
+from cifar10.data.datasets import ImageFiles
 from cifar10.data.draws import Positions, shuffled
 from cifar10.data.pipeline import AHEAD, Source, as_graph, started
-from cifar10.data.records import Records
 from cifar10.data.resize import cut_to_size
 
 _SAMPLE = 2000  # the most training images in a sample,
@@ -29,33 +29,33 @@ class Images:
       read: the operation that reads the files into memory; to be run once in a session.
     """
 
-    def __init__(self, records: Records):
-        self.count = records.count
-        self._size = records.size
-        side = records.stored_size
+    def __init__(self, files: ImageFiles):
+        self.count = files.count
+        self._size = files.size
+        side = files.stored_size
         self.labels, self.pixels = (tf.Variable(
             lambda shape=shape: tf.raw_ops.Empty(shape=shape, dtype=tf.uint8), trainable=False,
             collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name) for name, shape in (
-                ('labels', [records.count]), ('pixels', [records.count, side, side, 3])))
+                ('labels', [files.count]), ('pixels', [files.count, side, side, 3])))
         # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB.
-        paths = unfolded(list(records.files))
+        paths = unfolded(list(files.files))
         first = 0
         read = tf.group(self.labels.initializer, self.pixels.initializer)
         # `unstack` is one operation, an index is four; most of a small run is building operations.
         for path in tf.unstack(paths):
             with tf.control_dependencies([read]):
-                rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.uint8), [-1, records.record_bytes])
-                planes = tf.reshape(rows[:, records.label_bytes:], [-1, 3, side, side])
+                rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.uint8), [-1, files.record_bytes])
+                planes = tf.reshape(rows[:, files.label_bytes:], [-1, 3, side, side])
                 # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
                 pixels = tf.stack(tf.unstack(planes, axis=1), -1)
                 end = first + tf.unstack(tf.shape(rows))[0]
                 examples = tf.range(first, end)
-                read = tf.group(tf.scatter_update(self.labels, examples, rows[:, records.label]),
+                read = tf.group(tf.scatter_update(self.labels, examples, rows[:, files.label]),
                                 tf.scatter_update(self.pixels, examples, pixels))
                 first = end
         with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory
             self.read = tf.debugging.assert_equal(
-                first, records.count, message='the images have changed since they were checked; start again')
+                first, files.count, message='the images have changed since they were checked; start again')
 
     def batch(self, augmentation: Augmentation, examples: tf.Tensor,
               positions: Positions | None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -84,9 +84,9 @@ def unfolded(value: Any) -> tf.Tensor:
 
 
 @functools.singledispatch
-def loaded(records: Records) -> Images:
+def loaded(files: ImageFiles) -> Images:
     """Returns the images of a data set, on the device of the caller."""
-    return Images(records)
+    return Images(files)
 
 
 class ImageSource(Source):
@@ -96,27 +96,27 @@ class ImageSource(Source):
     takes it.
 
     Args:
-      records: the images, verified.
+      images: the images, verified.
       augmentation: applied to the images.
       batch_size: examples of one tower in one step.
       seed: seed of the order of the examples.
     """
 
-    def __init__(self, records: Records, augmentation: Augmentation, batch_size: int, seed: int):
-        self.records = records
+    def __init__(self, images: ImageFiles, augmentation: Augmentation, batch_size: int, seed: int):
+        self.images = images
         self.batch_size = batch_size
-        self.count = records.count
-        self.facts = dict(classes=records.classes, examples=records.count, images_sha256=records.digest,
-                          images_folder=os.path.basename(records.folder))
+        self.count = images.count
+        self.facts = dict(classes=images.classes, examples=images.count, images_sha256=images.digest,
+                          images_folder=os.path.basename(images.folder))
         self._augmentation = augmentation
         self._seed = seed
 
     @property
     def kept(self):
-        return self.records.kept
+        return self.images.kept
 
     def load(self):
-        images = loaded(self.records)
+        images = loaded(self.images)
         return images, images.read
 
     def stream(self, data, start, stop, towers, num_towers, at_a_time):
@@ -133,14 +133,14 @@ class ImageSource(Source):
 
     def sample(self):
         """Returns training images as a network is fed them in evaluation, float32 [n, height, width, 3]."""
-        size = self.records.size
+        size = self.images.size
         with cpu_session() as session:
-            images = tf.constant(self.records.images(min(_SAMPLE, _SAMPLE_PIXELS // size ** 2)))
+            images = tf.constant(self.images.images(min(_SAMPLE, _SAMPLE_PIXELS // size ** 2)))
             return session.run(self._augmentation(cut_to_size(images, None, size)))
 
     def __str__(self):
         fed = ', then '.join(f'{size}x{size}' for size in self._augmentation.image_sizes())
-        return f'{self.records}, fed as {fed}'
+        return f'{self.images}, fed as {fed}'
 
 
 def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, batch_size: int,

@@ -16,13 +16,13 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_folder
 from cifar10.base.locks import locked
-from cifar10.data import arrays, folders, records
+from cifar10.data import arrays, datasets, folders
 from cifar10.data.augment import Augmentation
+from cifar10.data.datasets import ALL, ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset, Scan
 from cifar10.data.photos import prepared_photos
 from cifar10.data.photos.picture_files import DECODER, NoPicture, each, prepared, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
-from cifar10.data.records import ALL, ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset, Scan
 
 _MOST_CLASSES = 256  # of records, whose label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
@@ -96,7 +96,7 @@ class Own(Dataset):
             self._check_counts(examples, unreadable)
             for part, pairs in examples.items():
                 self._write(temporary, part, pairs)
-            records.write_classes(temporary, classes)
+            datasets.write_classes(temporary, classes)
             if unreadable:
                 lines = [f'{shown(file)} ({reason})' for file, reason in sorted(unreadable)]
                 with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
@@ -116,7 +116,7 @@ class Own(Dataset):
 
     def _write(self, folder, part, examples):
         rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, (image, _) in examples)
-        records.write(folder, part, len(examples), rows, (source for _, (_, source) in examples))
+        datasets.write(folder, part, len(examples), rows, (source for _, (_, source) in examples))
 
     def _divided(self, parts: Mapping[str, list]) -> Mapping[str, list]:
         """Sets the fraction of each class apart for testing, but at least one example; the order stays as it is."""
@@ -169,7 +169,7 @@ class _OwnPhotos(Own):
     def made_bytes(self, folder):
         return prepared_photos.size_of(os.path.dirname(folder))
 
-    def records(self, name, folder, part, classes, image_size):
+    def images(self, name, folder, part, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size)
 
     def make(self, folder):

@@ -7,7 +7,7 @@ import numpy as np
 
 from cifar10.base.files import new_folder
 from cifar10.data import SIZE
-from cifar10.data.records import TEST, TRAIN, Dataset, write, write_classes
+from cifar10.data.datasets import TEST, TRAIN, Dataset, write, write_classes
 
 # Images that are rendered together, few enough for their planes to stay in the processor's cache.
 _CHUNK = 500

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.data.images import eval_batches, loaded
 from cifar10.evaluation import confusion
 from cifar10.evaluation.result import EvalResult, Prediction
@@ -52,7 +52,7 @@ class Evaluator:
       read: the operation that reads the data; to be run once in a session.
     """
 
-    def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
+    def __init__(self, data: datasets.ImageFiles, recipe: Recipe, devices: Sequence[str], batch_size: int,
                  num_examples: int | None = None, averaging: bool = False, classes: Sequence[str] | None = None):
         self._count = num_examples or data.count
         batch_size = min(batch_size, self._count)

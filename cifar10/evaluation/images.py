@@ -7,8 +7,8 @@ import os
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import DATASETS
-from cifar10.data import records
-from cifar10.data.records import ARRAYS, Records
+from cifar10.data import datasets
+from cifar10.data.datasets import ARRAYS, ImageFiles
 from cifar10.evaluation.trained import look_at
 from cifar10.run.record import RunRecord
 from cifar10.settings.evaluation import EvalSettings
@@ -17,7 +17,7 @@ _FEW, _FEW_OF_CLASS = 100, 10  # images, with a standard error of an accuracy of
 _OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
 
 
-def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[Records, bool]:
+def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[ImageFiles, bool]:
     """Returns (the images to evaluate a run on, whether they are the run's own).
 
     Args:
@@ -38,7 +38,7 @@ def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[Records
     return images, bool(own)
 
 
-def say_if_few(data: Records, is_held_out: bool) -> None:
+def say_if_few(data: ImageFiles, is_held_out: bool) -> None:
     """Prints how exactly an accuracy, and the recall of the smallest class, are known from few test images.
 
     Args:
@@ -62,60 +62,60 @@ def _find_own(record, settings, data):
         if record.run_id and not is_named and not os.path.isdir(data.data_dir):
             say('not here', f"the run's --data_dir={data.data_dir}, so the data set will be made there; if it was "
                             'moved, give its new --data_dir')
-        return records.find(data, record.images_folder)
+        return datasets.find(data, record.images_folder)
     if DATASETS.is_own(settings.dataset) and DATASETS.is_own(data.dataset):
         with contextlib.suppress(UsageError):  # they cannot be divided as the run's were
             own = dataclasses.replace(data, dataset=settings.dataset)
-            found = records.find(own)
+            found = datasets.find(own)
             if found.has_files_of(record.images_folder):
-                return records.find(own, record.images_folder)
+                return datasets.find(own, record.images_folder)
             # Copies may have new times, so pixels decide. The run may have left out files that are no pictures.
             classes, labels = found.dataset.expected()
-            if classes == record.classes and len(labels[records.TRAIN]) >= record.examples and (
-                    found.records(records.TRAIN).digest == record.images_sha256):
+            if classes == record.classes and len(labels[datasets.TRAIN]) >= record.examples and (
+                    found.images(datasets.TRAIN).digest == record.images_sha256):
                 return found
     return None
 
 
 def _own_images(record, settings, found):
-    """Returns the Records of a part of the run's own images, which were found."""
-    records.refuse_among_images(settings.eval_dir, '--eval_dir', found.name)
+    """Returns the ImageFiles of a part of the run's own images, which were found."""
+    datasets.refuse_among_images(settings.eval_dir, '--eval_dir', found.name)
     given = look_at(settings).given
-    part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = found.records(part)
+    part = datasets.TEST if settings.eval_data == 'test' else datasets.TRAIN
+    images = found.images(part)
     if record.classes:
         record.refuse_another(dict(classes=images.classes), given, _OWN_IMAGES)
     if DATASETS.is_own(found.name) and record.examples is not None:
         # The run may have been trained on images that are test images now.
-        before = images if part == records.TRAIN else found.records(records.TRAIN)
+        before = images if part == datasets.TRAIN else found.images(datasets.TRAIN)
         record.refuse_another(dict(examples=before.count), given, _OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
             say('warning', 'the training images have changed since the run was trained on them, so test images may '
                            'have been among them')
-        if part == records.TEST:
+        if part == datasets.TEST:
             if record.difference_to(dict(test_sha256=images.digest)):
                 say('warning', 'the test images are not those that belonged to the run when it was trained')
-            records.warn_of_equal(before, images)
+            datasets.warn_of_equal(before, images)
     return images
 
 
 def _other_images(record, settings, data):
-    """Returns the Records of another data set than the run's, with the run's names of the classes."""
+    """Returns the ImageFiles of another data set than the run's, with the run's names of the classes."""
     name = settings.dataset
     if settings.eval_data != 'test':
         raise UsageError(f"--eval_data={settings.eval_data} is for the run's own images, but --dataset={name} is "
                          'another data set; leave one of them out')
-    found = records.find_other(data, name)
+    found = datasets.find_other(data, name)
     classes = found.dataset.classes or found.dataset.expected()[0]
     # Arrays have numbers instead of names.
     known = [str(label) for label in range(len(record.classes))] if name.endswith(ARRAYS) else list(record.classes)
     if unknown := [each for each in classes if each not in known]:
         raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '
                          f"or give them the run's names: {listed(known)}")
-    images = found.records(records.TEST)
+    images = found.images(datasets.TEST)
     images = dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
     with contextlib.suppress(UsageError):  # the run's own images may be on another machine
-        own = records.find(data, record.images_folder)
+        own = datasets.find(data, record.images_folder)
         if os.path.isdir(own.folder):
-            records.warn_of_equal(own._replace(line=None).records(records.TRAIN), images)
+            datasets.warn_of_equal(own._replace(line=None).images(datasets.TRAIN), images)
     return images

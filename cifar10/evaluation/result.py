@@ -19,7 +19,7 @@ class Prediction(NamedTuple):
       example: the number of the image in its part of the data set.
       label, predicted: the true class, and the predicted one, as `classifier.predicted` returns it.
       image: float32 [height, width, 3], as the network gets it.
-      name: `Records.name_of` the example.
+      name: `ImageFiles.name_of` the example.
       confidence: the probability that was given to the predicted class.
     """
     loss: float

@@ -17,8 +17,8 @@ from cifar10.base.directories import TRAIN_DIR
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader, seeded_graph
 from cifar10.base.registry import DATASETS
+from cifar10.data.datasets import stored_size
 from cifar10.data.photos.preparation import Preparation
-from cifar10.data.records import stored_size
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus

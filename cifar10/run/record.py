@@ -30,7 +30,7 @@ class RunRecord(NamedTuple):
       last_step: the step after which the run was to end.
       examples: the number of training images.
       images_folder: the name of the folder of the images, without its path.
-      images_sha256, test_sha256: `Records.digest` of the training and the test images.
+      images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images.
       network_sha256, optimizer_sha256, augmentation_sha256, loss_sha256: of the files of the user's own code, as
         `own_files.sha256` returns it; None for what is not the user's own.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base.registry import PRECISIONS, UPDATE_MODES
+from cifar10.data.datasets import ImageFiles
 from cifar10.data.images import ImageSource
 from cifar10.data.pipeline import Source
-from cifar10.data.records import Records
 from cifar10.model.class_weights import class_weights
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
@@ -49,15 +49,15 @@ class Plan(NamedTuple):
     examples_seen: int = 0
     ended: str | None = None
     first_values: Mapping[str, np.ndarray] | None = None
-    test: Records | None = None
+    test: ImageFiles | None = None
     folder: Folder | None = None
     restored: Saved | None = None
     record: RunRecord | None = None
 
     @property
-    def data(self) -> Records:
+    def data(self) -> ImageFiles:
         """The training images."""
-        return self.source.records
+        return self.source.images
 
     @property
     def precision(self) -> Any:
@@ -74,7 +74,7 @@ class Plan(NamedTuple):
         return self.examples_seen + (step - self.step) * self.examples_per_step
 
 
-def recipe_of(settings: TrainSettings, data: Records) -> Recipe:
+def recipe_of(settings: TrainSettings, data: ImageFiles) -> Recipe:
     """Returns the recipe of a run, given its training images."""
     text = settings.recipe.class_weights
     weights = None
@@ -84,7 +84,7 @@ def recipe_of(settings: TrainSettings, data: Records) -> Recipe:
                   weights)
 
 
-def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None = None,
+def plan_of(settings: TrainSettings, data: ImageFiles, devices: Devices, prefix: str | None = None,
             step: int = 0) -> Plan:
     """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
 

@@ -12,7 +12,7 @@ from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.base.registry import AUTO, CODE, NETWORKS, OPTIMIZERS, OWN, PRECISIONS, UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import datasets
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoints, takeover
@@ -176,7 +176,7 @@ def _changed_images(plan):
         return []
     record.refuse_another(dict(examples=data.count), where, remedy)
     digests = {'training': dict(images_sha256=data.digest), 'test': dict(test_sha256=plan.test.digest)}
-    if data.dataset.endswith(records.ARRAYS):  # which nobody repairs
+    if data.dataset.endswith(datasets.ARRAYS):  # which nobody repairs
         record.refuse_another({**digests['training'], **digests['test']}, where, remedy)
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)
             for part, digest in digests.items() if record.difference_to(digest)]

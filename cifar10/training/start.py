@@ -11,9 +11,9 @@ from cifar10.base.console import Line
 from cifar10.base.directories import check_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import datasets
+from cifar10.data.datasets import Found, ImageFiles
 from cifar10.data.download import DownloadError
-from cifar10.data.records import Found, Records
 from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
@@ -32,8 +32,8 @@ _NOT_FOR_XLA = (12, 0)  # the lowest compute capability; https://github.com/tens
 
 class Images(NamedTuple):
     """The images of a run, for training and for testing."""
-    train: Records
-    test: Records
+    train: ImageFiles
+    test: ImageFiles
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None,
@@ -58,11 +58,11 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
     if expected:
         expected.check_space()
     if expected and not makes_images:
-        images = Images(*(expected.parts[part] for part in (records.TRAIN, records.TEST)))
+        images = Images(*(expected.parts[part] for part in (datasets.TRAIN, datasets.TEST)))
         how = f'{settings.data.dataset}: the run would begin by {expected.how}, into {found.folder}'
         return devices, images, [Line('data', how)]
     with _offering_shapes(settings, folder):
-        images = Images(*(found.records(part) for part in (records.TRAIN, records.TEST)))
+        images = Images(*(found.images(part) for part in (datasets.TRAIN, datasets.TEST)))
     return devices, images, []
 
 
@@ -139,7 +139,7 @@ def check_directory(settings: TrainSettings) -> Folder:
     check_dir(path, '--train_dir')
     directory = TrainDir(path)
     directory.refuse_another_process()
-    records.refuse_among_images(path, '--train_dir', settings.data.dataset)
+    datasets.refuse_among_images(path, '--train_dir', settings.data.dataset)
     folder = usable_folder(settings)
     if takeover.sets_aside(folder, settings):
         named = settings.flat()
@@ -162,7 +162,7 @@ def find_images(settings: TrainSettings, folder: Folder) -> Found:
     """Returns the images: those that a run in the folder began with, if it is resumed with the same data set."""
     is_same = folder.record and folder.record.settings.data.dataset == settings.data.dataset
     goes_on = is_same and folder.checkpoints and not settings.run.restart
-    return records.find(settings.data, folder.record.images_folder if goes_on else None)
+    return datasets.find(settings.data, folder.record.images_folder if goes_on else None)
 
 
 @contextlib.contextmanager

@@ -25,11 +25,11 @@ from cifar10.base.errors import UsageError
 from cifar10.base.files import named, new_file, private_names, sha256
 from cifar10.base.graphs import cpu_session
 from cifar10.data.augment import Augmentation
+from cifar10.data.datasets import ImageFiles
 from cifar10.data.images import Images, loaded, unfolded
 from cifar10.data.photos.picture_files import DECODER, NoPicture, each, opened, prepared
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.pipeline import as_graph
-from cifar10.data.records import Records
 
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
@@ -132,7 +132,7 @@ def read_list(path: str) -> list[tuple[int, Photo]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Photos(Records):
+class Photos(ImageFiles):
     """The photos of one part of a data set. `files` has the path of their rows in the list."""
 
     @property

@@ -84,15 +84,15 @@ class Dataset:
         del folder
         return 0
 
-    def records(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'Records':
-        """Returns the Records of a part that was made in `folder`, or will be; their count is not known yet."""
+    def images(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'ImageFiles':
+        """Returns the ImageFiles of a part that was made in `folder`, or will be; their count is not known yet."""
         paths = tuple(os.path.join(folder, file) for file in self.files[part])
-        return Records(name, paths, classes, label_bytes=self.label_bytes, label=self.label, stored_size=self.size,
+        return ImageFiles(name, paths, classes, label_bytes=self.label_bytes, label=self.label, stored_size=self.size,
                        size=image_size)
 
 
 @dataclasses.dataclass(frozen=True)
-class Records:
+class ImageFiles:
     """The files of one part of a data set.
 
     Attributes:
@@ -130,14 +130,14 @@ class Records:
         """The files that a run needs when it is started again."""
         return [entry.path for entry in os.scandir(self.folder)]
 
-    def verified(self) -> 'Records':
-        """Returns the records with their counts and digest; raises a UsageError if the files are not valid."""
+    def verified(self) -> 'ImageFiles':
+        """Returns the files with their counts and digest; raises a UsageError if the files are not valid."""
         digest = hashlib.sha256()
         labels = np.concatenate([self._labels(path, digest) for path in self.files])
         return self.counted(labels, digest.hexdigest())
 
-    def counted(self, labels: np.ndarray, digest: str = '') -> 'Records':
-        """Returns the records with their counts, given all labels."""
+    def counted(self, labels: np.ndarray, digest: str = '') -> 'ImageFiles':
+        """Returns the files with their counts, given all labels."""
         counts = np.bincount(labels, minlength=len(self.classes))
         return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)), digest=digest)
 
@@ -254,17 +254,17 @@ class Found(NamedTuple):
         """Returns whether a folder, given by its name, was made of the same files, by whatever decoder."""
         return (folder or '').partition('_')[0] == os.path.basename(self.folder).partition('_')[0]
 
-    def records(self, part: str = TRAIN) -> Records:
-        """Returns the Records of a part; downloads, renders or converts the data set if its files do not exist."""
+    def images(self, part: str = TRAIN) -> ImageFiles:
+        """Returns the ImageFiles of a part; downloads, renders or converts the data set if its files do not exist."""
         if not os.path.isdir(self.folder):
             _make(self.dataset, self.name, self.folder, self.image_size, f'--data_dir={self.data_dir}')
         else:
             say_all([self.line] if self.line and part == TRAIN else ())
         classes = self.dataset.classes or read_classes(self.folder)
-        return self._records(part, classes).verified()
+        return self._files(part, classes).verified()
 
     def expected(self) -> 'Expected | None':
-        """Returns what `records` will make, or None if the files exist already.
+        """Returns what `images` will make, or None if the files exist already.
 
         Raises a UsageError if the files cannot be made.
         """
@@ -272,7 +272,7 @@ class Found(NamedTuple):
             return None
         dataset = self.dataset
         classes, labels = dataset.expected()
-        parts = {part: self._records(part, classes).counted(labels[part]) for part in dataset.files}
+        parts = {part: self._files(part, classes).counted(labels[part]) for part in dataset.files}
         how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
         num_bytes = max(num_bytes - dataset.made_bytes(self.folder), 0)
         if archive := dataset.archive:
@@ -282,8 +282,8 @@ class Found(NamedTuple):
                 num_bytes += archive.size
         return Expected(parts, how, num_bytes, self.data_dir)
 
-    def _records(self, part, classes):
-        return self.dataset.records(self.name, self.folder, part, classes, self.image_size)
+    def _files(self, part, classes):
+        return self.dataset.images(self.name, self.folder, part, classes, self.image_size)
 
 
 def refuse_among_images(path: str, flag: str, dataset: str) -> None:
@@ -299,8 +299,8 @@ def refuse_among_images(path: str, flag: str, dataset: str) -> None:
 
 
 def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None,
-            image_size: int = SIZE) -> Records:
-    """Returns the Records of a part; downloads, renders or converts the data set first if its files do not exist.
+            image_size: int = SIZE) -> ImageFiles:
+    """Returns the ImageFiles of a part; downloads, renders or converts the data set first if its files do not exist.
 
     Args:
       name: a name in `registry.DATASETS`, or a folder of images.
@@ -311,7 +311,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
         images is converted at this size; other data sets are resized as they are used.
     """
-    return _find(name, data_dir, test_fraction, image_size).records(part)
+    return _find(name, data_dir, test_fraction, image_size).images(part)
 
 
 def _make(dataset, name, folder, image_size, given):
@@ -322,14 +322,14 @@ def _make(dataset, name, folder, image_size, given):
                 dataset.make(folder)
                 if DATASETS.is_own(name):
                     classes = read_classes(folder)
-                    warn_of_equal(*(dataset.records(name, folder, each, classes, image_size) for each in (TRAIN, TEST)))
+                    warn_of_equal(*(dataset.images(name, folder, each, classes, image_size) for each in (TRAIN, TEST)))
     except OSError as error:
         # A full disk has its remedy already.
         remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; correct that, or name another directory'
         raise UsageError(f'the data set cannot be made for {given}: {describe_os_error(error)}{remedy}') from error
 
 
-def warn_of_equal(train: Records, test: Records) -> None:
+def warn_of_equal(train: ImageFiles, test: ImageFiles) -> None:
     """Prints warnings if training and test images are equal, and if equal images have different classes."""
     first, shared, unlike = {}, {}, {}
     for part in (train, test):
@@ -412,15 +412,15 @@ def read_classes(folder: str) -> tuple[str, ...]:
 
 
 class Expected(NamedTuple):
-    """What `Found.records` will make.
+    """What `Found.images` will make.
 
     Attributes:
-      parts: the Records of each part. In a folder of images every file counts as an image.
+      parts: the ImageFiles of each part. In a folder of images every file counts as an image.
       how: how it begins, such as 'downloading 170 MB'.
       num_bytes: the size of the files on the disk, with a download.
       data_dir: the directory that will hold them.
     """
-    parts: dict[str, Records]
+    parts: dict[str, ImageFiles]
     how: str
     num_bytes: int
     data_dir: str
