@@ -5,9 +5,9 @@
 
 It copies 8 parameters to each device and computes a gradient there. Then it adds the gradients in three ways: on the
 first device, step by step in a ring of devices, and with TensorFlow's CollectiveReduce. It prints all values, and
-counts the bytes that device 0 receives and sends, and those on each link of the ring. The gradient of device 0 is
-1 2 3 ..., that of device 1 is 10 20 30 ..., that of device 2 is 100 200 300 ..., so the digits of a sum show which
-devices it includes.
+counts the bytes that device 0 receives and sends, and the bytes on each link of the ring. The gradients are 1 2 3 ...
+on device 0, 10 20 30 ... on device 1 and 100 200 300 ... on device 2, so the digits of a sum show which devices it
+includes.
 
 In the package: `means_over_towers` in cifar10/parallel/all_reduce.py. Exercises: lessons/exercises/all_reduce.py.
 """
@@ -124,7 +124,7 @@ def show(values):
 
 
 def show_ring(session, steps):
-    """Prints what every device has after each step of the ring; what it has just received is in brackets.
+    """Prints the chunks of every device after each step of the ring, the received chunk in brackets.
 
     Returns:
       The values, steps x D devices x D chunks.
@@ -141,7 +141,7 @@ def show_ring(session, steps):
 
 
 def show_bytes():
-    """Prints, for some numbers of devices, the bytes that device 0 receives and sends, and those on a link."""
+    """Prints, for some numbers of devices, the bytes that device 0 receives and sends, and the bytes on a link."""
     print(f'\nBytes for {PARAMETERS} parameters of 4 bytes each, n = {4 * PARAMETERS}, counted in the graphs:')
     print('             received and sent by device 0            on each link')
     print('             naive: 2 (D - 1) n  ring: 4 n (D - 1) / D  of the ring: 2 n (D - 1) / D')

@@ -5,8 +5,8 @@
     python lessons/by_hand.py --order
 
 A small network learns which of 1200 points of a square lie in a circle. Each tower sees its share of the points. With
-`--order` it shows what `tf.control_dependencies` is for: a value that is fetched beside the update, and that no
-gradient needs, may be read before the update or after it.
+`--order` it shows the use of `tf.control_dependencies`: a value that is fetched together with the update, and that no
+gradient needs, may be read before or after the update.
 
 In the package: `build_towers` and `average_gradients` in cifar10/parallel/towers.py.
 Exercises: lessons/exercises/by_hand.py.
@@ -37,7 +37,7 @@ EVERY = 100  # updates between two reports
 
 
 def points():
-    """Returns x, float32 [1200, 2], points of a square, and y, float32 [1200, 1], 1 for those in a circle."""
+    """Returns x, float32 [1200, 2], points of a square, and y, float32 [1200, 1], 1 for points in a circle."""
     x = np.random.default_rng(0).uniform(-1, 1, [POINTS, 2]).astype(np.float32)
     return x, (np.square(x).sum(1, keepdims=True) < 0.6).astype(np.float32)
 

@@ -56,7 +56,7 @@ SECTIONS = dict.fromkeys(
         'clip_mean_gradients': 'Try'}
 
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded
-_STARTING = 120  # seconds that a process may take until it has imported what it needs
+_STARTING = 120  # seconds that a process may take for its imports
 _GRACE = 2  # seconds that it may take to stop by itself
 _LINES = 10  # of what a reader's function prints that are shown
 _READ_AGAIN = 3  # wrong answers after which the page is the best hint
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
     Attributes:
       text: 'right', 'wrong: COUNTEREXAMPLE' or 'not written yet: FILE'.
       hints: that its checker has, as lessons/checkers/__init__.py describes them.
-      printed: what the file and the function printed.
+      printed: the output of the file and the function.
     """
     text: str
     hints: list[str | tuple[str, str]]
@@ -202,7 +202,7 @@ def help_after(number: int, name: str, found: Verdict, count: int) -> list[str]:
 
 
 def check(number: int, name: str, path: str, seed: int) -> bool:
-    """Prints the verdict on a function, a hint if it is wrong, and what it printed; returns whether it is right."""
+    """Prints the verdict on a function, a hint if it is wrong, and its output; returns whether it is right."""
     found = verdict(number, name, path, seed)
     print(f'lesson {number} {name} {found.text}')
     count = wrong_answers(path, name, found.text.startswith('wrong'))

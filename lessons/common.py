@@ -1,4 +1,4 @@
-"""What the lessons share: their flags, their devices and a session over them. What they teach is in each of them."""
+"""Flags, devices and sessions of all lessons."""
 import argparse
 
 import numpy as np
@@ -13,8 +13,8 @@ def parser(description: str, plot: str = '') -> flags.Parser:
     """Returns a parser with the flag `--device`, and `--plot` if the lesson draws something.
 
     Args:
-      description: the lesson's docstring, of which `--help` shows the first line.
-      plot: what is drawn, such as 'loss against seconds'.
+      description: the lesson's docstring; `--help` shows its first line.
+      plot: the content of the plot, such as 'loss against seconds'.
     """
     made = flags.Parser(description.splitlines()[0])
     made.add_argument('--device', choices=('auto', 'cpu', 'gpu'), default='auto',
@@ -55,7 +55,7 @@ def session(devices: list[str], threads: int = 0) -> tf.Session:
 
     Args:
       devices: their names, as `choose_devices` returns them.
-      threads: how many operations can run at the same time, including those that sleep; 0: as many as the
+      threads: how many operations can run at the same time, including sleeping ones; 0: as many as the
         machine has cores.
     """
     config = tf.ConfigProto(device_count={'CPU': len(devices), 'GPU': 0})

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Lesson 11, stuck, slow or wrong: a training with a planted fault, and what can be seen of it from outside.
+"""Lesson 11, stuck, slow or wrong: a training with a planted fault, and measurements of it from outside.
 
     python lessons/diagnosis.py --fault=slow_tower
     python lessons/diagnosis.py --seed=3              # which fault is it? --answer tells
 
 Four towers train with a copy of the variables each, as in lesson 3. One of eight faults is planted, or none. The lesson
-prints what a training can measure of itself, in the same way whatever the fault: the seconds of each tower, which
-examples it got, how far the variables moved beside how far they should have, and where the copies differ. A tower that
-stops would make the others wait for ever, so each update has a limit of time.
+prints the same measurements for every fault: the seconds of each tower, its examples, the movement of the variables
+and the right movement, and the places where the copies differ. A tower that stops would make all other towers wait for
+ever, so each update has a limit of time.
 
 Computing is simulated by sleeps. In the package: docs/trouble.md. Exercises: lessons/exercises/diagnosis.py.
 """
@@ -53,7 +53,7 @@ class Training:
     """Four towers, one on each device, with a fault.
 
     Attributes:
-      run: what is measured; the arrays are described in lessons/exercises/diagnosis.py.
+      run: the measurements; lessons/exercises/diagnosis.py describes the arrays.
       rows: timeline of the towers' work, for `lessons.timeline`.
     """
 
@@ -138,7 +138,7 @@ class Training:
 
 
 def show(training, took, error):
-    """Prints what was measured."""
+    """Prints the measurements."""
     run = training.run
     last = [[bar for bar in row.bars if int(bar.name[1:]) > run['input'].shape[0] - 3] for row in training.rows]
     zero = min(bar.start for bars in last for bar in bars)
@@ -164,11 +164,11 @@ def show(training, took, error):
 
 
 def main():
-    """Reads the flags, trains with the fault, and prints what was measured."""
+    """Reads the flags, trains with the fault, and prints the measurements."""
     parser = common.parser(__doc__, plot='the timeline')
     parser.add_argument('--fault', choices=FAULTS, help='the fault to plant; default: one that --seed draws')
     parser.add_argument('--seed', type=flags.at_least(0), default=0, metavar='SEED',
-                        help='what the fault and the tower that has it are drawn from (default: %(default)s)')
+                        help='seed for the fault and its tower (default: %(default)s)')
     parser.add_argument('--answer', action='store_true', help='say at the end which fault was planted')
     parser.add_argument('--exercise', action='store_true', help='ask `diagnose` of lessons/exercises for the fault')
     arguments = common.parse(parser)

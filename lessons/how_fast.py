@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 9, how fast? What a step takes with K towers, what sending adds, and which clock is right.
+"""Lesson 9, how fast? The time of a step with K towers, the time of sending, and the right clock.
 
     python lessons/how_fast.py
     python lessons/how_fast.py --delay=0 --plot=/tmp/how_fast.png
@@ -88,7 +88,7 @@ def predict_backward(bucket, delay, send, during):
 
 
 def run(devices, bar, build, *arguments):
-    """Runs what a function builds on so many devices; returns (milliseconds, timeline of operations that match bar)."""
+    """Builds a graph and runs it on some devices; returns (milliseconds, timeline of operations that match bar)."""
     with tf.Graph().as_default():
         fetched, metadata = build(*arguments), tf.RunMetadata()
         with common.session([f'/cpu:{k}' for k in range(devices)], 4 * devices) as session:
@@ -108,7 +108,7 @@ def clocked(function, rounds=1):
 
 
 def show_speed_up():
-    """Prints what Amdahl's formula predicts for K towers, and what was measured; returns the timelines."""
+    """Prints the speed-ups of K towers by Amdahl's formula and as measured; returns the timelines."""
     whole = SERIAL_MS + DIVIDED_MS
     print(f'1. Sleeps instead of a step of {whole} ms, of which {DIVIDED_MS} are divided over K towers.\n'
           f'{"":3}{"ms a step":>22}{"speed-up":>22}{"efficiency":>22}\n{"K":>3}' + '   predicted  measured' * 3)
@@ -143,7 +143,7 @@ def show_sending(delay, send):
 
 
 def show_clocks():
-    """Prints what several clocks say about the same step."""
+    """Prints the times of several clocks for the same step."""
     step = FORWARD_MS + BACK_MS + UPDATE_MS
     print(f'\n3. A step of {FORWARD_MS} ms forward, {BACK_MS} ms backward and {UPDATE_MS} ms to update, timed in '
           f'several ways.\n{"":44}predicted  measured')
@@ -166,7 +166,7 @@ def show_clocks():
 
 
 def show_table():
-    """Prints what the reader's function says about the tutorial's table; raises a UsageError if it is not right."""
+    """Prints the tutorial's table with the reader's function; raises a UsageError if the function is not right."""
     verdict = check.verdict(9, 'read_row', EXERCISE).text
     if verdict != 'right':
         raise UsageError(f'--exercise: {verdict}')

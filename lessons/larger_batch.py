@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 10, a larger batch: what it does to the gradient, to the learning rate and to the number of updates.
+"""Lesson 10, a larger batch: its effect on the gradient, the learning rate and the number of updates.
 
     python lessons/larger_batch.py --plot=/tmp/larger_batch.png
 
@@ -61,7 +61,7 @@ def noise_scale(towers, means, batch):
     For each draw, `towers` has the mean of the squared norms of the towers' gradients, and `means` the squared norm of
     the mean of these gradients. A tower's batch has `batch` examples.
     """
-    # The variance between towers is that of a batch. Their mean still has a K-th of it.
+    # The variance between towers is the variance of a batch. Their mean still has a K-th of it.
     spread = (towers - means) * TOWERS / (TOWERS - 1)
     signal = means - spread / TOWERS
     # The jackknife: how far the ratio moves when a draw is left out.
@@ -139,7 +139,7 @@ def show_rates():
 
 
 def show_warm_up():
-    """Prints what a warm-up does for the loss w^4 / 4, whose curvature 3 w^2 falls during the training."""
+    """Prints the effect of a warm-up on the loss w^4 / 4; its curvature 3 w^2 falls during the training."""
     print('\n4. The loss w^4 / 4 from w = 3, with a rate that rises to 0.4. An update multiplies w by 1 - rate * w^2.\n'
           'updates of warm-up   the first factor   |w| after 10 updates')
     for length in (0, 2, 5):

@@ -6,7 +6,7 @@
 
 The package trains the classic preset. After so many updates the steps go on at a rate of 0, which changes no weight.
 The towers' gradients give the noise scale as in lessons/larger_batch.py. They also predict the squared norm of the
-gradient of a batch four times as large as a step's; beside it stands that of four steps together.
+gradient of a batch four times as large as a step's. The lesson compares it with the norm of four steps together.
 """
 import argparse
 import os

@@ -6,8 +6,8 @@
 
 One variable w is fitted to eight examples x by gradient descent on mean((w - x)^2), so every number can be computed by
 hand. The lesson prints w after each update with one CPU device and with four, which is the same in the three ways. Then
-it makes one mistake at a time, each of which runs without an error, and prints what it changes. The same in PyTorch and
-JAX, without TensorFlow: lessons/in_other_words/ddp.py and jax_shard_map.py.
+it makes one mistake at a time, and prints its effect. No mistake raises an error. lessons/in_other_words/ has the same
+in PyTorch (ddp.py) and in JAX (jax_shard_map.py), without TensorFlow.
 
 In the package: `average_gradients` in cifar10/parallel/towers.py and cifar10/parallel/mirrored.py.
 Exercises: lessons/exercises/other_words.py.

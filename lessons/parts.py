@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Lesson 7, parts: one model divided over two devices, and micro-batches, with which the devices wait less.
+"""Lesson 7, parts: one model divided over two devices, and micro-batches, which make the devices wait less.
 
     python lessons/parts.py
     python lessons/parts.py --parts=4 --micro_batches=8
 
 Each device holds one layer of the model. Only activations travel forward, and only their gradients travel back. The
-lesson prints the timeline of one batch, taken from TensorFlow's own trace, and that of the same batch in micro-batches:
-which device waits, and the share of time that is lost (the bubble). Then it prints the gradients, which are the same,
-the memory of each part, and a table that says when to choose parts instead of towers.
+lesson prints the timelines of one batch, whole and in micro-batches, from TensorFlow's own trace, with the share of
+time that is lost (the bubble). Then it prints the gradients, which are the same, the memory of each part, and a table
+that says when to choose parts instead of towers.
 
 The layers are tiny, so that their numbers can be checked. Before a device computes one, it sleeps as long as a large
 layer might take. So even a machine with two cores shows the timeline of large layers.
 
-In the package: `inference` in cifar10/model/classic.py says with `next_part` where it may be cut;
+In the package: `next_part` marks the possible cuts in `inference` of cifar10/model/classic.py;
 --gpus_per_tower=2 gives each tower two devices, and cifar10/parallel/turns.py makes the towers wait for each other.
 Exercise: lessons/exercises/parts.py. Once it is right, --exercise runs the lesson in the order that it returns.
 """
@@ -139,7 +139,7 @@ def run(devices, orders, micro_batches):
 
 
 def show_timeline(rows, micro_batches):
-    """Prints a timeline and its bubble: the share of the parts' time in which they wait."""
+    """Prints a timeline and its bubble: the share of the parts' time spent waiting."""
     parts = len(rows)
     print(timeline.text(rows))
     busy = sum(bar.end - bar.start for row in rows for bar in row.bars)
@@ -149,7 +149,7 @@ def show_timeline(rows, micro_batches):
 
 
 def show_memory(orders, micro_batches):
-    """Prints the bytes that each part holds: its variables, and what it keeps from forward to backward."""
+    """Prints the bytes that each part holds: its variables, and the tensors kept from forward to backward."""
     micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [examples, 2] each, 4 bytes a number
     print('part  variables  input and output of a micro-batch  kept at most  together')
     for s, order in enumerate(orders):

@@ -7,7 +7,7 @@
 A network of 1-5-1 units fits the parabola y = x^2 at 50 points. The network is a TensorFlow graph in every process; the
 messages are NumPy arrays through pipes. In each step the master sends every process the parameters and a share of the
 points, and receives the gradient of that share, a partial gradient. Their mean, weighted by the numbers of points, is
-the gradient of the whole batch, so the master takes the same steps whatever P is.
+the gradient of the whole batch, so the master takes the same steps for every P.
 
 It prints the number of each process in the system. Then, after 0 updates and after every 50th, it prints each process's
 partial gradient, their mean, and the gradient that the master computes from all 50 points by itself; and at the end the
@@ -91,7 +91,7 @@ def serve(connection, devices, p):
 
 @contextlib.contextmanager
 def processes(count, devices):
-    """Context in which `count` processes serve; its value is the master's end of a pipe to each. Prints their pids."""
+    """Context with `count` serving processes; its value is the master's end of a pipe to each. Prints their pids."""
     # 'spawn' starts a new interpreter. A forked process would inherit TensorFlow's locks, but not its threads.
     spawning = multiprocessing.get_context('spawn')
     connections = []
@@ -181,7 +181,7 @@ def show(updates, loss, partial, weights, mean, whole):
 
 
 def draw(path, found, count):
-    """Draws the points, in a colour for each process, and what the network has fitted to them."""
+    """Draws the points, in a colour for each process, and the fit of the network."""
     from matplotlib import pyplot
     x, y = points()
     figure, axes = pyplot.subplots(figsize=(6, 3.6), layout='constrained')

@@ -1,4 +1,4 @@
-"""The ring of lesson 3, cut in two halves, and what can be counted in a graph. Lesson 8 and its exercises use it."""
+"""The ring of lesson 3, cut in two halves, and counts of a graph's tensors, for lesson 8 and its exercises."""
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -38,7 +38,7 @@ def whole_numbers(seed, *shape):
 
 
 def variables(stage, devices):
-    """Creates what the devices keep; returns {(name, layer): D variables, [64] or a shard, [64 / D]}."""
+    """Creates the variables of the devices; returns {(name, layer): D variables, [64] or a shard, [64 / D]}."""
     made = {}
     for layer in range(LAYERS):
         for name, first_shard in KEPT.items():
@@ -57,10 +57,10 @@ def adam(gradient, moment1, moment2):
 
 
 def build(stage, devices, held, prefetch=False):
-    """Builds one update of all layers; stage 0 keeps everything on every device, 1 to 3 are those of ZeRO.
+    """Builds one update of all layers; stage 0 keeps everything on every device, 1 to 3 are ZeRO's stages.
 
     Args:
-      held: what `variables` returns.
+      held: the variables, as `variables` returns them.
       prefetch: gather weights as early as possible, not when the turn of their layer has come.
 
     Returns:

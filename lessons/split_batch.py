@@ -70,7 +70,7 @@ def show_split(rows, devices):
 
 
 def show_shares(devices):
-    """Prints how batches are split, and what the gradients of unequal shares need."""
+    """Prints the shares of batches, and the weights of the gradients of unequal shares."""
     show_split(4, devices)
     print()
     show_split(5, devices)
@@ -78,7 +78,7 @@ def show_shares(devices):
 
 
 def show_weights(devices):
-    """Prints the gradients of two unequal shares, their plain and weighted means, and that of the whole batch."""
+    """Prints the gradients of two unequal shares, their plain and weighted means, and the whole batch's gradient."""
     x = np.array([1, 3, 4, 5, 12], np.float32)
     weight = tf.get_variable('weight', initializer=1.0)
     gradients = [tf.gradients(tf.reduce_mean(weight * share), weight)[0] for share in load(tf.constant(x), devices)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 6, stale gradients: asynchronous updates, for which no tower waits for another.
+"""Lesson 6, stale gradients: asynchronous updates, in which no tower waits for another.
 
     python lessons/stale.py
     python lessons/stale.py --slow=10 --plot=/tmp/stale.png
@@ -9,10 +9,10 @@ The number of updates that the other towers have made meanwhile is the staleness
 of lesson 5, and the last tower is slow. Synchronous towers all wait for it before each update; asynchronous ones do
 not.
 
-For the first updates it prints at which update each gradient was started and at which it is applied, with the numbers
-of one variable. Then it prints the loss after so many updates and so many milliseconds, synchronous and asynchronous,
-with equal towers and with a slow one, and what of the difference comes from the rate, from the examples and from the
-staleness. In these tables time is simulated, so they are the same in every run. At the end the same towers run in
+For the first updates it prints the update at the start of each gradient and the update that applies it, with the
+numbers of one variable. Then it prints the loss after so many updates and so many milliseconds, synchronous and
+asynchronous, with equal towers and with a slow one, and the parts of the difference due to the rate, the examples and
+the staleness. In these tables time is simulated, so they are the same in every run. At the end the same towers run in
 threads, in real time.
 
 In the package: cifar10/parallel/asynchronous.py (`--variable_update=async`), whose threads are in
@@ -47,7 +47,7 @@ TOWERS = 4
 TOWER_MS = 10  # milliseconds that a tower takes for a gradient
 SIMULATED_MS = 1000  # of training, for the tables
 THREADS_MS = 400  # of training in threads
-DIVERGED = 100  # a loss from which training does not come back
+DIVERGED = 100  # training does not recover from such a loss
 AT_UPDATES = (10, 25, 100)
 AT_MS = (100, 250, 500, 1000)
 
@@ -56,8 +56,8 @@ class Update(NamedTuple):
     """An update: its time in milliseconds, and its tower, or None if all towers made it together.
 
     `started` and `applied` are how many updates had been made when the tower read the variables, and when its gradient
-    was applied. `loss` is that of all points after the update. The rest is about the variable b2: the value that the
-    tower read, the gradient, and the values before and after the update.
+    was applied. `loss` is the loss of all points after the update. The rest is about the variable b2: the value that
+    the tower read, the gradient, and the values before and after the update.
     """
     ms: float
     tower: int | None
@@ -155,8 +155,8 @@ def run_synchronous(training, durations):
     """Trains for THREADS_MS of real time, with a thread for each tower.
 
     Returns:
-      The Updates, and for each of them the milliseconds in which a tower waited, on average, for the slowest one, and
-      those in which all waited for the update.
+      The Updates, and for each of them the mean milliseconds that a tower waited for the slowest tower, and the
+      milliseconds that all waited for the update.
     """
     def compute(k, batch):
         own = time.perf_counter()
@@ -245,7 +245,7 @@ def shown_loss(updates):
 
 
 def show_causes(training, rate, own_rate, synchronous, asynchronous):
-    """Prints the losses of two runs after numbers of updates, and between them those of one change at a time."""
+    """Prints the losses of two runs after numbers of updates, and in between the losses of one change at a time."""
     def not_stale(batches, rate):
         return train(simulate_synchronous, training, rate, [TOWER_MS] * batches)
 
@@ -260,7 +260,7 @@ def show_causes(training, rate, own_rate, synchronous, asynchronous):
 
 
 def show_threads(synchronous, waited, asynchronous, title):
-    """Prints what the threads did in real time."""
+    """Prints the updates and waiting times of the threads in real time."""
     print(f'\nThe same in threads, {title}, for {THREADS_MS} ms of real time (the numbers differ from run to run):')
     slowest, update = np.mean(waited, 0)
     print(f'synchronous   {len(synchronous):4} updates, loss {synchronous[-1].loss:.4f}; for each, a tower waited\n'

@@ -4,9 +4,9 @@
     python lessons/tensor_parallel.py --devices=4
 
 relu(x @ W1) @ W2 is computed on D devices that all have the whole batch and 1/D of the weights. It takes one all-reduce
-forward and one backward. The lesson compares the outputs and gradients with those of one device, counts in the graph
-what a device sends, and shows what the other order of cuts computes. Then a table compares towers, ZeRO 1 to 3 and
-tensor parallelism by the size of the model and of the batch.
+forward and one backward. The lesson compares the outputs and gradients with one device, counts the bytes that a device
+sends in the graph, and computes the other order of cuts. Then a table compares towers, ZeRO 1 to 3 and tensor
+parallelism by the size of the model and of the batch.
 """
 import os
 import sys
@@ -34,7 +34,7 @@ def build(devices, x, y, w1, w2):
     """Builds relu(x @ w1) @ w2 and its gradients, with w1 cut by columns and w2 by rows.
 
     Args:
-      x, y: inputs and targets, float32 [16, 8], of which every device has all.
+      x, y: inputs and targets, float32 [16, 8]; every device has all of them.
       w1, w2: weights, float32 [8, 16] and [16, 8].
 
     Returns:
@@ -66,7 +66,7 @@ def in_numpy(x, y, w1, w2):
 
 
 def show_layers(devices):
-    """Prints how far the cut layers are from those on one device, and what they send."""
+    """Prints the differences between cut layers and layers on one device, and the bytes sent."""
     D = len(devices)
     x, y, w1, w2 = arrays = [whole_numbers(seed, *shape) for seed, shape in enumerate(
         [(EXAMPLES, WIDTH), (EXAMPLES, WIDTH), (WIDTH, HIDDEN), (HIDDEN, WIDTH)])]
@@ -90,7 +90,7 @@ def show_layers(devices):
 
 
 def show_choice(D):
-    """Prints what a device holds and sends in each way, and the first one that fits."""
+    """Prints the gigabytes that a device holds and sends in each way, and the first way that fits."""
     print(f'\nOn {D} devices of {SIZE} GB: GB that a device holds, and in brackets those that it sends in an update.\n'
           'A parameter takes 16 bytes with Adam (float32); an example has 20 MB of activations, 4 MB of them between\n'
           'layers, where tensor parallelism has them on every device and adds them up, forward and backward.\n'

@@ -28,7 +28,7 @@ def seconds(rows: Sequence[Row]) -> float:
 
 
 def rows(step_stats: Any, name_of: Callable[[str], str | None] = lambda operation: operation) -> list[Row]:
-    """Returns a row for each device on which something ran, in the order of the devices' names.
+    """Returns a row for each device that ran an operation, in the order of the devices' names.
 
     Args:
       step_stats: the `step_stats` of a `tf.RunMetadata`.
@@ -101,7 +101,7 @@ def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mappi
     Args:
       path: of the file.
       timelines: at least one pair (title, rows).
-      kinds: the kinds of bars, by the beginnings of their names: what the legend calls them. Each has its own colour.
+      kinds: {beginning of the bars' names: label in the legend}. Each kind has its own colour.
     """
     from matplotlib import patches, pyplot
     longest = max(seconds(each) for _, each in timelines)
@@ -134,7 +134,7 @@ def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mappi
 
 
 def lanes_of(bars: Sequence[Bar]) -> list[list[Bar]]:
-    """Divides a device's bars into the fewest lists in which no two overlap."""
+    """Divides a device's bars into the fewest lists without overlaps."""
     lanes = []
     for bar in bars:
         lane = next((lane for lane in lanes if lane[-1].end <= bar.start), None)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lesson 1, towers: one model on several devices, each of which computes a share of the batch.
+"""Lesson 1, towers: one model on several devices; each device computes a share of the batch.
 
     python lessons/towers.py --towers=2
 
@@ -84,7 +84,7 @@ def show_examples(num_towers):
 
 
 def show_names():
-    """Prints which variables and which products the graph has, and on which devices."""
+    """Prints the variables and products in the graph, with their devices."""
     print('\nThe variables, of which there is one set, whatever the number of towers:')
     for variable in tf.trainable_variables():
         print(f'  {variable.op.name:30} on {variable.device}')
@@ -95,7 +95,7 @@ def show_names():
 
 
 def show_gradients(session, losses, tower_grads, means):
-    """Prints losses and gradients of the towers, their means, and those of the whole batch; returns the gradients."""
+    """Prints losses and gradients of the towers, their means, and the whole batch's; returns the gradients."""
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         whole_loss = loss_of(tf.constant(X), tf.constant(Y))
     whole_grads = tf.gradients(whole_loss, tf.trainable_variables())
@@ -128,7 +128,7 @@ def show_update(session, means):
 
 
 def show_sparse(session, num_towers):
-    """Prints the towers' gradients of a table in which each example looks up one row."""
+    """Prints the towers' gradients of a table, where each example looks up one row."""
     table = tf.get_variable('table', [4, 2], initializer=tf.zeros_initializer())
     session.run(table.initializer)
     print(f"\nThe examples also look up rows {' '.join(map(str, ROWS))} of a table; the loss is the mean over the "
@@ -156,7 +156,7 @@ def show_own_variables(devices):
 
 
 def draw(path, values, mean, whole):
-    """Draws the gradients of K towers, their mean and that of the whole batch, [weight, weight, bias] each."""
+    """Draws the gradients of K towers, their mean and the whole batch's gradient, [weight, weight, bias] each."""
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(7, 3), layout='constrained')
     rows = {**{f'tower {k}': np.hstack(value) for k, value in enumerate(values)}, 'mean': mean, 'whole batch': whole}

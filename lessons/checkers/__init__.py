@@ -1,4 +1,4 @@
-"""What the checkers of the exercises share: calling a reader's function, and comparing what it returns.
+"""Functions of all checkers: they call a reader's function and compare its result.
 
 For each exercise F a module beside this one has a function
 
@@ -6,9 +6,9 @@ For each exercise F a module beside this one has a function
 
 which returns None if the reader's function is right, else the first counterexample as a phrase: 'for shares 3 and 1
 with gradients 2 and 6 it returns 4; 3 is right'. It may raise a Fault with the phrase, too. It tries the cases of the
-page, and at least twenty that it draws from `random`, a NumPy generator, in sizes that the page does not show. What is
-right it computes with NumPy, and not with lessons/solutions. The module's HINTS have a list of hints for each F. A hint
-is a text, or a pair (pattern, text) for one mistake: it is shown where the regular expression is found in the
+page, and at least twenty that it draws from `random`, a NumPy generator, in sizes that the page does not show. It
+computes the right results with NumPy, not with lessons/solutions. The module's HINTS have a list of hints for each F. A
+hint is a text, or a pair (pattern, text) for one mistake: it is shown where the regular expression is found in the
 counterexample. The hints that are texts are for every counterexample, one after each wrong answer.
 
 A checker runs in a process of its own (child.py), with limits of time and memory. Checkers of exercises that build a
@@ -48,7 +48,7 @@ class OutOfTime(BaseException):
 
 
 def call(function: Callable, *arguments: Any) -> Any:
-    """Calls the reader's function twice, each time with copies of the arguments; returns what it returns.
+    """Calls the reader's function twice, each time with copies of the arguments, and returns its result.
 
     Returns:
       The value in plain types, as `plain` makes it.
@@ -71,7 +71,7 @@ def call(function: Callable, *arguments: Any) -> Any:
 
 
 def call_once(function: Callable, *arguments: Any, of: Callable | None = None) -> Any:
-    """Calls the reader's function with the arguments themselves; returns what it returns, whatever that is.
+    """Calls the reader's function with the arguments themselves, and returns its result, of any type.
 
     Args:
       of: the reader's function, if `function` is another one that runs its code.
@@ -80,7 +80,7 @@ def call_once(function: Callable, *arguments: Any, of: Callable | None = None) -
       Fault: it raised an exception, or took too long.
     """
     try:
-        # NumPy warns of a division by zero; what matters is what is returned.
+        # NumPy warns of a division by zero; only the result matters.
         with warnings.catch_warnings(), readers_functions():
             warnings.simplefilter('ignore')
             return function(*arguments)
@@ -92,7 +92,7 @@ def call_once(function: Callable, *arguments: Any, of: Callable | None = None) -
 
 
 def compare(function: Callable, arguments: tuple, right: Any, case: str, size: float | None = None) -> str | None:
-    """Calls the reader's function, as `call` does, and compares what it returns with what is right.
+    """Calls the reader's function, as `call` does, and compares its result with the right one.
 
     Args:
       arguments: the function's arguments.

@@ -65,7 +65,7 @@ def _listed(k, tower):
 
 
 def _right(towers, limit):
-    """Returns the clipped means, and what the means were multiplied by."""
+    """Returns the clipped means, and their factor."""
     means = [np.mean([tower[i] for tower in towers], 0) for i in range(len(towers[0]))]
     norm = np.linalg.norm(np.concatenate([mean.ravel() for mean in means]))
     scale = min(1.0, limit / norm) if norm else 1.0
@@ -88,7 +88,7 @@ def check_training_step(function: Callable, random: np.random.Generator) -> str 
 def _take_steps(function, devices, batches, momentum):
     """Takes a step with each of some batches [steps, K, n, 2]; raises a Fault if one is wrong.
 
-    The loss of a tower is the mean of (x @ weights - 1)^2 plus the bias, of which no gradient needs the value.
+    The loss of a tower is the mean of (x @ weights - 1)^2 plus the bias; no gradient needs the value of the bias.
     """
     places = {}
     x = tf.placeholder(tf.float32, batches.shape[1:])

@@ -1,4 +1,4 @@
-"""The process in which one function of a reader is loaded and checked, apart from that of check.py."""
+"""The process, separate from check.py, that loads and checks one function of a reader."""
 import contextlib
 import importlib
 import importlib.util
@@ -33,7 +33,7 @@ def run(connection: Connection, lesson: str, name: str, path: str, seed: int, se
       path: the reader's file.
       seed: that cases are drawn from.
       seconds: how long loading and checking may take each.
-      output: the file for what the reader's code prints.
+      output: the file for the output of the reader's code.
     """
     os.setsid()  # so that check.py can end it with all processes that it may start
     with open(output, 'wb') as file:
@@ -56,7 +56,7 @@ def short(path: str) -> str:
 
 
 def load(path: str, name: str) -> Callable:
-    """Returns the function, or what else can be called, with a name from a Python file.
+    """Returns the function or other callable with a name from a Python file.
 
     Raises:
       Fault: there is none, the file cannot be loaded, or it imports the solutions.

@@ -61,7 +61,7 @@ def check_zero_step(function: Callable, random: np.random.Generator) -> str | No
 
 
 def _zero_step_of(function, stage, count, size, rate, random):
-    """Builds the update, looks at its variables and at what it sends, and takes two updates."""
+    """Builds the update, inspects its variables and the tensors that it sends, and takes two updates."""
     n = count * size
     devices = devices_of(count)
     start, targets = (random.uniform(-2, 2, shape).astype(np.float32) for shape in ([n], [count, n]))

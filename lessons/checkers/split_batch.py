@@ -85,7 +85,7 @@ def _take_steps(function, devices, batches, rate):
 
 
 def _drawn(random):
-    """Returns the examples of up to eight shares, some of which are empty, of very small to very large numbers."""
+    """Returns the examples of up to eight shares, some empty, of very small to very large numbers."""
     shape = tuple(random.integers(1, 4, size=random.integers(0, 3)))
     sizes = random.integers(0, 30, size=random.integers(1, 9))
     sizes *= random.integers(0, 2, size=len(sizes))

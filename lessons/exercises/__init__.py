@@ -1,1 +1,1 @@
-"""What a reader of the lessons writes; `python lessons/check.py N` says whether it is right."""
+"""Exercises for the reader; `python lessons/check.py N` checks the exercises of lesson N."""

@@ -6,7 +6,7 @@ def clip_mean_gradients(tower_gradients: list, limit: float) -> list:
     """Returns the mean of the towers' gradients, scaled down if its norm is above a limit.
 
     A single bad batch can have gradients so large that one step spoils the model. Clipping scales a gradient that is
-    too long down to the limit, and keeps its direction. The norm is that of the gradients of all variables together,
+    too long down to the limit, and keeps its direction. The norm covers the gradients of all variables together,
     as if they were one long vector (Pascanu et al. 2013):
 
         norm = the square root of the sum of the squares of all numbers in all gradients
@@ -39,8 +39,8 @@ def training_step(devices, loss_of, optimizer):
     the global step, of `tf.train.get_or_create_global_step()`, is counted up by one. `session.run([loss, train_op])`
     returns the loss of the variables as they were before the step.
 
-    For example, with two devices, tf.train.GradientDescentOptimizer(0.1) and one variable, of which the towers have the
-    gradients -3 and -9, the variable is 0.6 greater after the step, and the global step is 1.
+    For example, with two devices, tf.train.GradientDescentOptimizer(0.1) and one variable with the gradients -3 and -9
+    on the two towers, the variable is 0.6 greater after the step, and the global step is 1.
 
     You may write the loop yourself, or use two functions of cifar10/parallel/towers.py: `build_towers(devices, tower)`
     calls tower(k, scope) for each device, where scope is the name scope of the tower, and returns the K results;

@@ -28,9 +28,8 @@ def serial_fraction(devices: int, speed_up: float) -> float:
 def overlapped(backward: Sequence[float], sending: Sequence[float]) -> float:
     """Returns how long a backward pass and the sending of its gradients take together, layer by layer.
 
-    The backward pass computes the gradient of the last layer first and that of the first layer last. Each gradient is
-    sent as soon as it is there and the link is free; the link sends one gradient at a time, in the order in which they
-    are computed. The pass never waits for the link.
+    The backward pass goes from the last layer to the first. Each gradient is sent as soon as it is computed and the
+    link is free; the link sends one gradient at a time, in the order of computation. The pass never waits for the link.
 
     Args:
       backward: milliseconds of each layer's backward pass, in the order of the layers from the first to the last.
@@ -39,7 +38,7 @@ def overlapped(backward: Sequence[float], sending: Sequence[float]) -> float:
 
     Returns:
       The milliseconds from the beginning of the pass until it and the sending have ended; 0 without layers. For
-      example, of three layers, of which the last takes 10 ms and then sends for 40 ms:
+      example, with three layers:
 
         overlapped([10, 10, 10], [5, 5, 40]) -> 60
         overlapped([10, 10, 10], [40, 5, 5]) -> 70
@@ -48,10 +47,10 @@ def overlapped(backward: Sequence[float], sending: Sequence[float]) -> float:
 
 
 def read_row(gpus: int, low: float, high: float, updates: int) -> list[tuple[float, float]]:
-    """Returns what a row of the tutorial's table says, each as a pair (lowest, highest).
+    """Returns the values of a row of the tutorial's table, each as a pair (lowest, highest).
 
     The tutorial's program divides the seconds of a step by the number of GPUs and prints the quotient as `sec/batch`.
-    Each GPU takes 128 images in a step. The row of one K20m, which the others are compared with, is 0.35-0.60.
+    Each GPU takes 128 images in a step. The reference is the row of one K20m, 0.35-0.60.
 
     Args:
       gpus: how many GPUs the row is about.
@@ -59,10 +58,9 @@ def read_row(gpus: int, low: float, high: float, updates: int) -> list[tuple[flo
       updates: how many steps were taken.
 
     Returns:
-      Five pairs: the seconds of a step; the images a second, of all GPUs together; the speed-up, which is the images a
-      second divided by those of one K20m; the efficiency, which is the speed-up divided by the number of GPUs; and the
-      hours that the updates take. The lowest speed-up is that of the row's lowest images a second over the highest of
-      one K20m. For example:
+      Five pairs: the seconds of a step; the images a second, of all GPUs together; the speed-up over one K20m in images
+      a second; the efficiency, which is the speed-up divided by the number of GPUs; and the hours that the updates
+      take. The lowest speed-up is the row's lowest images a second divided by the highest of one K20m. For example:
 
         read_row(1, 0.35, 0.60, 60000) -> [(0.35, 0.6), (213.3, 365.7), (0.583, 1.714), (0.583, 1.714), (5.83, 10.0)]
     """

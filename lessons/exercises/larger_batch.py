@@ -52,10 +52,10 @@ def updates_and_epochs(updates: int, gpus: int, batch: int, examples: int) -> tu
       updates: how many updates were made; each used one batch of every GPU.
       gpus: how many GPUs there were.
       batch: examples of one GPU in an update.
-      examples: examples of the data set, each of which an epoch uses once.
+      examples: examples of the data set; an epoch uses each of them once.
 
     Returns:
-      (the epochs; the updates in which one GPU with the same `batch` uses as many examples). For example:
+      (the epochs; the updates of one GPU with the same `batch` for as many examples). For example:
 
         updates_and_epochs(100000, 1, 128, 50000) -> (256.0, 100000)
     """

@@ -5,7 +5,7 @@ FRAMEWORKS = ('graph towers', 'tf.distribute', 'Keras', 'PyTorch', 'JAX', 'Horov
 
 
 def divide(framework, loss_sum, local, world):
-    """Returns the loss that a device has to give its framework, so that the update is that of the whole batch.
+    """Returns the loss that a device has to give its framework, so that the update equals the whole batch's.
 
     Every device has `local` examples. The table "Who divides" of the lesson says what each framework does with the
     gradients afterwards. For example, with `loss_sum` 6 and `local` 3 it is 2 for PyTorch, whatever `world` is,
@@ -30,14 +30,14 @@ def after_update(faults, w, x, replicas, rate):
 
     The program divides the batch over the replicas as `np.array_split` does. Each replica's loss is the sum of its
     squared errors divided by the number of examples in the whole batch, and the gradients of the replicas are added.
-    A fault changes one of these. With w = 0, x = 1 2 3 4, two replicas and the rate 0.1, w becomes 0.5 without a
+    A fault changes one of these rules. With w = 0, x = 1 2 3 4, two replicas and the rate 0.1, w becomes 0.5 without a
     fault, and 1 if means are added: their gradients are -3 and -7.
 
     Args:
       faults: a set of
-        'one device': the strategy is a OneDeviceStrategy, so there is one replica, whatever `replicas` is;
+        'one device': the strategy is a OneDeviceStrategy, so there is one replica, for any `replicas`;
         'means added': each replica's loss is the mean over the examples that it computes;
-        'same batch': the batch is not divided, and every replica computes all of it.
+        'same batch': the batch is not divided, and every replica computes the whole batch.
       w: the variable before the update, a float.
       x: the batch, a float64 array [B], with at least as many examples as replicas.
       replicas: how many devices the program was to use.

@@ -24,15 +24,16 @@ def shards(numbers, devices: int) -> list:
 
 
 def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
-    """Builds, in the default graph, an update with momentum in which devices keep shards (ZeRO 1 and 3).
+    """Builds, in the default graph, an update with momentum and sharded variables (ZeRO 1 and 3).
 
         velocity = 0.9 * velocity + gradient          (the velocity starts at 0)
         weights = weights - rate * velocity
 
-    The gradient is the mean of those of D losses, one on each device. Device d keeps in variables, in stage 1, all
-    weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In an update it sends
-    at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do that. (In
-    stage 3, too: a loss gets all weights at once, so they are gathered once, not once forward and once backward.)
+    The gradient is the mean of the gradients of D losses, one on each device. Device d keeps in variables, in stage 1,
+    all weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In an update it
+    sends at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do
+    that. (In stage 3, too: a loss gets all weights at once, so they are gathered once, not once forward and once
+    backward.)
 
     For example, two devices, two weights that start at 0, the losses (weights[0] - 1)^2 and (weights[1] - 2)^2, and
     the rate 0.1: the gradients are [-2, 0] and [0, -4], their mean is [-1, -2], and the weights become [0.1, 0.2]. In
@@ -54,7 +55,7 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
 
 
 def tensor_parallel(x, w1_parts: list, b1_parts: list, w2_parts: list, b2, all_reduce) -> list:
-    """Computes two layers, relu(x @ W1 + b1) @ W2 + b2, of which each of D devices has a part.
+    """Computes two layers, relu(x @ W1 + b1) @ W2 + b2, divided over D devices.
 
     For example, x = [[1]] on two devices, W1 = [[1, 2]], b1 = [0, -1], W2 = [[3], [4]] and b2 = [5]: the hidden units
     are 1 on device 0 and 2 - 1 = 1 on device 1, the parts of the sum are [[3]] and [[4]], and both devices have
@@ -69,6 +70,6 @@ def tensor_parallel(x, w1_parts: list, b1_parts: list, w2_parts: list, b2, all_r
         once, with arrays of [B, outputs]; nothing else travels between devices.
 
     Returns:
-      What each device has in the end: D arrays [B, outputs], all equal to the two layers on one device.
+      The outputs on each device: D arrays [B, outputs], all equal to the two layers on one device.
     """
     raise NotImplementedError

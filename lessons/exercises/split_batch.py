@@ -25,7 +25,7 @@ def weighted_mean(gradients, sizes):
 def weighted_step(devices, batch, rate):
     """Builds one step of training for batches of any size, in the default graph.
 
-    The model is that of `build_step` in the exercises of lesson 1: one weight on /cpu:0 that starts at 0, whose loss is
+    The model is as in `build_step` in the exercises of lesson 1: one weight on /cpu:0 that starts at 0, whose loss is
     the mean of (weight - number)^2 over the numbers of the batch. The shares of the K towers differ by one number at
     most, and may be empty. The update subtracts the rate times the gradient of the whole batch.
 

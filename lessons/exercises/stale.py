@@ -26,14 +26,14 @@ def staleness_aware_rate(rate, started, applied):
 
 
 def step_with_losses(devices, weight, read, loss_of, rate):
-    """Builds one synchronous step of K towers, some of which may read the weight late, in the default graph.
+    """Builds one synchronous step of K towers in the default graph; some towers may read the weight late.
 
     Tower k, on devices[k], reads the weight with read(k), and its loss is loss_of(k, value). The update subtracts the
     rate times the mean of the K gradients of the losses. `session.run([losses, update])` must return the losses of the
     weight as it was before the update, however late a tower reads it.
 
-    For example, one tower, a weight of 1, the loss 3 * value and the rate 0.1. The gradient is 3, whatever the value
-    is, so nothing makes the update wait for the read: if the tower is late, its loss is 3 * 0.7 = 2.1, and 3 is right.
+    For example, one tower, a weight of 1, the loss 3 * value and the rate 0.1. The gradient is 3 for any value, so
+    nothing makes the update wait for the read: if the tower is late, its loss is 3 * 0.7 = 2.1, and 3 is right.
 
     Args:
       devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1'].

@@ -5,7 +5,7 @@
     python lessons/in_other_words/ddp.py --lose
 
 It needs torch only (`python -m pip install torch`), and prints the lines of lessons/other_words.py. With `--lose`, the
-last process ends without a word after the first update, and each other process prints what it sees.
+last process ends silently after the first update, and each other process prints its error.
 """
 import argparse
 import os
