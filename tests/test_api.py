@@ -288,10 +288,10 @@ def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
 
 def test_importing_costs_nothing():
     code = 'import sys, cifar10; print(len(sys.modules), [m for m in sys.modules if m.startswith("cifar10.")]);' \
-           'from cifar10 import train, evaluate, predict; print("tensorflow" in sys.modules, "numpy" in sys.modules);' \
-           'print(all(hasattr(cifar10, name) and name in dir(cifar10) for name in cifar10.__all__))'
+           'from cifar10 import train, evaluate, predict; print("tensorflow" in sys.modules, "numpy" in sys.modules)'
     lines = run(code).stdout.splitlines()
-    assert lines[0].endswith(' []') and lines[1:] == ['False False', 'True']
+    assert lines[0].endswith(' []') and lines[1:] == ['False False']
+    assert all(hasattr(cifar10, name) and name in dir(cifar10) for name in cifar10.__all__)
     with pytest.raises(AttributeError, match="module 'cifar10' has no attribute 'trian'"):
         cifar10.trian  # noqa: B018
 

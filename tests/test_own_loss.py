@@ -53,7 +53,6 @@ def test_the_cross_entropy_of_ones_own_has_the_bits_of_the_programs(trained):
     own, programs = trained('own', loss=name_of('cross_entropy')), trained('programs')
     assert {name: value.tobytes() for name, value in own.items()} == {
         name: value.tobytes() for name, value in programs.items()}
-    assert trained('focal', loss=name_of('focal')).keys() == programs.keys()
 
 
 @pytest.mark.parametrize('function', REFUSED)
@@ -63,7 +62,7 @@ def test_what_is_no_loss_of_each_example_is_refused_in_one_line(function):
     assert REFUSED[function] in str(refused.value) and '\n' not in str(refused.value)
 
 
-@pytest.mark.parametrize('function', [*WARNED, *TRAINED])
+@pytest.mark.parametrize('function', mostly_stress([*WARNED, *TRAINED], *WARNED, 'above_a_margin', 'with_centers'))
 def test_a_loss_that_is_probably_a_mistake_is_reported(function):
     warnings = rehearsed('linear', batch_size=8, loss=name_of(function))
     assert len(warnings) == (function in WARNED) and all(WARNED[function] in warning for warning in warnings)

@@ -100,6 +100,7 @@ def saved(folder, arrays):
     return str(folder / 'file.npz')
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('name', ['keras_3', 'keras_2'])
 def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_does(name, keras_files, monkeypatch):
     monkeypatch.syspath_prepend(str(keras_files))
@@ -117,6 +118,7 @@ def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_do
     del sys.modules['net']
 
 
+@pytest.mark.stress
 def test_a_run_starts_with_the_weights_of_a_keras_model(keras_files, settings, capsys):
     path = keras_files / 'keras_3.npz'
     found = train(settings(network=f'{keras_files}/net.py:network', warm_start=str(path), learning_rate=0.0,
