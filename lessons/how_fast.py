@@ -110,7 +110,7 @@ def clocked(function, rounds=1):
 def show_speed_up():
     """Prints the speed-ups of K towers by Amdahl's formula and as measured; returns the timelines."""
     whole = SERIAL_MS + DIVIDED_MS
-    print(f'1. Sleeps instead of a step of {whole} ms, of which {DIVIDED_MS} are divided over K towers.\n'
+    print(f'1. Sleeps instead of a step of {whole} ms; {DIVIDED_MS} ms of it are divided over K towers.\n'
           f'{"":3}{"ms a step":>22}{"speed-up":>22}{"efficiency":>22}\n{"K":>3}' + '   predicted  measured' * 3)
     timelines, measured = {}, {}
     for K in (1, 2, 4, 8):

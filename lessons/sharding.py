@@ -150,8 +150,8 @@ def show_stages(devices, prefetch):
     for (name, (_, held, *_)), formula in zip(runs.items(), (4, 2 + 2 / D, 1 + 3 / D, 4 / D)):
         print(f'{name:12}{held["weights"]:9}{held["gradient"]:10}{held["moment1"] + held["moment2"]:9}'
               f'{sum(held.values()):10}   {formula:4.2f} n = {formula * n:.0f}')
-    print('\nWhat it sends in an update. The last two columns count layers at the same time: those whose weights it\n'
-          'has gathered, and those whose whole gradient it has not stored yet.\n'
+    print('\nWhat it sends in an update. The last two columns count layers at the same time: layers with gathered\n'
+          'weights, and layers with a whole gradient that is not stored yet.\n'
           '              sent              predicted                 weights  gradients')
     for (name, (_, _, sent, most)), times in zip(runs.items(), (2, 2, 2, 3)):
         print(f'{name:12}{sent:6} B = {sent / n:.2f} n   {times} n (D - 1) / D = {times * (D - 1) / D:.2f} n'

@@ -91,7 +91,7 @@ def show_layers(devices):
 
 def show_choice(D):
     """Prints the gigabytes that a device holds and sends in each way, and the first way that fits."""
-    print(f'\nOn {D} devices of {SIZE} GB: GB that a device holds, and in brackets those that it sends in an update.\n'
+    print(f'\nOn {D} devices of {SIZE} GB: GB that a device holds, and in brackets GB that it sends in an update.\n'
           'A parameter takes 16 bytes with Adam (float32); an example has 20 MB of activations, 4 MB of them between\n'
           'layers, where tensor parallelism has them on every device and adds them up, forward and backward.\n'
           'parameters  batch      replicated          ZeRO 1          ZeRO 2          ZeRO 3          tensor  choose')

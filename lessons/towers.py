@@ -85,10 +85,10 @@ def show_examples(num_towers):
 
 def show_names():
     """Prints the variables and products in the graph, with their devices."""
-    print('\nThe variables, of which there is one set, whatever the number of towers:')
+    print('\nThe variables, one set for any number of towers:')
     for variable in tf.trainable_variables():
         print(f'  {variable.op.name:30} on {variable.device}')
-    print('\nThe products of inputs and weights, of which each tower has its own:')
+    print('\nThe products of inputs and weights, one for each tower:')
     for operation in tf.get_default_graph().get_operations():
         if operation.name.endswith('product/MatMul'):
             print(f'  {operation.name:30} on {operation.device}')
