@@ -165,9 +165,7 @@ class ModelSession:
     def restore(self, found: checkpoints.Saved) -> None:
         """Restores a checkpoint; raises a UsageError if it belongs to another network, or has no moving averages."""
         names = self.names_in(found.values)
-        by_saved_name = {names[name]: each for name, each in self._variables.items()}
-        problem = checkpoints.incompatibility(found.shapes, by_saved_name)
-        if problem:
+        if problem := found.misfit({names[name]: each for name, each in self._variables.items()}):
             raise UsageError(f'{found.prefix} {problem}; it belongs to another network, so use another checkpoint')
         if self._use_ema and names == {name: name for name in names}:
             raise UsageError(f'{found.prefix} has no NAME{AVERAGE}; use --use_ema=false')
@@ -224,7 +222,8 @@ def _record_of(settings, folder):
     record = folder.record
     if record is None:  # a run of the tutorial's scripts
         record = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
-        say_all(checkpoints.other_images(record.settings.data.dataset))
+        if settings.dataset not in (None, 'cifar10'):
+            say('warning', f"the tutorial's scripts train on cifar10, but this is --dataset={settings.dataset}")
     record = trust.located(record, folder.path, settings.network)
     say_all(record.code_changes(network=record.settings.recipe.network))
     return record

@@ -18,9 +18,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
 from cifar10.base.activity import doing
-from cifar10.base.console import Line, Output, say
-from cifar10.base.errors import RunError, UsageError, listed, reason
-from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
+from cifar10.base.console import Output, say
+from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.base.graphs import LOSS_SCALE, LOST, OUTER_STATE
 from cifar10.run import metrics, takeover
 from cifar10.run.best import is_better
 from cifar10.run.folder import (
@@ -37,7 +37,7 @@ from cifar10.run.folder import (
     unfinished_prefix_of,
     written_by,
 )
-from cifar10.run.takeover import ANOTHER_RUN, TrainDir, refuse_others
+from cifar10.run.takeover import TrainDir
 
 _RETRY_SECS = 0.5
 
@@ -61,17 +61,26 @@ class Saved(NamedTuple):
         """Its global_step.
 
         Raises:
-          UsageError: it has none, as in what the tutorial's oldest script for one GPU wrote.
+          UsageError: it has none, as in the checkpoints of the tutorial's oldest script for one GPU.
         """
         if tf.GraphKeys.GLOBAL_STEP not in self.values:
             raise UsageError(f'{self.prefix} has no global_step, so its step is unknown; start a new run from it with '
                              f'--warm_start={self.prefix} in another --train_dir')
         return int(self.values[tf.GraphKeys.GLOBAL_STEP])
 
-    @property
-    def shapes(self) -> dict[str, list[int]]:
-        """The shapes of its variables, by their names."""
-        return {name: list(np.shape(value)) for name, value in self.values.items()}
+    def misfit(self, variables: Mapping[str, tf.Variable]) -> str | None:
+        """Returns a phrase for the first variable, by its name in a checkpoint, that it does not fit; None if it fits.
+
+        It may lack the loss scale (of fp32) and the state of `local`.
+        """
+        for name, variable in sorted(variables.items()):
+            if name not in self.values:
+                if name not in LOSS_SCALE and name.rpartition('/')[2] not in OUTER_STATE:
+                    return f'has no {name}'
+            elif list(np.shape(self.values[name])) != variable.shape.as_list():
+                shape = list(np.shape(self.values[name]))
+                return f'has {name} of shape {shape} instead of {variable.shape.as_list()}'
+        return None
 
 
 def newest(look: Callable[[], Folder]) -> Saved | None:
@@ -95,20 +104,6 @@ def newest(look: Callable[[], Folder]) -> Saved | None:
                 then = '; looking for an earlier one' if candidates[1:] else ''
                 say('warning', f'{prefix} cannot be read ({cause}){then}')
     return None
-
-
-def newest_of_run(folder: Folder) -> Saved | None:
-    """Returns the checkpoint from which the run in a locked folder is resumed, or None if there are no checkpoints.
-
-    Raises:
-      UsageError: there are checkpoints, but none can be read, or another program wrote the newest.
-    """
-    found = newest(lambda: folder)
-    if found is None and folder.checkpoints:
-        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN}')
-    if found and EXAMPLES_SEEN not in found.values:
-        raise UsageError(refuse_others(found.prefix))
-    return found
 
 
 def none_readable(folder: Folder) -> str:
@@ -181,13 +176,6 @@ def corruption(prefix: str) -> str | None:
     return None
 
 
-def other_images(dataset: str) -> list[str]:
-    """Returns a warning if a data set is not that of the tutorial, whose checkpoints do not record theirs."""
-    if dataset == 'cifar10':
-        return []
-    return [Line('warning', f"the tutorial's scripts train on cifar10, but this is --dataset={dataset}")]
-
-
 def digest(prefix: str) -> str:
     """Returns the `digest_of` the variables in a checkpoint; raises an Unreadable if it cannot be read."""
     return digest_of(read(prefix).values)
@@ -222,50 +210,10 @@ def reader(prefix: str) -> Any:
     return opened
 
 
-def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns a phrase for the first variable, by its name in a checkpoint, that does not fit it; None if all fit.
-
-    Args:
-      shapes: of the checkpoint's variables, by their names.
-      variables: by their names in the checkpoint.
-    """
-    for name, variable in sorted(variables.items()):
-        if name not in shapes:
-            return f'has no {name}'
-        if list(shapes[name]) != variable.shape.as_list():
-            return f'has {name} of shape {list(shapes[name])} instead of {variable.shape.as_list()}'
-    return None
-
-
 def describe_latest(train_dir: str) -> str:
     """Returns a phrase that says from which checkpoint a user can continue."""
     found = newest(lambda: glance(train_dir))
     return f'the newest checkpoint is {found.prefix}' if found else 'there is no checkpoint yet'
-
-
-def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
-    """Returns the error of a step with a value that is not finite.
-
-    Args:
-      step: its number.
-      what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
-      remedy: what else to do, if anything.
-    """
-    parts = [f'step {step}: {what}', describe_latest(train_dir)]
-    if remedy:
-        parts.append(remedy)
-    return RunError('; '.join(parts))
-
-
-def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns a phrase for the first variable that a run restores and a checkpoint does not have, or None.
-
-    A checkpoint may lack the loss scale (of fp32) and the state of `local`. The arguments are as for `incompatibility`.
-    """
-    required = {name: variable for name, variable in variables.items()
-                if name not in LOSS_SCALE and name.rpartition('/')[2] not in OUTER_STATE}
-    found = incompatibility(shapes, required)
-    return f'{found}: it belongs to another network or optimizer' if found else None
 
 
 def publish(train_dir: str, step: int) -> str:
@@ -387,8 +335,6 @@ class Checkpoints:
             self._saver = tf.train.Saver(variables)
             self._step, = (v.read_value() for v in variables if v.op.name == tf.GraphKeys.GLOBAL_STEP)
             self._values = {v.op.name: v.read_value() for v in variables}
-            self._finite = {name: tf.reduce_all(tf.is_finite(value)) for name, value in self._values.items()
-                            if value.dtype.is_floating}
 
     def resume(self) -> dict[str, np.ndarray] | None:
         """Returns the variables that the run continues from, or None without a checkpoint.
@@ -418,12 +364,11 @@ class Checkpoints:
           best: the record of the evaluation of this step, if it is the best one so far.
 
         Raises:
-          RunError: a variable is not finite, or the checkpoint cannot be written.
+          RunError: the checkpoint cannot be written.
         """
         step = int(session.run(self._step))
         if step == self._saved_step:
             return
-        self.refuse_divergence(session, step)
         unfinished, train_dir = unfinished_prefix_of(self._directory.path, step), self._directory.path
         with self._writing(step):
             try:
@@ -458,17 +403,6 @@ class Checkpoints:
         if found != digest_of(session.run(self._values)):
             raise OSError('what was read back differs from what is in memory')
         return found
-
-    def refuse_divergence(self, session: tf.Session, step: int) -> None:
-        """Raises a RunError if a variable is not finite in the step that the session is at."""
-        wrong = [name for name, is_finite in session.run(self._finite).items() if not is_finite]
-        if wrong:
-            found, remedy = listed(wrong), 'try a lower learning rate'
-            if all(name.endswith(AVERAGE) for name in wrong):
-                found += ', although the averaged variables are finite: a device has computed wrongly'
-                remedy = ''
-            what = f'a variable is not finite, so no checkpoint is written ({found})'
-            raise diverged(self._directory.path, step, what, remedy)
 
     @contextlib.contextmanager
     def _writing(self, step):

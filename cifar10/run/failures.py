@@ -9,7 +9,17 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, TemporaryError, reason
 from cifar10.base.graphs import LOST, place_of
 from cifar10.base.own_files import place
-from cifar10.run.checkpoints import describe_latest, diverged
+from cifar10.run.checkpoints import describe_latest
+
+
+def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
+    """Returns the error of a step with a value that is not finite.
+
+    Args:
+      what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
+      remedy: what else to do, if anything.
+    """
+    return RunError('; '.join(filter(None, [f'step {step}: {what}', describe_latest(train_dir), remedy])))
 
 
 def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts: bool = False,

@@ -1,19 +1,18 @@
 """`--check`: starts a training in memory and takes its first step; writes nothing, and stops at the first problem."""
 import os
-import tempfile
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say, say_all
 from cifar10.base.startup import numerics, versions
-from cifar10.run import checkpoints, failures, metrics, takeover
-from cifar10.run.takeover import TrainDir
+from cifar10.run import failures, takeover
 from cifar10.settings.training import TrainSettings, flags_of
 from cifar10.training import api, planning
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
+from cifar10.training.soundness import Soundness
 from cifar10.training.start import prepared
 from cifar10.training.trainer import check_built, validation_of
 
@@ -56,12 +55,10 @@ def _take_first_step(plan: Plan) -> None:
     check_built(run, plan)
     if validation := validation_of(plan):
         validation.session.close()
-    with tempfile.TemporaryDirectory() as folder:
-        with run.adding():  # it writes nothing, or only to the folder
-            saver = checkpoints.Checkpoints(
-                TrainDir(folder), plan.restored, plan.folder, 1, metrics.Log(folder))
-        with run.opened(saver.resume()):
-            losses = run.take()['losses']
-            failures.refuse_divergence(run.step, losses, plan.folder.path)
-            saver.refuse_divergence(run.session, run.step)
+    soundness = Soundness(run)
+    with run.opened(plan.restored.values if plan.restored else None):
+        soundness.begin()
+        losses = run.take()['losses']
+        failures.refuse_divergence(run.step, losses, plan.folder.path)
+        soundness.check()
     say('tried', f'step {run.step}, loss {np.mean(losses):.4g}, in memory; files and later steps were not tried')

@@ -17,7 +17,7 @@ from cifar10.base.console import Line, say, say_all
 from cifar10.base.errors import UsageError
 from cifar10.base.signals import Termination
 from cifar10.data.pipeline import batches_ahead
-from cifar10.run import checkpoints, failures
+from cifar10.run import failures
 from cifar10.run.checkpoints import Saved
 from cifar10.settings.training import TrainSettings
 from cifar10.training.description import describe
@@ -135,7 +135,7 @@ class _Training:
     def opened(self, start: Saved | None) -> Iterator[None]:
         """Context with a session that starts from a checkpoint; a UsageError if that belongs to another network."""
         run = self._run
-        if start and (found := checkpoints.misfit(start.shapes, run.saved)):
+        if start and (found := start.misfit(run.saved)):
             raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')
         with run.opened(start.values if start else None):
             self.take(STEP)  # what does not fit into memory fails here

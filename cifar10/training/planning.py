@@ -40,7 +40,7 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
       UsageError: the run may not use its train_dir, or cannot be trained with these settings.
     """
     folder = usable_folder(settings)
-    restored = None if settings.run.restart else checkpoints.newest_of_run(folder)
+    restored = None if settings.run.restart else _newest_of_run(folder)
     record = folder.record_of(restored.step) if restored else None
     chosen = decided(settings, devices, record.settings.flat() if record else {})
     place = (restored.prefix, restored.step) if restored else (None, 0)
@@ -53,6 +53,16 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
     lines = [] if made.ended else _remarks(made, settings, devices)
     made, lines_of_model = with_model(made)
     return made, [*lines, *lines_of_model, *_changed_images(made)]
+
+
+def _newest_of_run(folder):
+    """Returns the checkpoint from which a run is resumed, or None if there are no checkpoints."""
+    found = checkpoints.newest(lambda: folder)
+    if found is None and folder.checkpoints:
+        raise UsageError(f'{checkpoints.none_readable(folder)}; {takeover.ANOTHER_RUN}')
+    if found and EXAMPLES_SEEN not in found.values:
+        raise UsageError(takeover.refuse_others(found.prefix))
+    return found
 
 
 def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]) -> TrainSettings:

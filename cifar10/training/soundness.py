@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError, listed
+from cifar10.base.graphs import AVERAGE
+from cifar10.run.failures import diverged
 from cifar10.training.run import Run
 
 _INTEGERS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # of as many bytes
@@ -16,6 +18,7 @@ class Soundness:
 
     - Copies of a variable have the same bits, in a mode that has copies.
     - Each step has counted one global batch of examples.
+    - All variables, their averages and slots are finite.
     """
 
     def __init__(self, run: Run):
@@ -24,7 +27,9 @@ class Soundness:
             copied = run.plan.mode.copied()
             self._names = [[variable.op.name for variable in copies[0]] for copies in copied]
             self._state = dict(step=run.graph.global_step.read_value(), examples=run.graph.examples_seen.read_value(),
-                               copied=[[checksums(copy) for copy in copies] for copies in copied])
+                               copied=[[checksums(copy) for copy in copies] for copies in copied],
+                               finite={name: tf.reduce_all(tf.is_finite(variable.read_value()))
+                                       for name, variable in run.saved.items() if variable.dtype.is_floating})
 
     def begin(self) -> None:
         """Notes the state from which a session takes steps."""
@@ -50,7 +55,17 @@ class Soundness:
         if examples != expected:
             raise RunError(f'step {step}: {steps:,} steps counted {examples:,} examples instead of {expected:,}; a '
                            f'device has computed wrongly, so {_REMEDY}')
+        self._refuse_divergence(step, [name for name, is_finite in state['finite'].items() if not is_finite])
         self._saved = step
+
+    def _refuse_divergence(self, step, wrong):
+        if wrong:
+            found, remedy = listed(wrong), 'try a lower learning rate'
+            if all(name.endswith(AVERAGE) for name in wrong):
+                found += ', although the averaged variables are finite: a device has computed wrongly'
+                remedy = ''
+            what = f'a variable is not finite, so no checkpoint is written ({found})'
+            raise diverged(self._run.plan.settings.run.train_dir, step, what, remedy)
 
     def _compare_copies(self, step, copied):
         found = [each for names, copies in zip(self._names, copied) for each in zip(names, zip(*copies))]

@@ -75,9 +75,9 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 
 def check_built(run: Run, plan: Plan) -> None:
     """Raises a UsageError if the checkpoint of the plan lacks variables of the run, or the disk is full."""
-    if found := plan.restored and checkpoints.misfit(plan.restored.shapes, run.saved):
+    if found := plan.restored and plan.restored.misfit(run.saved):
         remedy = takeover.remedy(plan.folder, warm_start=True)
-        raise UsageError(f'{plan.checkpoint} {found}; {remedy}')
+        raise UsageError(f'{plan.checkpoint} {found}: it belongs to another network or optimizer; {remedy}')
     say_all(check_space(plan, run.saved.values()))
 
 
