@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import console, files
+from cifar10.base import console, locks
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.of_checkpoints import evaluate
 from cifar10.run import checkpoints as of_run
@@ -94,7 +94,7 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
             save(2)
     before = (tmp_path / metrics.NAME).read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(files, 'opened', lambda path, *flags: os.open('/dev/full', os.O_WRONLY))
+        patch.setattr(locks, 'opened', lambda path, *flags: os.open('/dev/full', os.O_WRONLY))
         with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*No space left'):
             save(2)
     assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [1] and before.count('\n') == 1
