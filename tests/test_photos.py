@@ -220,16 +220,6 @@ def test_two_processes_that_prepare_at_once_share_the_work(copy, started):
     assert prepare(copy).count == 18 and prepare(copy, fraction=0.5).count == 12 and len(times(copy)) == 24
 
 
-def test_the_room_on_the_disk_is_that_of_what_is_not_prepared_yet(copy):
-    settings = train_settings(dataset=f'{copy}/', data_dir=str(copy.parent / 'data'), test_fraction=0.5,
-                              image_size=SIZE, network='fast').data
-    whole = 24 * 4 * SHORT ** 2
-    there = sum(path.stat().st_size for path in prepared(copy).glob('*.bmp'))
-    assert datasets.find(settings).expected().num_bytes == max(whole - there, 0)
-    shutil.rmtree(prepared(copy))
-    assert datasets.find(settings).expected().num_bytes == whole
-
-
 def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
     shutil.rmtree(*lists(copy))
     (copy / 'ant' / 'new.jpg').write_bytes(encoded(ramps(130, 99, 0), 'JPEG'))

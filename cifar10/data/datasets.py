@@ -16,7 +16,7 @@ import numpy as np
 
 from cifar10.base.console import Line, say, say_all
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, named, shortage
+from cifar10.base.files import making, named
 from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
@@ -78,11 +78,6 @@ class Dataset:
     def make(self, folder: str) -> None:
         """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
         raise NotImplementedError
-
-    def made_bytes(self, folder: str) -> int:
-        """Returns how many bytes of what `make` will make in a folder are on the disk already."""
-        del folder
-        return 0
 
     def images(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'ImageFiles':
         """Returns the ImageFiles of a part that was made in `folder`, or will be; their count is not known yet."""
@@ -273,14 +268,11 @@ class Found(NamedTuple):
         dataset = self.dataset
         classes, labels = dataset.expected()
         parts = {part: self._files(part, classes).counted(labels[part]) for part in dataset.files}
-        how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
-        num_bytes = max(num_bytes - dataset.made_bytes(self.folder), 0)
+        how = 'preparing it'
         if archive := dataset.archive:
-            how = 'unpacking it'
-            if not os.path.isfile(os.path.join(self.data_dir, archive.name)):
-                how = f'downloading {archive.size / 1e6:.0f} MB'
-                num_bytes += archive.size
-        return Expected(parts, how, num_bytes, self.data_dir)
+            is_there = os.path.isfile(os.path.join(self.data_dir, archive.name))
+            how = 'unpacking it' if is_there else f'downloading {archive.size / 1e6:.0f} MB'
+        return Expected(parts, how)
 
     def _files(self, part, classes):
         return self.dataset.images(self.name, self.folder, part, classes, self.image_size)
@@ -417,15 +409,6 @@ class Expected(NamedTuple):
     Attributes:
       parts: the ImageFiles of each part. In a folder of images every file counts as an image.
       how: how it begins, such as 'downloading 170 MB'.
-      num_bytes: the size of the files on the disk, with a download.
-      data_dir: the directory that will hold them.
     """
     parts: dict[str, ImageFiles]
     how: str
-    num_bytes: int
-    data_dir: str
-
-    def check_space(self) -> None:
-        """Raises a UsageError if the disk has no room for the files."""
-        if problem := shortage(self.data_dir, '--data_dir', self.num_bytes, 'the data set'):
-            raise UsageError(problem)

@@ -166,9 +166,6 @@ class _OwnPhotos(Own):
     """A user's own images, each prepared as a file of its own; `folder` has a list of them."""
     files: dict = dataclasses.field(default_factory=lambda: {part: (f'{part}.tsv',) for part in (TRAIN, TEST)})
 
-    def made_bytes(self, folder):
-        return prepared_photos.size_of(os.path.dirname(folder))
-
     def images(self, name, folder, part, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size)
 

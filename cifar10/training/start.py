@@ -54,10 +54,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
     devices = claimed(settings.towers, devices)
     folder = check_directory(settings)
     found = find_images(settings, folder)
-    expected = found.expected()
-    if expected:
-        expected.check_space()
-    if expected and not makes_images:
+    if not makes_images and (expected := found.expected()):
         images = Images(*(expected.parts[part] for part in (datasets.TRAIN, datasets.TEST)))
         how = f'{settings.data.dataset}: the run would begin by {expected.how}, into {found.folder}'
         return devices, images, [Line('data', how)]

@@ -109,11 +109,6 @@ def usual_bytes(image_size: int) -> int:
     return 4 * short_side(image_size) ** 2
 
 
-def size_of(folder: str) -> int:
-    """Returns the size in bytes of the prepared photos in a folder, which need not exist."""
-    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()) if os.path.isdir(folder) else 0
-
-
 def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
     """Writes a part of a list; the sources are below `root`."""
     with open(path, 'w', **_TEXT) as rows:
@@ -139,10 +134,6 @@ class Photos(ImageFiles):
     def root(self) -> str:
         """The folder of the prepared photos."""
         return os.path.dirname(self.folder)
-
-    @property
-    def record_bytes(self):
-        return usual_bytes(self.size)
 
     def verified(self):
         path, began = self.files[0], time.time_ns()
