@@ -16,7 +16,6 @@ from cifar10.data import augment, datasets, draws
 from cifar10.data.draws import Positions
 from cifar10.data.images import ImageSource, eval_batches, loaded
 from cifar10.data.photos import preparation, prepared_photos, resized_crop
-from cifar10.settings.training import train_settings
 from tests.crashes import read_tree
 from tests.forked import Forked
 from tests.helpers import mostly_stress, patient, tf
