@@ -151,24 +151,24 @@ class UpdateMode:
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
         """
-        self._optimizers = optimizers = self.optimizers(make_optimizer)
+        self._optimizers = self.optimizers(make_optimizer)
         self._turns = turns = (Turns if len(self.devices.groups[0]) == 1 else TurnsOfParts)(self.devices)
-
-        def tower(k, scope):
-            return self._tower(k, scope, tower_fn, optimizers[k])
-        built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
+        built = build_towers(self.devices.tower_devices, functools.partial(self._tower, tower_fn), self.tower_variables)
         with tf.name_scope('update'):
             with tf.device('/cpu:0'):
                 towers = [tower._replace(scalars=dict(zip(tower.scalars, tf.unstack(vector))))
                           for tower, vector in built]
-            updates = self._with_others(self.reduce(towers), towers)
+            updates = self.reduce(towers)
+            if towers[0].others:
+                updates = self._with_others(updates, towers)
             values = _values_before(updates[0])
             applied = self._applied(updates, values, global_step)
             train_ops = [tf.group(applied)] if self.synchronous else applied
             return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, turns)
 
-    def _tower(self, k, scope, tower_fn, optimizer):
+    def _tower(self, tower_fn, k, scope):
         """Builds tower k in its turn; returns (the Tower, its scalars as one vector)."""
+        optimizer = self._optimizers[k]
         with tf.control_dependencies([self._turns.begin(k)]):
             computed = self.computed(scope, tower_fn(k, scope), optimizer, self.trained_variables(k))
         scalars, gradients, triples, others, follow_up = computed
