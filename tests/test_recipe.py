@@ -62,8 +62,7 @@ def test_flags_override_the_preset():
 def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith('recipe     fast except for sizes: muon, augmentation shift at '
-                                    '16:0.5,20 pixels, label smoothing 0.2, fp32\n')
+    assert result.stdout.startswith('recipe     fast with sizes=16:0.5,20, fp32\n')
     assert 'rate       0.2, linearly to 0 after 640 images\n' in result.stdout
     assert result.stdout.splitlines()[-2].endswith('model.ckpt-20')
     trainer.train(train_settings(**fast))

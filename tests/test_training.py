@@ -212,7 +212,7 @@ def test_each_line_of_the_log_is_a_point_of_each_curve(settings, mode):
 def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
-    assert lines.pop(0) == 'recipe     classic: sgd, fp32'
+    assert lines.pop(0) == 'recipe     classic, fp32'
     assert lines[0] == 'towers     2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 1,000 images of 32x32 in ')

@@ -246,20 +246,7 @@ class Recipe:
         settings = self._settings
         if self.is_whole:
             return f'{settings.network}, a whole model; augmentation {settings.augmentation}'
-        preset = PRESETS[settings.preset]
-        changes = [name for name, value in vars(settings).items()
-                   if name in preset and value not in (None, preset[name])]
-        name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
-        # What is called as the preset goes without saying.
-        network, augmentation = ('' if part == settings.preset else part for part in (
-            settings.network, settings.augmentation))
-        sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
-        decay = f' with weight decay {settings.weight_decay:g}' if settings.weight_decay else ''
-        clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
-        loss = f', loss {settings.loss}' if LOSSES.is_own(settings.loss) else ''
-        smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
-        is_weighted = settings.class_weights != UNWEIGHTED
-        weights = f', class weights {settings.class_weights}' if is_weighted else ''
-        frozen = f', frozen {settings.freeze}' if settings.freeze else ''
-        return (f"{name}: {network and f'network {network}, '}{settings.optimizer}{decay}{clip}"
-                f"{augmentation and f', augmentation {augmentation}'}{sizes}{loss}{smoothing}{weights}{frozen}")
+        usual = dict(PRESETS[settings.preset], class_weights=UNWEIGHTED)
+        changes = [f'{name}={value}' for name, value in vars(settings).items()
+                   if name not in ('preset', 'learning_rate') and value not in (None, usual.get(name))]
+        return f"{settings.preset}{' with ' if changes else ''}{', '.join(changes)}"
