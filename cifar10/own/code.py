@@ -1,7 +1,7 @@
 """Code of the user's own, in Python files: 'FILE.py:FUNCTION' is imported, and its errors become one line.
 
-A file is executed with its folder on the search path, and so are the modules that it imports from there. It may begin
-as scripts of TensorFlow 1 do. Before each further call of a network or a loss it is executed again.
+A file is executed with its folder on the search path, and so are the user's modules that it imports. It may begin as
+scripts of TensorFlow 1 do. Before each further call of a network or a loss it is executed again.
 """
 import contextlib
 import copy
@@ -28,7 +28,6 @@ from cifar10.own import tf1
 from cifar10.own.patches import patched
 from cifar10.own.refusals import BrokenRule
 
-_PACKAGE = __package__.partition('.')[0]
 # Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
 _ADVICE = re.compile(r' Did you mean to set reuse=|\s*[Oo]riginally defined at:')
 _NESTING = re.compile('Nesting violated|Improper nesting')  # follows an error after which code left a scope open
@@ -64,7 +63,7 @@ class _File:
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
         self.seed = _seed()
         with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'), _without_switches(), \
-                tf1.importing(self._folder) as of_tensorflow_1:
+                tf1.importing() as of_tensorflow_1:
             before = _generators()
             spec.loader.exec_module(self.module)
             self.draws = _generators() != before
@@ -102,10 +101,9 @@ class _File:
                         del sys.modules[name]  # others mean the module of the standard library
 
     def _note(self, name, file):
-        """Notes a module of this name if it was imported from the folder."""
+        """Notes a module of this name if it is one of the user's."""
         stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
-        own = tf1.is_below(self._folder, file)  # also in a folder that the code adds to sys.path
-        if own and stem.endswith(os.path.join('', *name.split('.'))) and name.partition('.')[0] != _PACKAGE:
+        if tf1.is_users(file) and stem.endswith(os.path.join('', *name.split('.'))):
             imported.setdefault(file, Import(name, hash_of(file), self._path))
 
 
@@ -187,8 +185,8 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
             execute_again(path)
         loaded[path].is_used = True
         tf1.mend()
-        with loaded[path].running(), _without_sessions(tf.get_default_graph()), tf1.importing(
-                os.path.dirname(os.path.abspath(path))):  # a function may import, too
+        with loaded[path].running(), _without_sessions(tf.get_default_graph()), \
+                tf1.importing():  # a function may import, too
             before = _generators()
             result = getattr(loaded[path].module, attribute)(*values)
             loaded[path].draws_in_calls = _generators() != before
@@ -350,10 +348,9 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        where = tf1.place_outside(frames, os.path.dirname(name.rpartition(':')[0]))
-        remedy = tf1.remedy(text, frames, where) or _remedy(text, frames)
+        remedy = tf1.remedy(text) or _remedy(text, frames)
         remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
-        raise UsageError(f'--{flag}={name}: {text}{where or place(frames)}{remedy}') from error
+        raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 
 _OTHER_NAME = 'cifar10 is the name of this program: give your file another name'
@@ -379,7 +376,7 @@ _REMEDIES = (
 
 
 def _remedy(text, frames):
-    """Returns what to do about an error, to be added to its text; `frames` is as for `tf1.remedy`."""
+    """Returns what to do about an error, to be added to its text; `frames` are its (file, line) pairs."""
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'

@@ -76,7 +76,7 @@ def follow(traced: Traced, variables: Mapping[str, tf.Variable], means: list,
       (the operation that is run, its summaries).
     """
     after = traced.after
-    tensors = dict.fromkeys(after.unused, tf.zeros([]))
+    tensors = {}
     for each, mean in zip(traced.averaged, means):
         tensors.update(zip(each.means, [mean] if len(each.means) == 1 else [mean.values, mean.indices]))
     tensors.update({BEFORE: before, AFTER: before + 1, traced.inputs[STEP]: tf.train.get_global_step().handle})

@@ -27,13 +27,11 @@ class FollowUp(NamedTuple):
     Attributes:
       piece: its operations.
       targets: the operations that are run.
-      unused: scalars of the towers whose value changes nothing, such as a loss that the train_op returns.
       changed: the names of the variables that it changes.
       summaries: its summaries, string tensors.
     """
     piece: Piece
     targets: tuple[str, ...]
-    unused: tuple[str, ...]
     changed: tuple[str, ...]
     summaries: tuple[str, ...]
 
@@ -45,7 +43,6 @@ class Division(NamedTuple):
       scalars: of the tower, `total_loss` first.
       marks: the gradients that leave the towers.
       crossing: (tensor, name of the variable that it is assigned to or None, keep) of every other tensor that does.
-      unused: scalars that the follow-up takes but that change nothing.
       towers, once: the operations of a tower, and of the follow-up.
       changing: the operations that change variables.
       targets: the operations that the follow-up runs.
@@ -55,7 +52,6 @@ class Division(NamedTuple):
     scalars: Mapping[str, tf.Tensor]
     marks: Sequence[Mark]
     crossing: Sequence[tuple]
-    unused: Sequence[tf.Tensor]
     towers: set
     once: set
     changing: set
@@ -119,14 +115,14 @@ def divide(call: Call, tower: Tower) -> Division:
     late_summaries = [each for each in summaries if each.op in late]
     early_summaries = [each for each in summaries if each.op not in late]
 
-    # A train_op that depends on the batch, such as the loss after the update, may also wait for a tf.print.
-    awaited = with_inputs([each for operation in of_batch & after & needed for each in operation.control_inputs],
-                          without=of_batch | taken)
-    targets = by_name({tower.train_op, *(each.op for each in late_summaries), *changing, *(
-        each for each in awaited if each.op_def.is_stateful)} - of_batch)
+    # Beside the changes, such as a tf.print of a gradient. The value of the train_op counts for nothing.
+    effects_of_means = {each for each in after & needed if each.op_def.is_stateful and each.type != 'ReadVariableOp'}
+    targets = by_name({*(each.op for each in late_summaries), *changing, *effects_of_means} - of_batch)
     once = with_inputs(targets, without=of_batch | taken)
     once |= with_inputs([value.op for key, value in call.feeds.items() if key.op in once], without=of_batch | taken)
-    crossing, unused = _crossing(flow, once, changing, of_batch, taken)
+    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
+    refusals.refuse_uses(uses, taken)
+    crossing = [_assigned(each, uses) for each in {tensor.name: tensor for tensor, _ in uses}.values()]
 
     # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
     effects = [each for each in by_name(of_batch & needed) if each.op_def.is_stateful]
@@ -139,7 +135,7 @@ def divide(call: Call, tower: Tower) -> Division:
             scalars['total_loss'] = tf.identity(scalars['total_loss'], 'waiting')
         towers |= {scalars['total_loss'].op}
     left_out = {each.name for each in after | once if each not in towers}
-    return Division(scalars, marks, crossing, unused, towers, once, changing, targets, early_summaries, late_summaries,
+    return Division(scalars, marks, crossing, towers, once, changing, targets, early_summaries, late_summaries,
                     left_out)
 
 
@@ -158,16 +154,6 @@ def _calling(graph, needed):
     library = library_of(graph)
     return {each for each in needed if any(changes_a_variable(inner) for inner in within(each.node_def, library))
             } if library else set()
-
-
-def _crossing(flow, once, changing, of_batch, taken):
-    """Returns (`Division.crossing`, `Division.unused`), given operations of the follow-up."""
-    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
-    refusals.refuse_uses(uses, taken)
-    acting = changing | {each for each in once if each.type.endswith('Summary')}
-    tensors = {tensor.name: tensor for tensor, _ in uses}
-    unused = {name: each for name, each in tensors.items() if acting.isdisjoint(flow.after([each.op]) & once)}
-    return [_assigned(each, uses) for name, each in tensors.items() if name not in unused], [*unused.values()]
 
 
 def _summaries(call, flow):
@@ -221,8 +207,7 @@ def follow_up_of(call: Call, division: Division) -> FollowUp:
     late = [each.name for each in division.late_summaries]
     handles = [each.handle.name for each in call.variables.values()]
     piece = graphs.piece([*(f'^{name}' for name in run), *late], handles)
-    return FollowUp(piece, tuple(run), tuple(each.name for each in division.unused), tuple(sorted(changed)),
-                    tuple(late))
+    return FollowUp(piece, tuple(run), tuple(sorted(changed)), tuple(late))
 
 
 def _keep_order(call, division, order, nodes):

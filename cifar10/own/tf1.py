@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cifar10.base.startup import LEGACY_KERAS
 from cifar10.own import estimator
@@ -21,7 +21,6 @@ from cifar10.own.patches import patched
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
                       r"cannot import name .* from 'tf_slim|module 'tf_slim\S* has no attribute")
-_OF_TENSORFLOW = re.compile(r"(module|from|No module named) 'tensorflow\b")
 _IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
 _PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
 _IMPORT = builtins.__import__
@@ -70,17 +69,17 @@ def mend() -> None:
 
 
 @contextlib.contextmanager
-def importing(folder: str) -> Iterator[list[str]]:
+def importing() -> Iterator[list[str]]:
     """Context in which files of TensorFlow 1 find it when they import `tensorflow`.
 
-    A file below the folder is one if it uses more names of `tensorflow` that only TensorFlow 1 has than names that only
+    A file of the user's is one if it uses more names of `tensorflow` that only TensorFlow 1 has than names that only
     TensorFlow 2 has; or if it uses neither, does not name `compat.v1`, and a file beside it is one. Yields a list to
     which such files are added.
     """
     found = []
 
     def is_old(file):
-        if is_below(folder, file) and _is_old(file):
+        if is_users(file) and _is_old(file):
             found.append(file)
             return True
         return False
@@ -98,7 +97,7 @@ def use_tensorflow_1() -> None:
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
-    builtins.__import__ = _importing(lambda file: is_below('', file))
+    builtins.__import__ = _importing(is_users)
 
 
 def _importing(is_old):
@@ -117,10 +116,10 @@ def _importing(is_old):
     return substitute
 
 
-def is_below(folder: str, file: str) -> bool:
-    """Returns whether a file is below a folder and in no library."""
+def is_users(file: str) -> bool:
+    """Returns whether a file belongs to the user, and not to a library or this package."""
     libraries = [*map(sysconfig.get_path, ('stdlib', 'purelib', 'platlib')), os.path.dirname(os.path.dirname(__file__))]
-    return file.startswith(folder + os.sep) and not file.startswith(tuple(libraries))
+    return os.path.isabs(file) and not file.startswith(tuple(libraries))
 
 
 def _is_old(file):
@@ -158,21 +157,8 @@ def _has(module, first, second):
         not second or first == 'keras' or hasattr(getattr(module, first), second))
 
 
-def place_outside(frames: Sequence[tuple[str, int]], folder: str) -> str:
-    """Returns the last line of code in no library, as `own_files.place` does, if it is not below a folder; else ''."""
-    file, line = ([('', 0)] + [frame for frame in frames if is_below('', frame[0])])[-1]
-    return f' (line {line} of {file})' if file and not is_below(os.path.abspath(folder), file) else ''
-
-
-def remedy(text: str, frames: Sequence[tuple[str, int]], outside: str = '') -> str:
-    """Returns what to do about an error of code that uses TensorFlow 1 or its libraries; '' if it is another one.
-
-    Args:
-      frames: (file, line) pairs, the last where it was raised.
-      outside: what `place_outside` returns: there, `importing` does not put TensorFlow 1 in place of TensorFlow.
-    """
-    if outside and _OF_TENSORFLOW.search(text):
-        return '; put the adapter into a folder above this file, so that it finds TensorFlow 1'
+def remedy(text: str) -> str:
+    """Returns the remedy for an error of code that uses the libraries of TensorFlow 1; '' if it is another error."""
     if not _MISSING.search(text):
         return ''
     if re.search('contrib|tf_slim', text) or not importlib.util.find_spec('tf_keras') or (
