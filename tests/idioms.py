@@ -158,14 +158,6 @@ def unused(images, n, training):
     return _linear(_pooled(images), n)
 
 
-def cropped(images, n, training):
-    count = tf.shape(images)[0]
-    x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 1, 'SAME')
-    boxes = tf.tile([[0.1, 0.1, 0.8, 0.9]], [4 * count, 1])
-    x = tf.image.crop_and_resize(x, boxes, tf.range(4 * count) % count, [12, 12])
-    return _linear(tf.reduce_mean(tf.reshape(x, [4, -1, 12, 12, 8]), [0, 2, 3]), n)
-
-
 def begun_with_another_variable(images, n, training):
     x, first = _pooled(images), tf.Variable(tf.random_normal([3, n], stddev=0.35), name='first')
     return x @ first + tf.square(x) @ tf.Variable(first.initialized_value() * 0.2, name='second')
@@ -524,11 +516,6 @@ def drawn_in_the_function(images, n, training):
 
 def drawn_in_the_file(images, n, training):
     return _pooled(images) @ tf.get_variable('w', initializer=tf.constant_initializer(DRAWN_IN_THE_FILE), shape=[3, n])
-
-
-def drawn_by_a_generator_of_its_own(images, n, training):
-    initial = np.random.default_rng().normal(0, 0.1, [3, n]).astype('float32')
-    return _pooled(images) @ tf.get_variable('w', initializer=initial)
 
 
 def dropped(images, n, training):

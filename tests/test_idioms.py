@@ -44,7 +44,6 @@ WARNED = {
     'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
     'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
-    'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
     'chosen_beside_a_counter': 'its gradient of k depends on how examples are divided into batches',
     'summed_beside_dropout_and_statistics': 'its gradient of k depends on how examples are divided into batches',
@@ -62,8 +61,7 @@ REFUSED = {
     'begun_with_infinity': 'the variable mask begins with infinity',
     'begun_with_the_images': 'the initial value of b needs the placeholder cifar10.inputs/images, which nothing feeds',
     'drawn_in_training_only': 'is another one each time that the file is run',
-    'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
-    'drawn_by_a_generator_of_its_own': ' is another one each time that the file is run; '}
+    'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line '}
 def name_of(network):
     return f'{ROOT}/tests/idioms.py:{network}'
 

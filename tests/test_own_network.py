@@ -160,7 +160,6 @@ IDIOMS = [
     (TOP, 'tf.InteractiveSession()', None),
     (TOP, 'from cifar10 import inference', 'give your file another name'),
     (TOP, 'import cifar10; cifar10.FLAGS', 'give your file another name'),
-    (TOP, 'from cifar10 import *; flags', 'give your file another name'),
     (TOP, 'import tensorflow as tf2; tf2.layers.dense', None),
     (TOP, 'from tensorflow.contrib import crf', 'tf.layers, slim and contrib need the extra tf1'),
     (TOP, 'tf.set_random_seed(1)', None),

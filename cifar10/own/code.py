@@ -8,7 +8,6 @@ import copy
 import functools
 import importlib.util
 import inspect
-import linecache
 import os
 import random
 import re
@@ -348,16 +347,15 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        remedy = tf1.remedy(text) or _remedy(text, frames)
+        remedy = tf1.remedy(text) or _remedy(text)
         remedy += for_shapes if is_operations and isinstance(error, ValueError) else ''
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 
-_OTHER_NAME = 'cifar10 is the name of this program: give your file another name'
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
 _REMEDIES = (
     (r"module 'cifar10(\.\w+)*' has no attribute|cannot import name .* from 'cifar10\b|No module named 'cifar10\.",
-     _OTHER_NAME),
+     'cifar10 is the name of this program: give your file another name'),
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
     (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
@@ -365,7 +363,6 @@ _REMEDIES = (
      'Found None',
      'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze; '
      'and the gradient of what the loss does not depend on is None'),
-    ('Registering two gradient', 'TensorFlow has a gradient of this name: choose another one'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
     (r'has DataType int\d+ not in list of allowed values: .*float32',
@@ -375,12 +372,9 @@ _REMEDIES = (
     ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'))
 
 
-def _remedy(text, frames):
-    """Returns what to do about an error, to be added to its text; `frames` are its (file, line) pairs."""
+def _remedy(text):
+    """Returns what to do about an error, to be added to its text."""
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
-    if text.startswith('NameError') and any(
-            re.match(r'\s*from cifar10 import \*', line) for line in linecache.getlines(frames[-1][0])):
-        return f'; {_OTHER_NAME}'
     return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
 from cifar10.base.errors import reason
-from cifar10.base.graphs import cpu_session, is_deterministic, place_of, seeded_graph, with_inputs
+from cifar10.base.graphs import cpu_session, place_of, seeded_graph, with_inputs
 from cifar10.own import refusals
 from cifar10.own.copying import SCOPE, copy
 from cifar10.own.isolated_call import LOSS_SCALE, POSITION, STEP
@@ -25,8 +25,6 @@ from cifar10.own.tracing import GRADIENT, SCALAR, STATISTIC, Traced
 _FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
 _STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # these draw the same numbers again
 _OF_GRADIENTS = re.compile(r'(^|/)gradients(_\d+)?/')  # the name scope of `tf.gradients`
-# These add in the order of arrival, unless operations must be deterministic; two trials may miss it.
-_BY_ARRIVAL = re.compile(r'CropAndResizeGrad\w+')
 _DRAWN = 0.9  # is fed for each; with it, dropout at a rate of up to 0.9 drops nothing
 _LATER = 10 ** 6  # a global step after which nothing is in its beginning
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 because the last layer begins with zeros
@@ -113,12 +111,8 @@ def compare(subject: Subject) -> list[str]:
     """
     # Code that draws initial values draws others with another seed.
     one, other = subject.trace(subject.few, subject.seed + 1), subject.trace(2 * subject.few, subject.seed)
-    by_arrival = [node.name for node in one.operations() if _BY_ARRIVAL.fullmatch(node.op)]
-    if by_arrival and not is_deterministic():
-        return [f'its operation {by_arrival[0]} has other bits each time, so a resumed run does not end with the same '
-                'bits; use --deterministic']
-    _refuse_other_calls(subject, one, other)
-    if one.after and (followed := _changed([one.after.piece], [other.after.piece])):
+    _refuse_other_constants(subject, one, other)
+    if one.after and (followed := _changed(one.after.piece, other.after.piece)):
         name = next(iter(followed))
         return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of examples of a '
                 'tower, and not of all towers; give it the number that you mean']
@@ -188,15 +182,16 @@ def _refuse_other_gradients(half, whole):
                              'mean loss')
 
 
-def _refuse_other_calls(subject, one, other):
+def _refuse_other_constants(subject, one, other):
     """Raises a BrokenRule if each call of the function has other constants."""
-    if subject.draws() or _floats(_changed([one.piece], [other.piece])) or _changed(
-            one.initial.values(), other.initial.values()):
+    # Integers may follow the number of examples. So may constants of gradients: that of a mean is divided by it.
+    changed = [name for name, value in _changed(one.piece, other.piece).items()
+               if tf.as_dtype(value.dtype).is_floating and not _OF_GRADIENTS.search(name)]
+    if changed or subject.draws():
         again = subject.trace(subject.few, None)
-        _refuse_other_constants('constant', [one.piece], [again.piece], again.graph)
-        # It may follow the seed.
-        again = subject.trace(2 * subject.few, None)
-        _refuse_other_constants('initial value', other.initial.values(), again.initial.values(), again.graph)
+        for name in _changed(one.piece, again.piece):
+            raise BrokenRule(f'its constant {name}{place_of(name, again.graph)} is another one each time that the file '
+                             'is run; give random numbers a fixed seed, as in np.random.default_rng(0)')
 
 
 def _repeats(traced, draws):
@@ -207,27 +202,10 @@ def _repeats(traced, draws):
 
 
 def _changed(before, after):
-    """Returns the values, by their names, of the constants that have other ones in another call's pieces."""
-    values, others = ({node.name: node.attr['value'].tensor for piece in pieces for node in piece.definition.node
-                       if node.op == 'Const'} for pieces in (before, after))
+    """Returns the values, by their names, of the constants that have other ones in another call's piece."""
+    values, others = ({node.name: node.attr['value'].tensor for node in piece.definition.node if node.op == 'Const'}
+                      for piece in (before, after))
     return {name: value for name, value in others.items() if name in values and value != values[name]}
-
-
-def _floats(values):
-    """Returns the names of floating-point values, because integers may follow the number of examples.
-
-    So do the constants of gradients: that of a mean is divided by the number.
-    """
-    return [name for name, value in values.items()
-            if tf.as_dtype(value.dtype).is_floating and not _OF_GRADIENTS.search(name)]
-
-
-def _refuse_other_constants(kind, before, after, graph):
-    """Raises a BrokenRule if another call of the function has other constants."""
-    for name in _changed(before, after):
-        with graph.as_default():
-            raise BrokenRule(f'its {kind} {name}{place_of(name)} is another one each time that the file is run; give '
-                             'random numbers a fixed seed, as in np.random.default_rng(0)')
 
 
 def _compared(subject, session, half, whole, is_comparable, step, graph):
