@@ -67,21 +67,6 @@ def regularizers_summed(images, n, training):
     return logits
 
 
-def total_loss(images, n, training):
-    logits = _linear(_hidden(images), n, regularizer=_l2)
-    _add_loss(0.2 * tf.nn.l2_loss(tf.trainable_variables()[0]))
-    tf.add_to_collection(tf.GraphKeys.LOSSES, tf.losses.get_total_loss())
-    return logits
-
-
-def product_named_as_a_total_loss(images, n, training):
-    logits = _linear(_hidden(images), n)
-    loss = tf.reduce_mean(tf.square(logits))
-    tf.losses.add_loss(loss)
-    tf.losses.add_loss(tf.multiply(0.5, loss, name='total_loss'))
-    return logits
-
-
 def ignored_losses(images, n, training):
     logits = _linear(_hidden(images), n)
     tf.add_to_collection('wd_losses', tf.nn.l2_loss(tf.trainable_variables()[0]))

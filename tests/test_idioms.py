@@ -24,14 +24,14 @@ STEPS, GLOBAL_BATCH = 5, 8
 TRAINED = [
     'over_trainable_variables', 'custom_getter', 'embedding', 'unused', 'drawn_in_the_function', 'drawn_in_the_file',
     'loss_in_the_other_branch', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed',
-    'total_loss', 'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
+    'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'variables_by_hand', 'variables_without_names', 'only_first', 'placeholder_that_nothing_needs',
     'regularizer_that_is_printed', 'counter_set_twice', 'in_scopes_named_as_towers', 'moving_average_in_a_branch',
     'named_as_an_operation', 'begun_with_another_variable', 'made_in_a_loop', 'moving_average_that_is_collected',
     'averages_of_weights', 'branches_that_are_lists', 'dropped_in_the_other_branch', 'partitioned',
     'not_resource_variables', 'begun_with_a_random_tensor', 'dropped', 'averaged_activity',
     'runs_a_session_of_its_own', 'regularizer_in_a_loop', 'reused_from_here', 'switched_by_a_variable',
-    'activations_of_all_kinds', 'of_a_known_number', 'product_named_as_a_total_loss', 'with_no_operation',
+    'activations_of_all_kinds', 'of_a_known_number', 'with_no_operation',
     'unbiased_average', 'halved', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice',
     'kept_variable', 'counted_names', 'template_of_the_file', 'on_the_first_gpu', 'fed', 'with_an_optimizer',
     'printed']
@@ -162,12 +162,11 @@ ONE_DEVICE = {**dict.fromkeys([
     'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
     'variables_by_hand', 'moving_average_that_is_collected', 'averages_of_weights', 'dropped_in_the_other_branch',
     'centred_by_what_is_assigned', 'regularizer_in_a_loop', 'reused_from_here', 'regularizer_that_is_printed',
-    'counter_set_twice', 'in_scopes_named_as_towers', 'of_tf_layers_normalised', 'product_named_as_a_total_loss',
+    'counter_set_twice', 'in_scopes_named_as_towers', 'of_tf_layers_normalised',
     'of_slim_normalised_in_place', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update',
     'read_after_it_is_assigned', 'made_twice', 'kept_variable', 'fed', 'of_slim_normalised_and_fed'],
     tf.losses.get_total_loss),
-    'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)),
-    'total_loss': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)[1:])}
+    'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES))}
 
 
 @pytest.mark.parametrize('network', ONE_DEVICE)

@@ -26,7 +26,7 @@ def rows_of(page, section):
 # What each row of 'Rules' is about -> the networks of idioms.py that have it.
 RULES = {
     'tf.get_variable': ['partitioned', 'not_resource_variables', 'variables_by_hand', 'variables_without_names'],
-    'tf.losses': ['regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed', 'total_loss',
+    'tf.losses': ['regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed',
                   'over_trainable_variables'],
     'GraphKeys.UPDATE_OPS': [
         'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'unbiased_average',

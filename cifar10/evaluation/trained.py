@@ -84,7 +84,8 @@ class Model:
         if not classes:
             raise UsageError(f'there is no {SETTINGS} in {folder.path}, so the classes are unknown; copy it from '
                              "the run's train_dir")
-        recipe = Recipe(record.settings.recipe, len(classes), image_size=record.settings.data.image_size)
+        recipe = Recipe(record.settings.recipe, len(classes), record.settings.run.seed,
+                        image_size=record.settings.data.image_size)
         use_ema, averaging = settings.use_ema, settings.test_time_averaging
         return cls(looking, record, classes, recipe, recipe.moving_averages if use_ema is None else use_ema,
                    recipe.augmentation.test_time_averaging if averaging is None else averaging,

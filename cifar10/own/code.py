@@ -46,8 +46,6 @@ class _File:
       module: the file as a module.
       old_shapes: whether it has the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
       seed: with which it was executed, as `_seed` returns it.
-      draws: whether it drew random numbers then, so that with another seed it is another file.
-      draws_in_calls: whether it draws random numbers whenever its functions are called.
       is_used: whether one of its functions was called.
     """
 
@@ -55,7 +53,7 @@ class _File:
         self._path = path
         self._folder = os.path.dirname(os.path.abspath(path))
         self.old_shapes = False
-        self.is_used = self.draws_in_calls = False
+        self.is_used = False
         self._flags = _flags_of_a_file()
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
@@ -63,9 +61,7 @@ class _File:
         self.seed = _seed()
         with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'), _without_switches(), \
                 tf1.importing() as of_tensorflow_1:
-            before = _generators()
             spec.loader.exec_module(self.module)
-            self.draws = _generators() != before
             self.old_shapes = has_old_shapes() or bool(of_tensorflow_1)
 
     @contextlib.contextmanager
@@ -177,19 +173,13 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
 
     @functools.wraps(_found(flag, name, arguments))
     def call(*values):
-        file = loaded[path]
-        if file.draws and file.seed != _seed():
-            execute_again(path)
-        elif each_time and file.is_used:
+        if loaded[path].seed != _seed() or each_time and loaded[path].is_used:
             execute_again(path)
         loaded[path].is_used = True
         tf1.mend()
         with loaded[path].running(), _without_sessions(tf.get_default_graph()), \
                 tf1.importing():  # a function may import, too
-            before = _generators()
-            result = getattr(loaded[path].module, attribute)(*values)
-            loaded[path].draws_in_calls = _generators() != before
-            return result
+            return getattr(loaded[path].module, attribute)(*values)
     return call
 
 
@@ -247,12 +237,6 @@ def _wrong_arguments(found, given):
     return ''
 
 
-def draws(name: str) -> bool:
-    """Returns whether 'FILE.py:FUNCTION' has drawn random numbers of Python or NumPy, in its last call or before."""
-    file = loaded[name.rpartition(':')[0]]
-    return file.draws or file.draws_in_calls
-
-
 def code_of(name: str) -> contextlib.AbstractContextManager:
     """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
     return loaded[name.rpartition(':')[0]].running()
@@ -301,11 +285,6 @@ def _register_gradient(name):
 def _seed():
     """Returns the seed with which the user's code finds these generators."""
     return (tf.get_default_graph().seed or 0) % 2 ** 32
-
-
-def _generators():
-    """Returns the state of the generators, for comparison."""
-    return random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]
 
 
 @contextlib.contextmanager

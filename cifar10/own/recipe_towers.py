@@ -297,7 +297,7 @@ class RecipeTowers:
             return self._evaluation(dict(images=(tf.float32, shape)), seed)
         few = min(batch_size, max(2, _PIXELS // sizes[0] ** 2) if dtype == tf.float32 else 2)
         subject = rehearsal.Subject(training, functools.partial(self._made_up, sizes[0]), few, self._seed,
-                                    dtype != tf.float32, self._draws)
+                                    dtype != tf.float32)
         traced = training(batch_size, self._seed)
         notes = [*traced.notes, *rehearsal.notes_on_draws(traced)]
         with self._usage_errors():
@@ -324,9 +324,6 @@ class RecipeTowers:
                 made = f'{before.shape.as_list()}, {before.dtype.name}' if before else 'not made'
                 raise BrokenRule(f'the variable {each.name} is {each.shape.as_list()}, {each.dtype.name} in '
                                  f'evaluation, but {made} in training; make it the same in both')
-
-    def _draws(self):
-        return any(code.draws(name) for _, name in self._own)
 
     def _made_up(self, side, random, count, inputs):
         """Returns made-up images and their classes: the second half is brighter than the first."""

@@ -51,14 +51,12 @@ class Subject(NamedTuple):
       few: how many examples a tower gets.
       seed: of the run.
       is_rough: whether it computes in a type narrower than float32.
-      draws: function that returns whether the user's code has drawn random numbers of Python or NumPy.
     """
     trace: Callable[[int, int], Traced]
     make_up: Callable[[np.random.Generator, int, Mapping[str, tf.Tensor]], dict]
     few: int
     seed: int
     is_rough: bool
-    draws: Callable[[], bool]
 
 
 class _Tower(NamedTuple):
@@ -187,7 +185,7 @@ def _refuse_other_constants(subject, one, other):
     # Integers may follow the number of examples. So may constants of gradients: that of a mean is divided by it.
     changed = [name for name, value in _changed(one.piece, other.piece).items()
                if tf.as_dtype(value.dtype).is_floating and not _OF_GRADIENTS.search(name)]
-    if changed or subject.draws():
+    if changed:
         again = subject.trace(subject.few, None)
         for name in _changed(one.piece, again.piece):
             raise BrokenRule(f'its constant {name}{place_of(name, again.graph)} is another one each time that the file '

@@ -196,7 +196,7 @@ def _rehearsed(make, batch, seed):
                  for number, each in enumerate(rows)}
         return trace(called, types, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
     try:
-        return rehearsal.compare(rehearsal.Subject(traced, _made_up, few, seed, False, lambda: False))
+        return rehearsal.compare(rehearsal.Subject(traced, _made_up, few, seed, False))
     except BrokenRule:
         raise
     except Exception as error:  # it needs the number of examples of its batches, for example

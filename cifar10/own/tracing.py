@@ -4,7 +4,6 @@ In that graph everything is as its author saw it: names, collections, scopes and
 `Traced` holds the operations of a step up to the means over the towers, and the follow-up, which runs once after them.
 It changes no variable: an assignment is a value, which the update of the towers assigns.
 """
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,8 +17,6 @@ from cifar10.own.subgraphs import Piece, Subgraphs, library_of, operation_of
 from cifar10.parallel.towers import collected_losses
 
 GRADIENT, STATISTIC, SCALAR = 'gradient', 'statistic', 'scalar'  # the kinds of `Averaged`
-_TOTAL = re.compile(r'(^|/)total_loss(_\d+)?$')  # the name that `tf.losses.get_total_loss` gives its sum
-_SUMS = 'Add', 'AddV2', 'AddN', 'Identity'  # types of operations that are sums
 
 
 class Variable(NamedTuple):
@@ -232,10 +229,6 @@ def _losses(call, tensors):
     is not taken, for a variable that nothing else uses.
     """
     losses = [tf.convert_to_tensor(loss) for loss in tf.get_collection(tf.GraphKeys.LOSSES)]
-    # `tf.losses.get_total_loss` is the sum of the others.
-    totals = [loss.op for loss in losses if _TOTAL.search(loss.op.name) and loss.op.type in _SUMS]
-    summed = {tensor.op for total in totals for tensor in total.inputs}
-    losses = [loss for loss in losses if loss.op not in summed]
     added = with_inputs([loss.op for loss in losses], controls=False)
     used = with_inputs(each.op for each in (*tensors, *losses)) - call.not_taken
     handles = {variable.handle.op for variable in call.variables.values()}
