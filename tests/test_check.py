@@ -24,13 +24,13 @@ from tests.test_picture_files import encoded
 
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
     result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=data_dir, num_gpus=2,
-                        train_dir=tmp_path / 'new' / 'train', tower_device='cpu', preset='fast', precision='fp32',
-                        sizes='16', batch_size=16)
+                        train_dir=tmp_path / 'new' / 'train', tower_device='cpu', preset='fast', network='linear',
+                        precision='fp32', sizes='16', batch_size=16)
     assert result.returncode == 0 and result.stderr == ''
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if not line.startswith(' '))
     assert re.match(rf'cifar10 {cifar10.__version__}, Python 3\.\S+, TensorFlow 2\.', lines['versions'])
     assert lines['towers'] == '2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
-    assert lines['run'].endswith('new, to step 86') and lines['recipe'].startswith('fast with sizes=')
+    assert lines['run'].endswith('new, to step 86') and lines['recipe'].startswith('fast with network=linear, sizes=')
     assert lines['ready'] == 'without --check the run would start'
     assert {'--num_gpus=2', '--preset=fast', '--sizes=16', '--batch_size=16'} <= set(lines['settings'].split())
     assert 'False' not in result.stdout and result.stdout.count('settings') == 1

@@ -50,8 +50,9 @@ EACH = 10 ** 6  # more system calls and power failures than there are
 
 
 def some(items, count):
-    """Returns about `count` of the items, evenly spread, the first and the last among them."""
-    return [items[i] for i in sorted({round(i) for i in np.linspace(0, len(items) - 1, min(count, len(items)))})]
+    """Returns about `count` of the items, evenly spread: of one, that in the middle; else with the first and last."""
+    places = np.linspace(0, len(items) - 1, min(count, len(items))) if count > 1 else [len(items) / 2]
+    return [items[i] for i in sorted({round(i) for i in places})]
 
 
 @pytest.fixture(scope='module')
@@ -102,7 +103,7 @@ def assert_resumes(state, folder, flags, train_dir, capsys):
     return int(found[1]) if found else 0
 
 
-@pytest.mark.parametrize('count', mostly_stress([2, EACH], 2))
+@pytest.mark.parametrize('count', mostly_stress([1, EACH], 1))
 def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(count, run, flags, tmp_path, capsys):
     states = killed_states(run[0])
     assert len(states) > 40
@@ -150,7 +151,7 @@ def covered(calls):
     return found
 
 
-@pytest.mark.parametrize('count', mostly_stress([3, EACH], 3))
+@pytest.mark.parametrize('count', mostly_stress([1, EACH], 1))
 def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path, capsys):
     failures = distinct(power_failures(run[0]))
     assert len(failures) > 200

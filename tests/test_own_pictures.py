@@ -159,9 +159,6 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     train(dataset=path, max_steps=1, say=print, **dict(flags, train_dir=str(tmp_path / 'other')))
     output = capsys.readouterr().out
     assert ', 19 images of 32x32 in' in output and said not in output
-    train(dataset=path, max_steps=1, restart=True, say=print, **run)
-    output = capsys.readouterr().out
-    assert ', 19 images of 32x32 in' in output and said not in output
 
 
 @pytest.mark.parametrize('size', mostly_stress([32, 72], 32))

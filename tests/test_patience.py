@@ -114,11 +114,10 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
     assert set(kinds) == {'start', 'train', 'eval', 'checkpoint'}
     assert best_of(given.run.train_dir)['step'] == best  # by the same comparison
     before = pathlib.Path(given.run.train_dir, metrics.NAME).read_text()
-    for again in (given, given.replace(max_steps=2000)):
-        result = cifar10.train(**as_given(again), say=print)
-        assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
-        assert (f'done       the run is at step {end}, and --patience=1 asks for no more; a larger --patience '
-                'continues it\n') in capsys.readouterr().out
+    result = cifar10.train(**as_given(given.replace(max_steps=2000)), say=print)
+    assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
+    assert (f'done       the run is at step {end}, and --patience=1 asks for no more; a larger --patience '
+            'continues it\n') in capsys.readouterr().out
     check(given)
     assert 'ended      without --check nothing' in capsys.readouterr().out
     assert pathlib.Path(given.run.train_dir, metrics.NAME).read_text() == before
