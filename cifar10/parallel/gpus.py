@@ -136,7 +136,8 @@ def claim(count: int) -> None:
     Raises:
       UsageError: the runtime has already started without these GPUs.
     """
-    physical = tf.config.list_physical_devices('GPU')
+    if not (physical := tf.config.list_physical_devices('GPU')):
+        return
     claimed = [(physical[index], grows) for index, grows in used(count, memory_limits())]
     try:
         tf.config.set_visible_devices([gpu for gpu, _ in claimed], 'GPU')

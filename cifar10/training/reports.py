@@ -4,13 +4,12 @@ import datetime
 import os
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import CURVES, EVALUATIONS
-from cifar10.evaluation import result_pictures
-from cifar10.evaluation.trained import ModelSession
 from cifar10.run import checkpoints, failures, metrics, takeover
 from cifar10.run.best import counting, is_better, summary
 from cifar10.run.checkpoints import Saved
@@ -27,6 +26,9 @@ from cifar10.settings.training import hyperparameters
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
 
+if TYPE_CHECKING:
+    from cifar10.evaluation.trained import ModelSession
+
 
 class Reports:
     """The files that a run writes, and its reporters. A context, which outlives each session.
@@ -40,7 +42,7 @@ class Reports:
     """
 
     def __init__(self, run: Run, directory: TrainDir, folder: Folder, restored: Saved | None,
-                 validation: ModelSession | None, record: RunRecord, began: float):
+                 validation: 'ModelSession | None', record: RunRecord, began: float):
         self._directory = directory
         self._run = run
         self._validation = validation
@@ -156,6 +158,7 @@ class Reports:
                 self._validation.load(values)
                 result = self._validation.built.run(self._validation.session, step)
             self._slack = 1
+            from cifar10.evaluation import result_pictures
             result_pictures.write(self._curves[metrics.EVAL], result)
             record = self._log.write(metrics.EVAL, step, **result.figures, **result.counts)
             self._evaluated.append(record)

@@ -3,15 +3,13 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cifar10.base.console import Line, reader_may_leave, say, say_all
 from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
-from cifar10.evaluation.evaluator import Evaluator
-from cifar10.evaluation.images import say_if_few
-from cifar10.evaluation.trained import ModelSession, batch_size
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoints, failures, takeover
 from cifar10.run.best import counting, summary
@@ -26,6 +24,9 @@ from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 from cifar10.training.space import check_space
 from cifar10.training.start import local_devices, prepared
+
+if TYPE_CHECKING:
+    from cifar10.evaluation.trained import ModelSession
 
 _VALIDATION_BATCH = 500  # images, at most
 
@@ -81,11 +82,14 @@ def check_built(run: Run, plan: Plan) -> None:
     say_all(check_space(plan, run.saved.values()))
 
 
-def validation_of(plan: Plan) -> ModelSession | None:
+def validation_of(plan: Plan) -> 'ModelSession | None':
     """Returns the evaluation between two steps, opened, if the run has one."""
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
+    from cifar10.evaluation.evaluator import Evaluator
+    from cifar10.evaluation.images import say_if_few
+    from cifar10.evaluation.trained import ModelSession, batch_size
     say_if_few(plan.test, is_held_out=True)
     devices, size = local_devices(settings.towers), batch_size(plan.test.size, _VALIDATION_BATCH)
     validation = ModelSession(lambda: Evaluator(plan.test, plan.recipe, devices.tower_devices, size), devices,
