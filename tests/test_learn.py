@@ -73,14 +73,6 @@ def test_a_lesson_shows_the_lines_of_its_program_that_matter(page):
     assert max(map(len, lines)) <= 96  # what GitHub shows without a scroll bar
 
 
-def test_an_excerpt_is_what_stands_in_the_program():
-    source = 'def f(x):\n    """Doc."""\n    y = 1\n    for i in x:\n        y += i\n    return y\n'
-    for shown in ('def f(x):\n    y = 1\n', 'for i in x:\n    y += i\n', 'def f(x):\n    ...\n    return y\n'):
-        assert is_excerpt(shown, source)
-    for shown in ('y = 2\n', 'y = 1\nreturn y\n', 'return y\n...\ny = 1\n', 'y =\n', '= 1\n', 'y = 1\n  for i in x:\n'):
-        assert not is_excerpt(shown, source)
-
-
 @pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
 def test_formulas_are_formulas(page):
     text = re.sub(r'^( *)```.*?^\1```|`[^`]*`', '', page.read_text(), flags=re.M | re.S)

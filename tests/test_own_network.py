@@ -26,8 +26,6 @@ from tests.helpers import (
 )
 from tests.test_picture_files import encoded
 
-NOISY = f'{ROOT}/tests/networks.py:noisy'
-
 LINEAR = '''
 import tensorflow.compat.v1 as tf
 from cifar10.model import add_moving_statistic, uniform_like

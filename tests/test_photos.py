@@ -248,18 +248,6 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (not a picture in a supported format' in third
 
 
-@pytest.mark.stress
-def test_there_may_be_any_number_of_classes(tmp_path):
-    for label in range(300):
-        (tmp_path / str(label)).mkdir()
-        for i in range(2):
-            (tmp_path / str(label) / f'{i}.png').write_bytes(encoded(np.full([9, 9, 3], label % 256, np.uint8), 'PNG'))
-    data = prepare(tmp_path)
-    pixels, labels = fed(data, Boxes(300 * [(0, 0, 8, 8)]))
-    assert len(data.classes) == 300 and sorted(labels) == [*range(300)]
-    assert (pixels[:, 0, 0, 0] == [int(data.classes[label]) % 256 for label in labels]).all()
-
-
 # What is cut out.
 
 def crops(shape, n=20000, first=0, seed=0):
@@ -273,7 +261,7 @@ def crops(shape, n=20000, first=0, seed=0):
     return boxes, mirrored
 
 
-@pytest.mark.parametrize('shape', [(375, 500), (500, 375), (224, 224)])
+@pytest.mark.parametrize('shape', [(375, 500), (224, 224)])
 def test_random_parts_have_the_areas_and_aspects_that_are_documented(shape):
     boxes, mirrored = crops(shape)
     heights, widths = (boxes[:, 2:] - boxes[:, :2] + 1).T
@@ -378,7 +366,7 @@ def test_evaluation_takes_the_centre_of_each_photo_once_as_it_is_prepared(folder
     assert exact >= 3
 
 
-@pytest.mark.parametrize('size', [65, 72, 96, 128, 224, 299, 512])
+@pytest.mark.parametrize('size', [65, 224, 299])
 def test_seven_eighths_of_the_short_side_are_the_size(size):
     boxes = resized_crop.ResizedCrop(None, None, 0, size).boxes(tf.constant([[preparation.short_side(size)] * 2]))
     with tf.Session() as session:
