@@ -159,7 +159,7 @@ def own_towers(name, num_classes=10, **settings):
 
 def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,), num_classes=10, **settings):
     """Returns the notes on a network of one's own before it is trained; raises a UsageError if it is refused."""
-    return own_towers(name, num_classes, **settings).check(batch_size, list(sizes), dtype)
+    return [str(line) for line in own_towers(name, num_classes, **settings).check(batch_size, list(sizes), dtype)]
 
 
 def add_tower(towers, images, labels=None, dtype=tf.float32):
@@ -183,7 +183,8 @@ def checkpoints(directory):
 def planned(settings, devices=None):
     """Returns (the Plan of a run, the lines about its decisions)."""
     devices, images, _ = prepared(settings, devices, makes_images=False)
-    return planning.plan(settings, devices, images)
+    plan, lines = planning.plan(settings, devices, images)
+    return plan, [str(line) for line in lines]
 
 
 def patient(seconds):

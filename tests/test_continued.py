@@ -89,6 +89,7 @@ def test_only_settings_that_results_depend_on_are_reported_as_changes(one_step, 
 def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(stored, run):
     folder, settings = stored(**RUNS[run])
     found, lines = resolve(dict(train_dir=folder))
+    lines = list(map(str, lines))
     now, before = found.flat(), settings.flat()
     assert {name: now[name] for name in OF_RUN} == {name: before[name] for name in OF_RUN}
     usual = train_settings().flat()
@@ -101,6 +102,7 @@ def test_a_run_in_the_default_folder_goes_on_as_any_other(stored, monkeypatch):
     folder, settings = stored(**RUNS['classic'])
     monkeypatch.setattr(resolved, 'TRAIN_DIR', folder)
     found, lines = resolve({})
+    lines = list(map(str, lines))
     assert {name: found.flat()[name] for name in OF_RUN} == {name: settings.flat()[name] for name in OF_RUN}
     assert any(line.startswith('taken      from the run: --') for line in lines)
 
@@ -108,10 +110,12 @@ def test_a_run_in_the_default_folder_goes_on_as_any_other(stored, monkeypatch):
 def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored, tmp_path):
     folder, _ = stored(data_dir=str(tmp_path))
     found, lines = resolve(dict(train_dir=folder))
+    lines = list(map(str, lines))
     assert found.data.data_dir == str(tmp_path) and f'--data_dir={tmp_path}' in lines[-1]
     assert resolve(dict(train_dir=folder, data_dir='/other'))[0].data.data_dir == '/other'
     folder, _ = stored(data_dir=str(tmp_path / 'elsewhere'))
     found, lines = resolve(dict(train_dir=folder))
+    lines = list(map(str, lines))
     default = train_settings().data.data_dir
     assert found.data.data_dir == default
     assert lines[-1] == f"not here   the run's --data_dir={tmp_path / 'elsewhere'}; now it is {default}"

@@ -79,7 +79,7 @@ def test_what_contradicts_explain_is_refused():
 def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
     measured = {STEP: [0.1, 0.09, 0.2], SAME_BATCH: [0.08, 0.07, 0.16], NO_UPDATE: [0.0999, 0.091, 0.202],
                 NO_AVERAGE: [0.1, 0.09, 0.21], '/cpu:0': [0.05, 0.06, 0.05], '/gpu:0+/gpu:1': [0.09, 0.08, 0.1]}
-    found = lines(measured, 256, towers=3)
+    found = [str(line) for line in lines(measured, 256, towers=3)]
     assert found == [
         'a step     0.100 s (0.090-0.200), 2,560 images/s',
         'same batch 0.080 s, -20% (-22% to -20%), without input',
@@ -104,7 +104,7 @@ def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
 def test_a_device_is_slow_if_its_towers_take_longer_in_each_round(second, is_slow, towers):
     counts = [(towers + 1) // 2, towers // 2]
     measured = {STEP: [1.0] * 5, '/gpu:0': [counts[0] * 0.1] * 5, '/gpu:1': [counts[1] * each for each in second]}
-    slow = [line for line in lines(measured, 256, towers) if line.startswith('slow ')]
+    slow = [line for line in map(str, lines(measured, 256, towers)) if line.startswith('slow ')]
     assert [' on /gpu:1 takes 0.130 s ' in line for line in slow] == [True] * is_slow
     assert [f' waits {counts[1] * 0.03:.3f} s ' in line for line in slow] == [True] * is_slow
 

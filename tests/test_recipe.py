@@ -124,7 +124,7 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
 def lines_of(config):
     """Returns {first word: the rest} of the lines that a start with these settings prints before it trains."""
     plan, lines = planned(config)
-    return dict(line.split(maxsplit=1) for line in (*lines, *describe(plan), *advise(plan, config)))
+    return dict(line.split(maxsplit=1) for line in map(str, (*lines, *describe(plan), *advise(plan, config))))
 
 
 def test_every_optimizer_has_a_rate_of_its_own(settings):

@@ -42,7 +42,8 @@ def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
         step(nodes, tasks_per_node, rank, node, local, len(expected))
         cluster = membership.resolve(train_settings().cluster)
         assert (cluster.job, cluster.index) == ('worker', rank) and cluster.ps == ()
-        assert cluster.describe()[0].endswith('; unset SLURM_PROCID, which describes this cluster, to train without it')
+        assert cluster.describe()[0].text.endswith(
+            '; unset SLURM_PROCID, which describes this cluster, to train without it')
         assert cluster.workers == tuple(f'{host}:{BASE + k}' for host, k in expected)
     assert 'CUDA_VISIBLE_DEVICES' not in os.environ or os.environ['CUDA_VISIBLE_DEVICES'] == '-1'
 

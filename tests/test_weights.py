@@ -110,7 +110,7 @@ def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_do
     found = network(tf.constant(x), 10, training=False)
     variables = {variable.op.name: variable for variable in tf.global_variables()}
     taken, lines = weights.named_as(variables, str(keras_files / f'{name}.npz'))
-    assert len(lines) == 1 and 'in order: conv1/kernel from ' in lines[0]
+    assert len(lines) == 1 and 'in order: conv1/kernel from ' in lines[0].text
     with tf.Session() as session:
         for key, variable in variables.items():
             variable.load(taken.values[key], session)

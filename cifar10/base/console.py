@@ -4,6 +4,7 @@ Below the programs, every line for people goes through `say`, so that a caller o
 Only this module knows whether a stream is a terminal, and how wide it is.
 """
 import contextlib
+import dataclasses
 import datetime
 import errno
 import os
@@ -33,42 +34,45 @@ class _Raised(Exception):
     """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
 
 
-class Line(str):
-    """A line for people, as a file gets it: a padded word that names its subject, and a text.
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line for people: a padded word that names its subject, and a text. `str` returns it as a file gets it.
 
-    Args:
+    Attributes:
       word: such as 'saved'; '' for a text that stands alone; or the time, for a line in the tutorial's format.
       text: may contain text from elsewhere: a file, a picture's name, another process. Characters in it that could
         control a terminal, or forge a line, become escape sequences.
       note: whether the line belongs to the notes of a result, as each 'warning' does.
-
-    Attributes:
-      plain: the line as a terminal shows it, before it is wrapped: of a time only hours, minutes and seconds.
-      word: the word in `plain` that has a colour; '' for none.
     """
-    plain: str
-    word: str
-    is_note: bool
+    word: str | datetime.datetime
+    text: str
+    note: bool = False
 
-    def __new__(cls, word: str | datetime.datetime, text: str, note: bool = False):
-        text = printable(text)
-        is_time = isinstance(word, datetime.datetime)
-        first = f'{word:%H:%M:%S}' if is_time else word
-        plain = f'{first:<{_INDENT - 1}} {text}' if first else text
-        line = super().__new__(cls, f'{word}: {text}' if is_time or word == 'warning' else plain)
-        line.plain, line.word, line.is_note = plain, '' if is_time else word, note or word == 'warning'
-        return line
+    @property
+    def is_note(self) -> bool:
+        """Whether it is a note or a warning."""
+        return self.note or self.word == 'warning'
 
-    @classmethod
-    def of_error(cls, program: str, message: str) -> 'Line':
-        """Returns the line with which a program ends."""
-        line = cls('', f'{program}: error: {message}')
-        line.word = 'error:'
-        return line
+    def __str__(self):
+        is_time = isinstance(self.word, datetime.datetime)
+        return f'{self.word}: {printable(self.text)}' if is_time or self.word == 'warning' else self._padded(self.word)
 
     def on(self, stream: TextIO | None) -> str:
-        """Returns the line as a stream gets it: on a terminal, wrapped and with a colour."""
-        return _coloured(_wrapped(self.plain), self.word) if _is_terminal(stream) else self
+        """Returns the line as a stream gets it: on a terminal, wrapped and with a colour, and only the time of day."""
+        if not _is_terminal(stream):
+            return str(self)
+        is_time = isinstance(self.word, datetime.datetime)
+        wrapped = _wrapped(self._padded(f'{self.word:%H:%M:%S}' if is_time else self.word))
+        return _coloured(wrapped, '' if is_time else self.word)
+
+    def _padded(self, word):
+        return f'{word:<{_INDENT - 1}} {printable(self.text)}' if word else printable(self.text)
+
+
+def error_on(stream: TextIO | None, program: str, message: str) -> str:
+    """Returns the line with which a program ends, as a stream gets it."""
+    line = Line('', f'{program}: error: {message}').on(stream)
+    return _coloured(line, 'error:') if _is_terminal(stream) else line
 
 
 def _is_terminal(stream):
@@ -103,8 +107,8 @@ class Output:
     """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
 
     Args:
-      say: function that gets each `Line`. `print` and `print_line` mean standard output, with progress bars on
-        standard error; None: the lines are dropped, except for notes, which become Python warnings.
+      say: function that gets each line as a string. `print` and `print_line` mean standard output, with progress bars
+        on standard error; None: the lines are dropped, except for notes, which become Python warnings.
       on_record: function that gets each record once it is written, as a dict; or None.
 
     Attributes:
@@ -121,7 +125,7 @@ class Output:
     current: 'Output'
     failure: OSError | None = None
 
-    def __init__(self, say: Callable[[Line], Any] | None = print_line,
+    def __init__(self, say: Callable[[Any], Any] | None = print_line,
                  on_record: Callable[[dict], Any] | None = None):
         for name, function in (('say', say), ('on_record', on_record)):
             if not (function is None or callable(function)):
@@ -167,12 +171,12 @@ class Output:
     def say(self, line: Line) -> None:
         """Prints a line, above a progress bar if there is one, or passes it to the caller's function."""
         if line.is_note:
-            self.notes.append(line)
+            self.notes.append(str(line))
         with unlimited():
             if self.is_stdout:
                 print_line(line)
             elif self._callback or line.is_note:
-                _call(self._callback or _warn, line)
+                _call(self._callback or _warn, str(line))
 
     def record(self, record: dict) -> None:
         """Passes a record on. Call it without holding a lock: the receiver may raise anything, and may take long."""
@@ -222,7 +226,7 @@ def say(word: str | datetime.datetime, text: str, note: bool = False) -> None:
     Output.current.say(Line(word, text, note))
 
 
-def say_all(lines: Iterable[str]) -> None:
+def say_all(lines: Iterable[Line | str]) -> None:
     """Prints each line as soon as the iterable yields it; a string that is not a `Line` stands alone."""
     for line in lines:
         Output.current.say(line if isinstance(line, Line) else Line('', line))

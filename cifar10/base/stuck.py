@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from cifar10.base import activity
-from cifar10.base.console import Line, flush, shows_bars
+from cifar10.base.console import error_on, flush, shows_bars
 from cifar10.base.errors import TemporaryError
 
 _TICK_SECS = 1.0
@@ -110,11 +110,10 @@ def within(seconds: float, function: Callable[[], Any]) -> Any:
 
 def end_process(message: str) -> NoReturn:
     """Ends this process from any of its threads, with a message and the status of a TemporaryError."""
-    line = Line.of_error(os.path.basename(sys.argv[0]), message)
-
     def write():
         below = '\n' if shows_bars() else ''  # the bar that stays
-        for stream, text in ((sys.stdout, ''), (sys.stderr, f'{below}{line.on(sys.stderr)}\n')):
+        error = error_on(sys.stderr, os.path.basename(sys.argv[0]), message)
+        for stream, text in ((sys.stdout, ''), (sys.stderr, f'{below}{error}\n')):
             with contextlib.suppress(OSError, AttributeError):  # nobody reads it any more, or it is None
                 stream.write(text)
                 flush(stream)

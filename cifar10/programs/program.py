@@ -14,7 +14,7 @@ from typing import TextIO
 
 import cifar10
 from cifar10.base import startup
-from cifar10.base.console import STDOUT, Line, Output, discard, open_closed
+from cifar10.base.console import STDOUT, Line, Output, discard, error_on, open_closed
 from cifar10.base.errors import RunError, UsageError, describe_os_error, listed
 from cifar10.base.signals import termination_signals
 
@@ -123,9 +123,8 @@ def _reopen_closed():
 
 
 def _fail(message, status):
-    line = Line.of_error(name(), ' '.join(str(message).split()))
     try:
-        print(line.on(sys.stderr), file=sys.stderr, flush=True)
+        print(error_on(sys.stderr, name(), ' '.join(str(message).split())), file=sys.stderr, flush=True)
     except OSError:  # the terminal is gone
         discard(sys.stdout)
         discard(sys.stderr)

@@ -134,7 +134,7 @@ class RunRecord(NamedTuple):
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
-    def code_changes(self, **names: str) -> list[str]:
+    def code_changes(self, **names: str) -> list[Line]:
         """Returns a warning for each of the user's own `registry.CODE` whose file has changed since its last use."""
         lines = []
         for flag, name in names.items():

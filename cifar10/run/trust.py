@@ -37,7 +37,7 @@ def located(record: 'RunRecord', path: str, network: str | None) -> 'RunRecord':
     return record._replace(settings=record.settings.replace(network=network))
 
 
-def check(flag: str, name: str, path: str) -> str:
+def check(flag: str, name: str, path: str) -> Line:
     """Checks that only this user or root can have written the code that a run names, and what is imported beside it.
 
     Args:

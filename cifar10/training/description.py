@@ -17,7 +17,7 @@ _MOST_CLASSES = 10  # whose numbers are shown
 _WARM_UP_FRACTION = 0.1  # of the run, at most
 
 
-def describe(plan: Plan) -> list[str]:
+def describe(plan: Plan) -> list[Line]:
     """Returns the lines that describe the training before the first step."""
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
@@ -61,7 +61,7 @@ def _classes(plan):
     return [Line('uneven', f'{text}{of} images{remedy}')]
 
 
-def advise(plan: Plan, given: TrainSettings) -> list[str]:
+def advise(plan: Plan, given: TrainSettings) -> list[Line]:
     """Returns lines that advise other settings for a new run than the given ones."""
     if plan.checkpoint:
         return []
@@ -119,7 +119,7 @@ def _rates_to_try(optimizer, chosen, examples, epochs):
     return settings
 
 
-def describe_run(plan: Plan) -> list[str]:
+def describe_run(plan: Plan) -> list[Line]:
     """Returns the lines about the progress and the place of the run."""
     run = plan.settings.run
     if plan.ended:

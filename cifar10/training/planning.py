@@ -28,7 +28,7 @@ from cifar10.training.warm_start import with_model
 _INTERVALS = ('save_steps', 'eval_steps')
 
 
-def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bool = False) -> tuple[Plan, list[str]]:
+def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bool = False) -> tuple[Plan, list[Line]]:
     """Returns the Plan of a run, and lines about the decisions. The functions below stand in the order of their calls.
 
     Args:

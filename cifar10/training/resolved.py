@@ -28,7 +28,7 @@ _SAYS_ALSO = {'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['pr
 _OF_PRESETS = [*(field.name for field in fields(RecipeSettings)), 'max_steps', 'epochs', 'batch_size', 'precision']
 
 
-def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
+def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
     """Returns the settings of a start, and the lines that a person should read about them.
 
     Settings that describe the run come from the run in `train_dir`, if they were given there and are not given now. So

@@ -9,7 +9,7 @@ from cifar10.base.files import in_bytes, shortage
 from cifar10.training.plan import Plan
 
 
-def check_space(plan: Plan, variables: Collection[tf.Variable]) -> list[str]:
+def check_space(plan: Plan, variables: Collection[tf.Variable]) -> list[Line]:
     """Raises a UsageError if the disk has no room for a checkpoint; returns a warning if it has none for all files.
 
     Free space changes during a run, so only the first checkpoint must fit.

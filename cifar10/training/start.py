@@ -37,7 +37,7 @@ class Images(NamedTuple):
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None,
-             makes_images: bool = True) -> tuple[Devices, Images, list[str]]:
+             makes_images: bool = True) -> tuple[Devices, Images, list[Line]]:
     """Returns the devices of the towers, which are claimed, the images of a run, and lines to print.
 
     Args:

@@ -16,7 +16,7 @@ from cifar10.training import weights
 from cifar10.training.plan import Plan
 
 
-def with_model(plan: Plan) -> tuple[Plan, list[str]]:
+def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
     """Returns the plan of a new run with the model that it starts from, and lines about it.
 
     A resumed run keeps the model that it started from, whatever the user gives now.
