@@ -268,7 +268,7 @@ def take_part(cluster: membership.Cluster, settings: TrainSettings, termination:
     if cluster.job == 'worker':
         check_network(settings)
         local = local_devices(towers)
-        files = find_images(settings, look(settings.run.train_dir)).records().files
+        files = find_images(settings, look(settings.run.train_dir)).images().files
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
