@@ -166,7 +166,7 @@ def add_tower(towers, images, labels=None, dtype=tf.float32):
     """Adds a tower of a `RecipeTowers` to the current graph; returns its `Computed`."""
     labels = tf.zeros([images.shape[0]], tf.int32) if labels is None else labels
     with at_position(0, tf.zeros([], tf.int64)):
-        return towers.train(images, labels, dtype)[0]
+        return towers.train((images, labels), dtype)[0]
 
 
 def logits_of(towers, images):

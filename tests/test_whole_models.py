@@ -14,6 +14,7 @@ from cifar10.model.network_draws import at_position
 from cifar10.own import tf1
 from cifar10.parallel import devices
 from cifar10.parallel.parameter_server import ParameterServer
+from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from tests import refused_models, whole_models
 from tests.helpers import (
@@ -70,7 +71,7 @@ def trained_on_towers(function, mode, towers, before):
 
         def tower(k, scope):
             with at_position(0, tf.zeros([], tf.int64)):
-                return network.train(tf.constant(images[k]), tf.constant(labels[k]), tf.float32, shared=shared)[0]
+                return network.train((tf.constant(images[k]), tf.constant(labels[k])), tf.float32, shared=shared)[0]
         step = update.build(tower, lambda: None, tf.train.get_or_create_global_step())
         with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
             initialise(session)
@@ -188,7 +189,7 @@ def test_the_variables_of_a_model_are_on_one_server():
 
     def tower(k, scope):
         with at_position(0, tf.zeros([], tf.int64)):
-            return network.train(tf.constant(IMAGES), tf.constant(LABELS), tf.float32)[0]
+            return network.train((tf.constant(IMAGES), tf.constant(LABELS)), tf.float32)[0]
     ParameterServer(chosen).build(tower, lambda: None, tf.train.get_or_create_global_step())
     made = [each for each in tf.global_variables() if each is not tf.train.get_global_step()]
     assert any('Adam' in each.name for each in made)
@@ -250,8 +251,9 @@ def test_a_model_without_classes_is_evaluated_by_its_loss(settings, call, tmp_pa
     of_api = cifar10.evaluate(train_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'api'), tower_device='cpu')
     assert of_api.figures == dict(loss=pytest.approx(found['loss'])) and of_api.examples == 200
     assert of_api.accuracy is None and of_api.per_class == {}
-    with pytest.raises(UsageError, match='--keep_best compares accuracies'):
-        train(settings(**given, max_steps=30, keep_best=True, eval_steps=10))
+    train(settings(**given, max_steps=30, keep_best=True, eval_steps=10))
+    best = min(metrics.read(str(tmp_path / 'train'), metrics.EVAL), key=lambda record: record['loss'])
+    assert f"step {best['step']}, loss {best['loss']:.5g}" in capsys.readouterr().out
     picture = tmp_path / 'picture.png'
     picture.write_bytes(encoded(np.zeros([40, 40, 3], np.uint8), 'PNG'))
     for use in (f'--image={picture}', f"--export_dir={tmp_path / 'exported'}", '--per_class'):

@@ -31,25 +31,34 @@ class Registry(dict):
 
     Args:
       entries: {name: 'module:object'}.
-      own: the form of names outside `entries` that are accepted too, or None.
+      own: the forms of names outside `entries` that are accepted too; the first that matches counts.
     """
 
-    def __init__(self, entries: dict[str, str], own: Own | None = None):
+    def __init__(self, entries: dict[str, str], *own: Own):
         super().__init__(entries)
         self._own = own
 
+    def _form_of(self, name):
+        """Returns the `Own` of a name; None for a registered name, and for one of another form."""
+        for form in self._own if not super().__contains__(name) else ():
+            entry, _, own = name.partition(',') if form.follows else (None, '', name)
+            if entry in (None, *self) and re.fullmatch(form.pattern, own):
+                return form
+        return None
+
     def is_own(self, name: str) -> bool:
         """Returns whether a name means something of the user's own."""
-        if super().__contains__(name) or self._own is None:
-            return False
-        entry, _, own = name.partition(',') if self._own.follows else (None, '', name)
-        return entry in (None, *self) and re.fullmatch(self._own.pattern, own) is not None
+        return self._form_of(name) is not None
+
+    def is_code(self, name: str) -> bool:
+        """Returns whether a name means a function in a file of the user's own."""
+        return self.is_own(name) and self._form_of(name).pattern == _IN_A_FILE
 
     def divided(self, name: str) -> tuple[str, str]:
         """Returns (the entry, what is the user's own) of a name; either may be ''."""
         if not self.is_own(name):
             return name, ''
-        entry, _, own = name.partition(',') if self._own.follows else ('', '', name)
+        entry, _, own = name.partition(',') if self._form_of(name).follows else ('', '', name)
         return entry, own
 
     def __contains__(self, name):
@@ -58,10 +67,7 @@ class Registry(dict):
     @property
     def forms(self) -> list[str]:
         """The registered names, and the form of a user's own if it is accepted, for help texts and messages."""
-        forms = list(self)
-        if self._own:
-            forms.append(self._own.form)
-        return forms
+        return [*self, *(form.form for form in self._own)]
 
     def load(self, name: str) -> Any:
         """Returns the object that is registered as `name`, or what the user's own name means.
@@ -70,12 +76,12 @@ class Registry(dict):
           KeyError: the name is neither registered nor of the form of a user's own.
         """
         if self.is_own(name):
-            return pkgutil.resolve_name(self._own.load)(name)
+            return pkgutil.resolve_name(self._form_of(name).load)(name)
         return pkgutil.resolve_name(self[name])
 
     def check(self, name: str, *arguments: Any) -> list[str] | None:
         """Returns what `Own.check` returns for the user's own object of this name; None for a registered name."""
-        return pkgutil.resolve_name(self._own.check)(name, *arguments) if self.is_own(name) else None
+        return pkgutil.resolve_name(self._form_of(name).check)(name, *arguments) if self.is_own(name) else None
 
 
 _FUNCTION, _IN_A_FILE = 'FILE.py:FUNCTION', r'.*\.py:\w+'
@@ -88,7 +94,9 @@ UPDATE_MODES = Registry({
     'local': 'cifar10.parallel.local_steps:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
-OWN_TOWERS = 'cifar10.own.recipe_towers:RecipeTowers'  # the towers of a recipe with code of the user's own
+# The towers of a recipe with code of the user's own, on images and on batches of a data set of the user's own.
+OWN_TOWERS = 'cifar10.own.recipe_towers:RecipeTowers'
+MODEL_TOWERS = 'cifar10.own.model_towers:ModelTowers'
 
 # A `model.Network`.
 NETWORKS = Registry({
@@ -129,17 +137,18 @@ AUGMENTATIONS = Registry({
     'none': 'cifar10.data.augment:Augmentation'},
     Own(f'NAME,{_FUNCTION}', _IN_A_FILE, 'cifar10.own.recipe_towers:augmentation', follows=True))
 
-# A `data.datasets.Dataset`.
+# A `data.datasets.Dataset`; of a user's function, a function (batch size, seed, mode) -> `own.batches.Batches`.
 DATASETS = Registry({
     'cifar10': 'cifar10.data.cifar:CIFAR10',
     'cifar100': 'cifar10.data.cifar:CIFAR100',
     'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
     'shapes': 'cifar10.data.shapes:SHAPES'},
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.batches:batches'),
     Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.own_images:dataset'))
 
 # What may be the user's own, by the names of the settings.
 OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, augmentation=AUGMENTATIONS, loss=LOSSES)
-CODE = 'network', 'optimizer', 'augmentation', 'loss'  # those of them that are code
+CODE = 'dataset', 'network', 'optimizer', 'augmentation', 'loss'  # those of them that may be code
 
 # A `model.precision.Precision`.
 PRECISIONS = Registry({

@@ -106,6 +106,7 @@ class ImageSource(Source):
         self.images = images
         self.batch_size = batch_size
         self.count = images.count
+        self.classes, self.class_counts = images.classes, images.class_counts
         self.facts = dict(classes=images.classes, examples=images.count, images_sha256=images.digest,
                           images_folder=os.path.basename(images.folder))
         self._augmentation = augmentation
@@ -115,13 +116,17 @@ class ImageSource(Source):
     def kept(self):
         return self.images.kept
 
+    @property
+    def is_made(self):
+        return os.path.exists(self.images.files[0])
+
     def load(self):
         images = loaded(self.images)
         return images, images.read
 
     def stream(self, data, start, stop, towers, num_towers, at_a_time):
         steps = tf.data.Dataset.range(start, stop, num_towers * self.batch_size)
-        ahead = tf.range(towers.start, towers.stop, towers.step, tf.int64) * self.batch_size
+        ahead = tf.constant([*towers], tf.int64) * self.batch_size
         positions = steps.map(as_graph(lambda step: (step + ahead, tf.fill(tf.shape(ahead), step)))).unbatch()
         return positions.map(as_graph(lambda first, step: self.batch(data, first, step)), at_a_time)
 

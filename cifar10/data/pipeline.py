@@ -29,11 +29,18 @@ class Source:
       count: examples in an epoch; None if it is unknown.
       facts: what the record of a run stores of the input: names of the fields of a `run.record.RunRecord` -> values.
       kept: the files that the run needs when it is started again.
+      classes, class_counts: the names of the classes, and the examples of each; none if examples have no classes.
+      is_sequential: whether a batch is found only by reading those before it, so that each machine has one stream.
+      is_made: whether the data exists already.
     """
     batch_size: int
     count: int | None
     facts: Mapping[str, Any]
     kept: Collection[str] = ()
+    classes: Sequence[str] = ()
+    class_counts: Sequence[int] = ()
+    is_sequential = False
+    is_made = True
 
     def load(self) -> tuple[Any, tf.Operation]:
         """Adds the data to the graph, on the device of the caller: the CPU of a machine that makes batches.
@@ -44,7 +51,7 @@ class Source:
         """
         raise NotImplementedError
 
-    def stream(self, data: Any, start: tf.Tensor, stop: tf.Tensor, towers: range, num_towers: int,
+    def stream(self, data: Any, start: tf.Tensor, stop: tf.Tensor, towers: Sequence[int], num_towers: int,
                at_a_time: int | None) -> tf.data.Dataset:
         """Returns the batches of some towers, in the order of steps, and in each step of towers.
 
@@ -100,23 +107,39 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
             return _batches_of_machines(source, start, stop, hosts, loaded)
         num_towers, num_streams, devices = 1, 1, None
     at_a_time = _at_a_time(num_streams // len(loaded)) if devices else None
-    iterators, start_ops = [], []
-    for first, host in enumerate(hosts[:num_streams]):
+    streams = [range(first, num_towers, num_streams) for first in range(num_streams)]
+    if source.is_sequential:
+        streams = [[k for k in range(num_towers) if hosts[k] == host] for host in dict.fromkeys(hosts[:num_towers])]
+    stream_of = {k: number for number, towers in enumerate(streams) for k in towers}
+    iterators, start_ops, places = [], [], []
+    for towers in streams:
+        host = place = hosts[towers[0]]
         data, read = loaded[host]
         with tf.device(host):
-            batches = source.stream(
-                data, start, stop, range(first, num_towers, num_streams), num_towers, at_a_time).prefetch(AHEAD)
-        with tf.device(devices[first] if devices else host):
-            if devices:
-                batches = batches.apply(tf.data.experimental.copy_to_device(devices[first], host)).prefetch(1)
+            batches = source.stream(data, start, stop, towers, num_towers, at_a_time).prefetch(AHEAD)
+        if devices and len({devices[k] for k in towers}) == 1 and _has_no_text(batches):
+            place = devices[towers[0]]
+        with tf.device(place):
+            if place != host:
+                batches = batches.apply(tf.data.experimental.copy_to_device(place, host)).prefetch(1)
             iterator, start_op = started(batches, [read])
         iterators.append(iterator)
         start_ops.append(start_op)
+        places.append(place)
+    taken = {}  # stream -> the operation that has taken its last batch, where the towers of other devices wait for it
 
     def next_batch(k):
-        with tf.device(devices[k] if devices else hosts[k % num_streams]):
-            return iterators[k % num_streams].get_next()
+        stream = stream_of.get(k, 0)
+        with tf.device(places[stream]), tf.control_dependencies(taken.get(stream, ())):
+            batch = iterators[stream].get_next()
+        if source.is_sequential and in_step:
+            taken[stream] = [tf.nest.flatten(batch, expand_composites=True)[0].op]
+        return batch
     return next_batch, start_ops
+
+
+def _has_no_text(batches):
+    return all(each.dtype != tf.string for each in tf.nest.flatten(batches.element_spec, expand_composites=True))
 
 
 def _batches_of_machines(source, start, stop, hosts, loaded):
@@ -158,6 +181,7 @@ def started(dataset: tf.data.Dataset, after: Sequence[tf.Operation]) -> tuple[tf
     # There is nothing to tune, and closing a session waits up to a minute for the tuner's thread.
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
-    iterator = tf.data.Iterator.from_structure(tf.data.get_output_types(dataset), tf.data.get_output_shapes(dataset))
+    form = tf.data.get_output_types(dataset), tf.data.get_output_shapes(dataset), None
+    iterator = tf.data.Iterator.from_structure(*form, tf.data.get_output_classes(dataset))
     with tf.control_dependencies(after):
         return iterator, iterator.make_initializer(dataset)

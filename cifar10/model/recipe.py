@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, OWN_TOWERS, SCHEDULES
+from cifar10.base.registry import AUGMENTATIONS, LOSSES, MODEL_TOWERS, NETWORKS, OPTIMIZERS, OWN, OWN_TOWERS, SCHEDULES
 from cifar10.data.pipeline import Source
 from cifar10.model import classifier, parts
 from cifar10.model.class_weights import weigh
@@ -35,10 +35,12 @@ class Recipe:
       epochs: the length of the run, or None if it is a number of steps.
       image_size: height and width in pixels of the images before augmentation.
       weights: of the classes in the loss, float32 [num_classes]; None: all weigh 1.
+      batches: the `Source` of a training on a data set of the user's own; in evaluation, whether there is one.
 
     Attributes:
       image_size, weights: as given.
-      own: the `own.recipe_towers.RecipeTowers` of a recipe with code of the user's own; else None.
+      own: the `own.recipe_towers.RecipeTowers` of a recipe with code of the user's own, or the
+        `own.model_towers.ModelTowers` of a model function on batches of the user's own; else None.
       augmentation: a `data.augment.Augmentation`.
       schedule: a `model.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
@@ -52,7 +54,7 @@ class Recipe:
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
                  epochs: float | None = None, image_size: int = DataSettings.image_size,
-                 weights: np.ndarray | None = None):
+                 weights: np.ndarray | None = None, batches: Source | bool = False):
         self._settings = settings
         self.weights = weights
         self._seed = seed
@@ -71,7 +73,12 @@ class Recipe:
             self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
         self._refuse_other_sizes()
         is_own = any(OWN[flag].is_own(getattr(settings, flag)) for flag in ('network', 'augmentation', 'loss'))
-        self.own = pkgutil.resolve_name(OWN_TOWERS)(self, settings, num_classes, seed) if is_own else None
+        self.own = None
+        self._has_batches = bool(batches)
+        if batches:
+            self.own = pkgutil.resolve_name(MODEL_TOWERS)(settings, seed, batches)
+        elif is_own:
+            self.own = pkgutil.resolve_name(OWN_TOWERS)(self, settings, num_classes, seed)
 
     def _refuse_other_sizes(self):
         refused = self._refused_by(self._network)
@@ -149,7 +156,7 @@ class Recipe:
             count = batch_size or 2
             images = tf.placeholder(tf.float32 if self.own else dtype, [count, side, side, 3])
             if self.own and training:
-                self.own.train(images, tf.zeros([count], tf.int32), dtype)
+                self.own.train(self.own.placeholders(count, side), dtype)
             else:
                 self.called(images, True) if training else self.inference(images)
             yield division
@@ -172,7 +179,8 @@ class Recipe:
     @functools.cached_property
     def has_classes(self) -> bool:
         """Whether the network predicts classes; otherwise it is a whole model that is evaluated by its loss."""
-        return not self.is_whole or self.own.has_classes(self.augmentation.image_sizes()[-1])
+        return not self._has_batches and (
+            not self.is_whole or self.own.has_classes(self.augmentation.image_sizes()[-1]))
 
     def called(self, images: tf.Tensor, training: bool, **learnt: Any) -> tf.Tensor:
         """Calls the network's function; returns logits. A user's own is called in a graph of its own only.
@@ -245,7 +253,8 @@ class Recipe:
     def __str__(self):
         settings = self._settings
         if self.is_whole:
-            return f'{settings.network}, a whole model; augmentation {settings.augmentation}'
+            augmentation = '' if self._has_batches else f'; augmentation {settings.augmentation}'
+            return f'{settings.network}, a whole model{augmentation}'
         usual = dict(PRESETS[settings.preset], class_weights=UNWEIGHTED)
         changes = [f'{name}={value}' for name, value in vars(settings).items()
                    if name not in ('preset', 'learning_rate') and value not in (None, usual.get(name))]

@@ -231,7 +231,7 @@ def _wrong_arguments(found, given):
         meant = parameter.removeprefix('is_')
         if meant in given and given.index(meant) != number:
             return f'its argument {parameter} is in another place, so it needs an adapter'
-        if number < len(given) and parameter in _NOT_GIVEN and 'labels' not in given:
+        if number < len(given) and parameter in _NOT_GIVEN and parameter not in given and 'labels' not in given:
             return (f'its argument {parameter} would get {given[number]}; write an adapter, a function with these '
                     'arguments that calls it')
     return ''

@@ -53,6 +53,7 @@ class Call:
       training: whether gradients are taken, and assignments count.
       seed: of the graph.
       values: of the placeholders in the order in which the function makes them, as `values_of` returns them.
+      graph: for the function, if it is to have none of its own.
 
     Attributes:
       inputs: the tensors that the function is given, by their names.
@@ -64,7 +65,8 @@ class Call:
       not_taken: the operations of branches that are not taken.
     """
 
-    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int, values: Sequence[Any] = ()):
+    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int | None, values: Sequence[Any] = (),
+                 graph: tf.Graph | None = None):
         self.training = training
         self.variables = {}
         self.gotten = set()
@@ -72,7 +74,7 @@ class Call:
         self.feeds = {}
         self.not_taken = set()
         self._values = iter(values)
-        with seeded_graph(seed) as self.graph:
+        with graph.as_default() if graph else seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
             with tf.name_scope('cifar10.inputs'):  # so that no variable of the user's has the name of an input
                 self.inputs = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in inputs.items()}

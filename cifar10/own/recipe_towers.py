@@ -120,12 +120,12 @@ class RecipeTowers:
                ('augmentation', settings.augmentation, AUGMENTATIONS)]
         self._own = [(flag, names.divided(name)[1]) for flag, name, names in own if names.is_own(name)]
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType, scale: tf.Tensor | None = None,
+    def train(self, batch: tuple[tf.Tensor, tf.Tensor], dtype: tf.DType, scale: tf.Tensor | None = None,
               shared: dict | None = None, **learnt: Any) -> tuple[Computed, Mapping]:
         """Adds a tower to the current graph, within `network_draws.at_position`.
 
         Args:
-          images, labels: the batch of the tower, as `Recipe.augmented` takes it.
+          batch: images and labels of the tower, as `Recipe.augmented` takes them.
           dtype: the type that the network computes in.
           scale, shared: as `computed.copied_tower` takes them.
           learnt: as `Recipe.inference` takes it.
@@ -133,11 +133,15 @@ class RecipeTowers:
         Returns:
           (the Computed, the outputs of the copy).
         """
-        inputs = dict(images=images, labels=labels)
+        inputs = dict(zip(('images', 'labels'), batch))
         traced = self._training(_described(inputs), dtype, self._seed, learnt)
         with self._usage_errors():
             computed, copied = copied_tower(traced, inputs, scale, shared)
         return computed, copied.outputs
+
+    def placeholders(self, batch_size: int, side: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns a batch of placeholders in the current graph, with square images."""
+        return tf.placeholder(tf.float32, [batch_size, side, side, 3]), tf.placeholder(tf.int32, [batch_size])
 
     def evaluate(self, images: tf.Tensor) -> tf.Tensor:
         """Adds a copy of the network in evaluation to the current graph; returns its logits."""

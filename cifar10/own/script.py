@@ -90,7 +90,7 @@ def _traced(make, batch, inputs):
     types = {name: (each.dtype, _common_shape(name, inputs)) for name, each in inputs[0].items()}
     traced = trace(functools.partial(make, batch), types, True, seed, entry=refusals.STEP)
     with unchanged():
-        notes = [*traced.notes, *_rehearsed(make, batch, seed)]
+        notes = [*traced.notes, *rehearsed(make, batch, seed, refusals.STEP)]
     before, traced = traced.variables, renamed(traced, tf.get_default_graph())
     notes += refusals.notes_of_other_variables(before, traced.variables)
     say_all(Line('warning', f'the step function: {note}') for note in notes)
@@ -120,8 +120,7 @@ def _inputs(batches):
         tf.nest.assert_same_structure(batches[0], batch, expand_composites=True)
         leaves = [each if _is_composite(each) else tf.convert_to_tensor(each) for each in tf.nest.flatten(batch)]
         counts.append([_count(each) for each in leaves if _is_composite(each) or each.shape.rank != 0])
-        tensors = tf.nest.flatten(leaves, expand_composites=True)
-        found.append({f'batch_{number}': each for number, each in enumerate(tensors)})
+        found.append(tensors_of(leaves))
     equal = []
     for k in range(1, len(batches)):
         for first, other in zip(counts[0], counts[k]):
@@ -132,6 +131,11 @@ def _inputs(batches):
                 raise UsageError(f'batch {k} has {other} examples, but batch 0 has {first}; give all towers the '
                                  'same number, because each has the same weight in the mean')
     return found, equal
+
+
+def tensors_of(batch: Any) -> dict[str, tf.Tensor]:
+    """Returns the tensors of a batch of any structure, with the parts of sparse and ragged ones, by names."""
+    return {f'batch_{number}': each for number, each in enumerate(tf.nest.flatten(batch, expand_composites=True))}
 
 
 def _is_composite(value):
@@ -176,8 +180,17 @@ def _joined(values):
     return tf.reduce_mean(tf.stack([tf.cast(each, tf.float32) for each in values]))
 
 
-def _rehearsed(make, batch, seed):
-    """Returns the notes of a rehearsal on made-up batches, in which each example has a row of numbers."""
+def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str) -> list[str]:
+    """Returns the notes of a rehearsal on made-up batches, in which each example has a row of numbers.
+
+    Args:
+      make: function (batch, the tensors of the batch) -> the Tower.
+      batch: with the structure, the types and the shapes of the batches; its tensors are not used.
+      entry: as `trace` takes it.
+
+    Raises:
+      BrokenRule: there is no answer with the batches of several towers.
+    """
     rows = [_rows_of(each) for each in tf.nest.flatten(batch)]
     if any(each.shape.rank == 0 and each.dtype.is_floating for each in rows):
         return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
@@ -194,7 +207,7 @@ def _rehearsed(make, batch, seed):
     def traced(count, seed_of_it):
         types = {f'batch_{number}': (each.dtype, [count, *each.shape[1:]] if each.shape.rank else each.shape)
                  for number, each in enumerate(rows)}
-        return trace(called, types, True, seed if seed_of_it is None else seed_of_it, entry=refusals.STEP)
+        return trace(called, types, True, seed if seed_of_it is None else seed_of_it, entry=entry)
     try:
         return rehearsal.compare(rehearsal.Subject(traced, _made_up, few, seed, False))
     except BrokenRule:

@@ -17,8 +17,8 @@ def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, fig
     """Returns whether an evaluation is better than the best one before it, which is None for the first evaluation.
 
     Fewer predictions that are not finite are better, and if no prediction is finite, the evaluation is never the best.
-    On ties, as are usual with few test images, the lower cross entropy is better. It compares seven digits, because
-    records have no more, and a run that is resumed has nothing but the records.
+    On ties, as are usual with few test images, the lower loss is better, as it is in models without the figure. It
+    compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
 
     Args:
       evaluation, best: the figures of evaluations, by their names.
@@ -26,16 +26,20 @@ def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, fig
     """
     if evaluation.get('not_finite') and evaluation['not_finite'] == evaluation['examples']:
         return False
+    if figure not in evaluation and _rank(evaluation, figure)[-1] == -math.inf:
+        return False
     return not best or _rank(evaluation, figure) > _rank(best, figure)
 
 
 def summary(best: Mapping[str, Any], figure: str) -> str:
     """Returns a phrase with the step of the best checkpoint and the figure that counts."""
-    return f"step {best['step']}, {figure.replace('_', ' ')} {best[figure]:.3f}"
+    shown = f"{figure.replace('_', ' ')} {best[figure]:.3f}" if figure in best else f"loss {best['loss']:.5g}"
+    return f"step {best['step']}, {shown}"
 
 
 def _rank(evaluation, figure):
-    loss = evaluation.get('cross_entropy')  # None in a record if it was not finite
-    is_finite = loss is not None and math.isfinite(loss)
-    return (-evaluation.get('not_finite', 0), metrics.rounded(evaluation[figure]),
-            -metrics.rounded(loss) if is_finite else -math.inf)
+    # None in a record if it was not finite
+    value, loss = evaluation.get(figure), evaluation.get('cross_entropy', evaluation.get('loss'))
+    ranked = [-math.inf if each is None or not math.isfinite(each) else metrics.rounded(each)
+              for each in (value, None if loss is None else -loss)]
+    return -evaluation.get('not_finite', 0), *ranked

@@ -32,6 +32,6 @@ def _waited(evaluations, settings, step):
     """
     figure, best, waited = counting(settings), None, 0
     for record in evaluations:
-        if record['step'] <= step and due(settings.reports.eval_steps, record['step']) and figure in record:
+        if record['step'] <= step and due(settings.reports.eval_steps, record['step']):
             best, waited = (record, 0) if is_better(record, best, figure) else (best, waited + 1)
     return waited if best else 0

@@ -153,7 +153,7 @@ class Summaries(Reporter):
         self._every = every
         self._classes = classes
         self._of_summary = dict(summary=summary, inputs=inputs)
-        self._is_due, self._has_inputs = False, False
+        self._is_due, self._has_inputs = False, not inputs
 
     def also(self, step, thread):
         self._is_due |= due(self._every, step) or (self._every > 0 and step == 1)

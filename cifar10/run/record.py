@@ -30,9 +30,10 @@ class RunRecord(NamedTuple):
       last_step: the step after which the run was to end.
       examples: the number of training images.
       images_folder: the name of the folder of the images, without its path.
-      images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images.
-      network_sha256, optimizer_sha256, augmentation_sha256, loss_sha256: of the files of the user's own code, as
-        `own_files.sha256` returns it; None for what is not the user's own.
+      images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images; of a user's own data set the
+        digest of its first batch, and None.
+      dataset_sha256, network_sha256, optimizer_sha256, augmentation_sha256, loss_sha256: of the files of the user's own
+        code, as `own_files.sha256` returns it; None for what is not.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
@@ -48,6 +49,7 @@ class RunRecord(NamedTuple):
     images_folder: str | None = None
     images_sha256: str | None = None
     test_sha256: str | None = None
+    dataset_sha256: Mapping[str, str] | None = None
     network_sha256: Mapping[str, str] | None = None
     optimizer_sha256: Mapping[str, str] | None = None
     augmentation_sha256: Mapping[str, str] | None = None
@@ -170,13 +172,13 @@ def _identity(name, value):
     if name in OWN and OWN[name].is_own(value):
         # FILE.py:FUNCTION without its folder; of images the classes and their number are recorded.
         entry, own = OWN[name].divided(value)
-        return 'images of your own' if name == 'dataset' else (entry, os.path.basename(own))
+        return (entry, os.path.basename(own)) if OWN[name].is_code(value) else 'images of your own'
     return value
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
     """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
-    if not registry.is_own(name):
+    if not registry.is_code(name):
         return None
     path = registry.divided(name)[1].rpartition(':')[0]
     if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now

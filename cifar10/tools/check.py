@@ -1,5 +1,4 @@
 """`--check`: starts a training in memory and takes its first step; writes nothing, and stops at the first problem."""
-import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -42,7 +41,7 @@ def check(settings: TrainSettings) -> None:
             say('restart', f'the folder {plan.folder.path} would be renamed')
         if plan.ended:
             say('ended', 'without --check nothing would be done')
-        elif cluster or not os.path.exists(plan.data.files[0]):
+        elif cluster or not plan.source.is_made:
             why = 'it needs all tasks of the cluster' if cluster else 'the images are not prepared yet'
             say('not tried', f'the first step, because {why}')
         else:

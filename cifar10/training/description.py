@@ -28,6 +28,7 @@ def describe(plan: Plan) -> list[Line]:
     rate = [] if plan.recipe.is_whole else [
         Line('rate', f'{recipe.learning_rate:g}, '
                      f'{plan.recipe.schedule.describe(examples, plan.examples_at(plan.last_step))}')]
+    epoch = f'; {plan.source.count / examples:.1f} steps an epoch' if plan.source.count else ''
     before = ''
     if plan.record and plan.record.groups not in (None, len(plan.devices.groups)):
         before = f'; the run used {plan.record.groups} before'
@@ -41,22 +42,22 @@ def describe(plan: Plan) -> list[Line]:
             Line('update', f'{towers.variable_update}{averages}'),
             Line('data', str(plan.source)),
             *_classes(plan),
-            Line('batch', f'{examples} a step{each}; {plan.source.count / examples:.1f} steps an epoch'),
+            Line('batch', f'{examples} a step{each}{epoch}'),
             *rate, *idle]
 
 
 def _classes(plan):
     """Returns lines about the images and the weights of the classes, if these differ much."""
-    weights, counts = plan.recipe.weights, plan.data.class_counts
-    if weights is None and not are_uneven(counts):
+    weights, counts, classes = plan.recipe.weights, plan.source.class_counts, plan.source.classes
+    if weights is None and not (counts and are_uneven(counts)):
         return []
     order = sorted(range(len(counts)), key=lambda label: -counts[label])
     shown = order if len(order) <= _MOST_CLASSES else [*order[:_MOST_CLASSES // 2], *order[-_MOST_CLASSES // 2:]]
     of = '' if shown is order else f' (the largest and the smallest of {len(order)})'
     if weights is not None:
-        text = ', '.join(f'{plan.data.classes[label]} {weights[label]:.3g}' for label in shown)
+        text = ', '.join(f'{classes[label]} {weights[label]:.3g}' for label in shown)
         return [Line('weights', f'{text}{of}, of the losses of their images')]
-    text = ', '.join(f'{plan.data.classes[label]} {counts[label]:,}' for label in shown)
+    text = ', '.join(f'{classes[label]} {counts[label]:,}' for label in shown)
     remedy = '' if plan.recipe.is_whole else '; --class_weights=balanced lets all classes weigh alike'
     return [Line('uneven', f'{text}{of} images{remedy}')]
 
@@ -73,8 +74,9 @@ def advise(plan: Plan, given: TrainSettings) -> list[Line]:
 
 def _advise_preset(plan):
     """Returns a line about the preset for photos, if a run on the user's own images has CIFAR-10's size and length."""
-    data = plan.settings.data
-    if not DATASETS.is_own(data.dataset) or plan.last_step != CLASSIC['max_steps'] or data.image_size != SIZE:
+    data, is_of_images = plan.settings.data, bool(plan.source.classes)
+    if not is_of_images or not DATASETS.is_own(data.dataset) or plan.last_step != CLASSIC['max_steps'] or (
+            data.image_size != SIZE):
         return []
     return [Line('advice', f'for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
                            f'{SIZE}x{SIZE} pixels')]

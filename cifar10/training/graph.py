@@ -27,7 +27,8 @@ class TrainingGraph(NamedTuple):
       figures: the names of the m figures of a step.
       learning_rate: float32 scalar, which may be fed; None in a whole model.
       summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
-      inputs: the first examples of the batch that the first tower's network gets, augmented.
+      inputs: the first images of the batch that the first tower's network gets, augmented, and their labels; empty if
+        it gets no images.
       batches: (the batch, its distance from `examples_seen`) of each tower; each tensor may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local_steps.Average`, with which the moving averages move; None where the towers' variables
@@ -102,8 +103,8 @@ def _tower(plan, learnt, next_batch, examples_seen):
                 at_position(plan.settings.run.seed, examples_seen, offset):
             if recipe.own:
                 computed, shown = recipe.own.train(
-                    *batch, plan.precision.dtype, plan.precision.loss_scale(mode.optimizer_of(k)), shared, **learnt)
-                fed.append((shown['images'], shown['labels']))
+                    batch, plan.precision.dtype, plan.precision.loss_scale(mode.optimizer_of(k)), shared, **learnt)
+                fed.append([shown[name] for name in ('images', 'labels') if name in shown])
                 return computed._replace(scalars=dict(computed.scalars, **summaries.losses(shown.get('losses', {}))))
             batch = recipe.augmented(*batch)
             fed.append(batch)

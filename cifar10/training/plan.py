@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cifar10.base.registry import PRECISIONS, UPDATE_MODES
+from cifar10.base.registry import DATASETS, PRECISIONS, UPDATE_MODES
 from cifar10.data.datasets import ImageFiles
 from cifar10.data.images import ImageSource
 from cifar10.data.pipeline import Source
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
       settings: with the number of towers, the batch size, the learning rates and the precision of this run.
       recipe: the network, the optimizer and the augmentation.
       source: the input of the training.
-      test: the test images.
+      test: the test images; None for a data set of the user's own batches.
       devices: the devices of all machines, with the towers on them.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after.
@@ -55,11 +55,6 @@ class Plan(NamedTuple):
     record: RunRecord | None = None
 
     @property
-    def data(self) -> ImageFiles:
-        """The training images."""
-        return self.source.images
-
-    @property
     def precision(self) -> Any:
         """The `model.precision.Precision` that the towers compute in."""
         return PRECISIONS.load(self.settings.towers.precision)
@@ -74,22 +69,27 @@ class Plan(NamedTuple):
         return self.examples_seen + (step - self.step) * self.examples_per_step
 
 
-def recipe_of(settings: TrainSettings, data: ImageFiles) -> Recipe:
-    """Returns the recipe of a run, given its training images."""
+def _recipe_and_source(settings, data):
+    """Returns (the recipe of a run, its input), given its training images or None."""
+    batch_size, seed, epochs = settings.towers.batch_size, settings.run.seed, settings.run.epochs
+    if data is None:
+        source = DATASETS.load(settings.data.dataset)(batch_size, seed)
+        return Recipe(settings.recipe, 0, seed, source.count, epochs, batches=source), source
     text = settings.recipe.class_weights
     weights = None
     if text != UNWEIGHTED:
         weights = class_weights(text, dict(zip(data.classes, data.class_counts)))
-    return Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size,
-                  weights)
+    recipe = Recipe(settings.recipe, len(data.classes), seed, data.count, epochs, data.size, weights)
+    return recipe, ImageSource(data, recipe.augmentation, batch_size, seed)
 
 
-def plan_of(settings: TrainSettings, data: ImageFiles, devices: Devices, prefix: str | None = None,
+def plan_of(settings: TrainSettings, data: ImageFiles | None, devices: Devices, prefix: str | None = None,
             step: int = 0) -> Plan:
     """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
 
     Args:
       settings: as `planning.decided` returns them.
+      data: the training images; None for a data set of the user's own batches.
       devices: to spread the towers over.
       prefix, step: of the checkpoint that the run starts from, if any.
     """
@@ -97,6 +97,4 @@ def plan_of(settings: TrainSettings, data: ImageFiles, devices: Devices, prefix:
     devices = devices.with_towers(towers.num_towers)
     mode = UPDATE_MODES.load(towers.variable_update)
     mode = mode(devices, towers.local_steps) if mode.drifts else mode(devices)
-    recipe = recipe_of(settings, data)
-    source = ImageSource(data, recipe.augmentation, towers.batch_size, settings.run.seed)
-    return Plan(settings, recipe, source, devices, mode, prefix, step, settings.run.max_steps)
+    return Plan(settings, *_recipe_and_source(settings, data), devices, mode, prefix, step, settings.run.max_steps)

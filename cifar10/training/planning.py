@@ -52,7 +52,7 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
     made = made._replace(ended=ended(folder.evaluations, chosen, made.step, made.last_step))
     lines = [] if made.ended else _remarks(made, settings, devices)
     made, lines_of_model = with_model(made)
-    return made, [*lines, *lines_of_model, *_changed_images(made)]
+    return made, [*lines, *lines_of_model, *_changed_data(made)]
 
 
 def _newest_of_run(folder):
@@ -100,15 +100,32 @@ def _hardware_has_bf16(on_gpus):
 
 
 def _refuse_impossible(plan, in_numbers):
+    _refuse_stream(plan)
     if plan.recipe.total_examples == 0:
         raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.source.count:,} images is less than one '
                          'image; give more epochs')
     towers = plan.settings.towers
     plan.recipe.check(towers.batch_size, plan.precision.dtype, in_numbers)
     plan.recipe.check_parts(towers.gpus_per_tower)
-    for flag, is_given in (('keep_best', plan.settings.reports.keep_best), ('patience', plan.settings.run.patience)):
-        if is_given and not plan.recipe.has_classes:
-            raise UsageError(f'--{flag} compares accuracies, but the model predicts no classes; leave it out')
+
+
+def _refuse_stream(plan):
+    """Raises a UsageError if the batches of the run cannot be read from its position on, or for its length."""
+    source, data, hosts = plan.source, f'--dataset={plan.settings.data.dataset}', set(plan.devices.hosts)
+    if plan.settings.run.epochs and source.count is None:
+        raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {data}, whose length is unknown; give --max_steps')
+    if not source.is_sequential:
+        return
+    if plan.examples_seen % source.batch_size:
+        before = plan.record.settings.towers.batch_size
+        raise UsageError(f'--batch_size={source.batch_size} does not divide the {plan.examples_seen} examples that the '
+                         f'run has seen, so no batch begins there; use --batch_size={before}')
+    if len(hosts) > 1 and source.needs_this_process:
+        raise UsageError(f'{data} calls functions of Python, such as those of from_generator and tf.py_func, which no '
+                         'other worker has; use operations of TensorFlow, or one machine')
+    if len(hosts) > 1 and not plan.mode.synchronous:
+        raise UsageError(f'--variable_update={plan.settings.towers.variable_update} takes batches in any order, but '
+                         f'{data} gives each worker its own in turn; use parameter_server or replicated')
 
 
 def _with_length(plan):
@@ -123,7 +140,7 @@ def _remarks(plan, given, devices):
     """Returns lines about the decisions, in a run that has steps to take; `devices` may be more than the towers use."""
     settings, record = plan.settings, plan.record
     changes = record.difference_to(takeover.chosen(settings, Kind.NOTED)) if record else {}
-    names = {flag: name for flag in CODE if OWN[flag].is_own(name := getattr(settings.recipe, flag))}
+    names = {flag: name for flag in CODE if OWN[flag].is_code(name := settings.flat()[flag])}
     return [*_emulation_warning(settings.towers, devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_other_numerics(record, devices),
@@ -171,15 +188,22 @@ def _rounded_intervals(given, settings):
     return [Line('rounded', f"{', '.join(changes)}: the next multiple of --local_steps={every}", note=True)]
 
 
-def _changed_images(plan):
+def _changed_data(plan):
     """Returns lines about changed images of a resumed run, which must have as many images of the same classes.
 
     They may have been repaired. Of a user's own images that have not been read yet,
-    only the classes are known.
+    only the classes are known. Of other data the first batch is.
     """
-    folder, record, data = plan.folder, plan.folder.record, plan.data
+    folder, record = plan.folder, plan.folder.record
     if not plan.checkpoint:
         return []
+    if plan.source.is_sequential:
+        now = dict(images_sha256=plan.source.facts['images_sha256'], batch_size=plan.source.batch_size)
+        return [] if record.difference_to(now).keys() != {'images_sha256'} else [
+            Line('warning', f'--dataset={plan.settings.data.dataset}: the first batch differs from the one of the last '
+                            'start, so the steps from here on see other examples; give random numbers a seed, as in '
+                            'dataset.shuffle(1000, seed=0)')]
+    data = plan.source.images
     where, remedy = folder.given, takeover.remedy(folder, warm_start=True)
     record.refuse_another(dict(classes=data.classes), where, remedy)
     if not os.path.isdir(data.folder):
@@ -197,8 +221,9 @@ def record_of(plan: Plan) -> RunRecord:
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
     devices, taken = plan.devices, plan.first_values
     return RunRecord(
-        settings, step=plan.step, last_step=plan.last_step, **plan.source.facts, test_sha256=plan.test.digest,
-        **{f'{flag}_sha256': own_sha256(OWN[flag], getattr(settings.recipe, flag)) for flag in CODE},
+        settings, step=plan.step, last_step=plan.last_step, **plan.source.facts,
+        test_sha256=plan.test.digest if plan.test else None,
+        **{f'{flag}_sha256': own_sha256(OWN[flag], settings.flat()[flag]) for flag in CODE},
         warm_start_sha256=checkpoints.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
         numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))

@@ -98,8 +98,8 @@ class Reports:
         self._saved_at = time.monotonic()
 
         def facts(step):
-            examples = plan.examples_at(step)
-            return dict(examples=examples, epoch=examples / plan.source.count, devices=len(plan.devices.groups),
+            examples, count = plan.examples_at(step), plan.source.count
+            return dict(examples=examples, epoch=examples / count if count else None, devices=len(plan.devices.groups),
                         towers=plan.devices.num_towers, global_batch=plan.examples_per_step)
         with self._cost.of(STARTING), Progress(
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log, facts,
@@ -112,7 +112,7 @@ class Reports:
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         reporters = [
             self._progress,
-            Summaries(self._curves[metrics.TRAIN], reports.summary_steps, plan.data.classes, run.graph.summary,
+            Summaries(self._curves[metrics.TRAIN], reports.summary_steps, plan.source.classes, run.graph.summary,
                       run.graph.inputs),
             self._trace]
         if self._validation:

@@ -49,7 +49,7 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
     taken = _taken(record.settings, given)
     settings = train_settings(**{**taken, **given})
     lines = [trust.check(flag, taken[flag], directory) for flag in CODE
-             if flag in taken and OWN[flag].is_own(taken[flag])]
+             if flag in taken and OWN[flag].is_code(taken[flag])]
     if taken:
         lines.append(Line('taken', f"from the run: {' '.join(as_flags(taken))}"))
     data_dir = record.settings.data.data_dir

@@ -48,4 +48,4 @@ def _space_for_tensorboard(plan, variables):
     lines, summaries, evaluations = ((plan.last_step - plan.step) // every if every else 0 for every in (
         reports.log_frequency, reports.summary_steps, reports.eval_steps))
     return (variables * (15_000 + 25 * lines + 2000 * summaries)
-            + (50_000 + 32 * plan.data.size ** 2) * evaluations)
+            + (50_000 + 32 * plan.recipe.image_size ** 2) * evaluations)

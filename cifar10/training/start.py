@@ -10,7 +10,7 @@ from cifar10.base import graphs
 from cifar10.base.console import Line
 from cifar10.base.directories import check_dir
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS, OPTIMIZERS, OWN, UPDATE_MODES
+from cifar10.base.registry import AUGMENTATIONS, DATASETS, LOSSES, NETWORKS, OPTIMIZERS, OWN, UPDATE_MODES
 from cifar10.data import datasets
 from cifar10.data.datasets import Found, ImageFiles
 from cifar10.data.download import DownloadError
@@ -22,18 +22,19 @@ from cifar10.run import takeover
 from cifar10.run.folder import Folder, exists, look
 from cifar10.run.takeover import TrainDir
 from cifar10.settings.presets import CLASSIC, UNWEIGHTED
-from cifar10.settings.training import TowerSettings, TrainSettings
+from cifar10.settings.training import TowerSettings, TrainSettings, completed
 
 # Settings of a recipe that a whole model has itself.
 _OF_NETWORKS = ('preset', 'optimizer', 'learning_rate', 'weight_decay', 'schedule', 'loss',
                 'clip_norm', 'warmup_epochs', 'label_smoothing', 'class_weights', 'freeze')
+_OF_IMAGES = ('augmentation', 'sizes', 'image_size', 'test_fraction')
 _NOT_FOR_XLA = (12, 0)  # the lowest compute capability; https://github.com/tensorflow/tensorflow/issues/111958
 
 
 class Images(NamedTuple):
-    """The images of a run, for training and for testing."""
-    train: ImageFiles
-    test: ImageFiles
+    """The images of a run, for training and for testing; None for a data set of the user's own batches."""
+    train: ImageFiles | None
+    test: ImageFiles | None
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None,
@@ -53,6 +54,8 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
     check_loss(settings)
     devices = claimed(settings.towers, devices)
     folder = check_directory(settings)
+    if DATASETS.is_code(settings.data.dataset):
+        return devices, Images(None, None), []
     found = find_images(settings, folder)
     if not makes_images and (expected := found.expected()):
         images = Images(*(expected.parts[part] for part in (datasets.TRAIN, datasets.TEST)))
@@ -68,6 +71,9 @@ def check_network(settings: TrainSettings) -> None:
     network = settings.recipe.network
     if NETWORKS.load(network).model:
         _refuse_for_whole_model(settings)
+    if DATASETS.is_code(settings.data.dataset):
+        _refuse_for_batches(settings)
+        return
     if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
         recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
         recipe.check_parts(settings.towers.gpus_per_tower)
@@ -89,6 +95,17 @@ def _refuse_for_whole_model(settings):
     if towers.precision == 'fp16':
         raise UsageError(f'--precision=fp16 scales the loss, but {whose}, takes its gradients itself; use '
                          '--precision=bf16, or scale the loss in the model')
+
+
+def _refuse_for_batches(settings):
+    """Raises a UsageError if a setting is for images, but the data set has batches of any form."""
+    data, usual = f'--dataset={settings.data.dataset}', completed({}).flat()
+    if not NETWORKS.load(settings.recipe.network).model:
+        raise UsageError(f'{data} gives batches to a model function, but --network={settings.recipe.network} is a '
+                         'network for images; use --network=FILE.py:FUNCTION with features, labels and mode')
+    for name in _OF_IMAGES:
+        if (value := settings.flat()[name]) not in (None, usual[name]):
+            raise UsageError(f'--{name}={value} is for images, but {data} gives batches; leave it out')
 
 
 def check_optimizer(settings: TrainSettings) -> None:

@@ -37,7 +37,8 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
         found, lines = weights.named_as(variables, given) if is_weights else (find(given), [])
         values, taken = fitting(found, variables)
         plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
-        notes += [Line('warm start', taken, note=True), *lines, *_other_classes(given, found.prefix, plan.data.classes)]
+        notes += [Line('warm start', taken, note=True), *lines,
+                  *_other_classes(given, found.prefix, plan.source.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
         notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at their initial values, which '
@@ -116,7 +117,8 @@ def _other_classes(given, prefix, classes):
     """Returns a warning if the last layer is for as many classes that are others, or in another order."""
     with contextlib.suppress(UsageError):  # what another program has stored
         record = look(os.path.dirname(prefix)).record
-        if record and len(record.classes) == len(classes) and (changes := record.difference_to(dict(classes=classes))):
+        if record and record.classes and len(record.classes) == len(classes) and (
+                changes := record.difference_to(dict(classes=classes))):
             return [Line('warning', f"--warm_start={given} was trained with {changes['classes']}, so its last "
                                     'layer stands for classes other than those here')]
     return []

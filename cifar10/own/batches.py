@@ -1,0 +1,132 @@
+"""A data set of the user's own, as the input of a training: a function that returns a `tf.data.Dataset` of batches.
+
+    def data(mode, batch_size):  # mode is 'train', 'eval' or 'infer'
+        ...
+        return dataset  # its elements are (features, labels) or features, in any structure
+
+The function is called once, in a graph of its own. All other graphs get a copy of its data set.
+"""
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import cpu_session, seeded_graph
+from cifar10.data.pipeline import Source, as_graph, started
+from cifar10.own import code
+from cifar10.own.refusals import BrokenRule, phrase
+
+TRAIN, EVAL, INFER = 'train', 'eval', 'infer'  # as tf.estimator.ModeKeys has them
+_OF_PYTHON = {'PyFunc', 'PyFuncStateless', 'EagerPyFunc'}  # types of operations that only this process can run
+
+
+def batches(name: str) -> Callable[..., 'Batches']:
+    """Returns the function (batch size, seed, mode) -> Batches that 'FILE.py:FUNCTION' names."""
+    return functools.partial(Batches, name)
+
+
+def examples_of(batch: Any) -> tf.Tensor:
+    """Returns the number of examples in a batch, int64: the length of its first component."""
+    first = tf.nest.flatten(batch)[0]
+    if isinstance(first, tf.RaggedTensor):
+        return tf.cast(first.nrows(), tf.int64)
+    return (first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first, out_type=tf.int64))[0]
+
+
+class Batches(Source):
+    """The batches that a user's function gives for a mode, from the first to the last, or repeated in training.
+
+    Args:
+      name: 'FILE.py:FUNCTION'.
+      seed: of the graph of the function, so that draws without a seed repeat.
+
+    Attributes:
+      structure: of a batch: `tf.TypeSpec`s.
+      is_endless: whether the data set is known to have no end.
+
+    Raises:
+      UsageError: there is no such function, it fails, or in training it gives no batch of `batch_size` examples.
+    """
+    is_sequential = True
+
+    def __init__(self, name: str, batch_size: int, seed: int, mode: str = TRAIN):
+        self.name, self.batch_size, self._mode = name, batch_size, mode
+        function = code.function('dataset', name, 'mode, batch_size', each_time=True)
+        # The functions of Python that the data set calls live as long as this graph.
+        with code.usage_errors('dataset', name), seeded_graph(seed) as self._graph:
+            dataset = function(mode, batch_size)
+            if not isinstance(dataset, tf2.data.Dataset):
+                raise BrokenRule(f'it returns {phrase(dataset)}; return a tf.data.Dataset of batches')
+            self.structure = dataset.element_spec
+            if getattr(tf.nest.flatten(self.structure)[0], 'shape', tf.TensorShape(None)).rank == 0:
+                raise BrokenRule('its elements are examples; return batches of them, by dataset.batch(batch_size)')
+            self._variant = tf.data.experimental.to_variant(dataset).name
+            self._cardinality = tf.data.experimental.cardinality(dataset)
+            self._tables = [each.name for each in tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)]
+            self._definition = self._graph.as_graph_def()
+        for node in self._nodes():  # or a resumed run would have another order
+            if 'deterministic' in node.attr and node.attr['deterministic'].s == b'false':
+                node.attr['deterministic'].s = b'true'
+        self._look()
+
+    def _nodes(self):
+        yield from self._definition.node
+        for function in self._definition.library.function:
+            yield from function.node_def
+
+    def _look(self):
+        """Finds the number of examples and the digest of the first batch."""
+        self.count, digest = None, hashlib.sha256()
+        with code.usage_errors('dataset', self.name), cpu_session() as session:
+            data, read = self.load()
+            iterator, start = started(self._whole(data) if self._mode == TRAIN else data, [read])
+            tensors = tf.nest.flatten(iterator.get_next(), expand_composites=True)
+            cardinality = tf.data.experimental.cardinality(data)
+            session.run(start)
+            self.is_endless = session.run(cardinality) == tf.data.experimental.INFINITE_CARDINALITY
+            if self._mode != TRAIN:
+                return
+            try:
+                for value in session.run(tensors):
+                    digest.update(f'{value.dtype} {value.shape} {value.tolist()}'.encode())
+            except tf.errors.OutOfRangeError:
+                raise BrokenRule(f'it has no batch of {self.batch_size} examples; make batches by '
+                                 'dataset.batch(batch_size), or give a smaller --batch_size') from None
+            batches = int(session.run(cardinality))
+        self.count = batches * self.batch_size if batches > 0 else None
+        self.facts = dict(classes=None, examples=self.count, images_folder=None, images_sha256=digest.hexdigest())
+
+    @property
+    def needs_this_process(self) -> bool:
+        """Whether the data set calls functions of Python, which no other process has."""
+        return any(node.op in _OF_PYTHON for node in self._nodes())
+
+    def placeholders(self) -> Any:
+        """Returns a batch of placeholders in the current graph."""
+        specs = tf.nest.flatten(self.structure, expand_composites=True)
+        return tf.nest.pack_sequence_as(
+            self.structure, [tf.placeholder(each.dtype, each.shape) for each in specs], expand_composites=True)
+
+    def load(self):
+        variant, *tables = tf.import_graph_def(
+            self._definition, return_elements=[self._variant, *self._tables], name='dataset')
+        return tf.data.experimental.from_variant(variant, self.structure), tf.group(tables)
+
+    def _whole(self, data):
+        """Returns the batches that have all their examples."""
+        return data.filter(as_graph(lambda *batch: tf.equal(examples_of(batch), self.batch_size)))
+
+    def stream(self, data, start, stop, towers, num_towers, at_a_time):
+        batches = self._whole(data).repeat().skip(start // self.batch_size)
+        if len(towers) < num_towers:
+            numbered = batches.enumerate().filter(as_graph(
+                lambda number, _: tf.reduce_any(tf.equal(number % num_towers, tf.constant([*towers], tf.int64)))))
+            batches = numbered.map(as_graph(lambda _, batch: batch))
+        return batches
+
+    def __str__(self):
+        size = f'{self.count:,} examples' if self.count else 'of unknown length'
+        return f'{self.name}, {size}; batches with fewer than {self.batch_size} examples are dropped'
