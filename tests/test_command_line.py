@@ -28,7 +28,7 @@ from tests.helpers import LINEAR, ROOT, mostly_stress, python, run_script
 # that of a folder with a checkpoint, %(taken)s an address that is in use.
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
-        ('--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/'),
+        ('--dataset=mnist', 'cifar10, cifar100, shapes, FOLDER/'),
         ('--variable_update=magic', 'parameter_server'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
         ('--lr 0.1 --bach_size=8 --lr=1', 'unknown flag --lr; here it is --learning_rate; unknown flag --bach_size'),
@@ -179,7 +179,7 @@ HINTS = [
         ('lr', '--learning_rate'), ('momentum', '--optimizer=momentum'),
         ('resume', '--train_dir, because a run that is there is resumed'))),
     ('--preset=Fast', 'did you mean fast?'), ('--optimizer=adm', 'did you mean adam?'),
-    ('--dataset=cifar', 'did you mean cifar10 or cifar100 or cifar100-coarse?'),
+    ('--dataset=cifar', 'did you mean cifar10 or cifar100?'),
     *((f'--{flag}={given}', f'--{flag}={given} is unknown (did you mean {meant}?)') for flag, given, meant in (
         ('network', 'mine.py', 'mine.py:FUNCTION'), ('augmentation', 'none,a.py', 'none,a.py:FUNCTION')))]
 

@@ -82,13 +82,9 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
 
 
 @pytest.mark.parametrize('visible, order, expected', [
-    (None, None, ''),
-    ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5, so /gpu:0 is 2, /gpu:1 is 5)'),
-    ('GPU-3ead,GPU-1', None, ' (CUDA_VISIBLE_DEVICES=GPU-3ead,GPU-1, so /gpu:0 is GPU-3ead, /gpu:1 is GPU-1)'),
-    ('2,5,9', None, ' (CUDA_VISIBLE_DEVICES=2,5,9, so /gpu:0 is 2, /gpu:1 is 5)'),  # of which CUDA ignores the last
-    ('2,5', 'PCI_BUS_ID',
-     ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID, so /gpu:0 is 2, /gpu:1 is 5)')])
-def test_a_selection_of_gpus_is_shown_with_their_names(visible, order, expected, pretend):
+    (None, None, ''), ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5)'),
+    ('2,5', 'PCI_BUS_ID', ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID)')])
+def test_a_selection_of_gpus_is_shown(visible, order, expected, pretend):
     pretend([], [], driver=True, nodes=8, visible=visible, order=order)
     chosen = devices.choose(2, 'auto')
     assert str(chosen) == f'2 GPUs{expected}: /gpu:0 /gpu:1'

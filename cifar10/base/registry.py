@@ -141,7 +141,6 @@ AUGMENTATIONS = Registry({
 DATASETS = Registry({
     'cifar10': 'cifar10.data.cifar:CIFAR10',
     'cifar100': 'cifar10.data.cifar:CIFAR100',
-    'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
     'shapes': 'cifar10.data.shapes:SHAPES'},
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.batches:batches'),
     Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.own_images:dataset'))

@@ -73,8 +73,8 @@ _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 _CIFAR10_CLASSES = (
     'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 
-# As in the archive's fine_label_names.txt and coarse_label_names.txt.
-_FINE_CLASSES = (
+# As in the archive's fine_label_names.txt.
+_CIFAR100_CLASSES = (
     'apple', 'aquarium_fish', 'baby', 'bear', 'beaver', 'bed', 'bee', 'beetle', 'bicycle', 'bottle', 'bowl',
     'boy', 'bridge', 'bus', 'butterfly', 'camel', 'can', 'castle', 'caterpillar', 'cattle', 'chair',
     'chimpanzee', 'clock', 'cloud', 'cockroach', 'couch', 'crab', 'crocodile', 'cup', 'dinosaur', 'dolphin',
@@ -86,24 +86,12 @@ _FINE_CLASSES = (
     'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television', 'tiger',
     'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman',
     'worm')
-_COARSE_CLASSES = (
-    'aquatic_mammals', 'fish', 'flowers', 'food_containers', 'fruit_and_vegetables',
-    'household_electrical_devices', 'household_furniture', 'insects', 'large_carnivores',
-    'large_man-made_outdoor_things', 'large_natural_outdoor_scenes', 'large_omnivores_and_herbivores',
-    'medium_mammals', 'non-insect_invertebrates', 'people', 'reptiles', 'small_mammals', 'trees',
-    'vehicles_1', 'vehicles_2')
 
 CIFAR10 = _Published('cifar-10-batches-bin', _CIFAR10_CLASSES, _COUNTS, archive=_Archive(
     'cifar-10-binary.tar.gz', 170052171, 'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd'))
 
-
-def _cifar100(classes, label):
-    return _Published(
-        'cifar-100-binary', classes, _COUNTS, files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2,
-        label=label, archive=_Archive(
-            'cifar-100-binary.tar.gz', 168513733, '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec'))
-
-
-# A record has two labels, the coarse one first.
-CIFAR100 = _cifar100(_FINE_CLASSES, 1)
-CIFAR100_COARSE = _cifar100(_COARSE_CLASSES, 0)
+# A record has two labels, of which the second is that of the class.
+CIFAR100 = _Published(
+    'cifar-100-binary', _CIFAR100_CLASSES, _COUNTS, files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2,
+    archive=_Archive(
+        'cifar-100-binary.tar.gz', 168513733, '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec'))

@@ -49,7 +49,7 @@ class Dataset:
         files.
       counts: how many images each part has; None if it is known only from the files.
       files: the names of the files of each part.
-      label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
+      label_bytes: how many bytes of a record are labels, of which the last is used.
       size: height and width of the images in the files.
       archive: what `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None if it
         downloads nothing.
@@ -59,7 +59,6 @@ class Dataset:
     counts: dict | None = None
     files: dict = dataclasses.field(default_factory=lambda: _FILES)
     label_bytes: int = 1
-    label: int = 0
     size: int = SIZE
     archive: Any = None
 
@@ -82,7 +81,7 @@ class Dataset:
     def images(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'ImageFiles':
         """Returns the ImageFiles of a part that was made in `folder`, or will be; their count is not known yet."""
         paths = tuple(os.path.join(folder, file) for file in self.files[part])
-        return ImageFiles(name, paths, classes, label_bytes=self.label_bytes, label=self.label, stored_size=self.size,
+        return ImageFiles(name, paths, classes, label_bytes=self.label_bytes, stored_size=self.size,
                        size=image_size)
 
 
@@ -97,7 +96,7 @@ class ImageFiles:
       count: records in all of them; 0 before they are `verified`.
       class_counts: records of each class; empty before they are `verified`.
       digest: the SHA-256 of the files, one after the other, in hexadecimal digits; '' before they are `verified`.
-      label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
+      label_bytes: how many bytes of a record are labels, of which the last is used.
       stored_size: height and width in pixels of the images in the files.
       size: height and width to which the input pipeline brings them.
     """
@@ -108,7 +107,6 @@ class ImageFiles:
     class_counts: tuple[int, ...] = ()
     digest: str = ''
     label_bytes: int = 1
-    label: int = 0
     stored_size: int = SIZE
     size: int = SIZE
 
@@ -147,7 +145,7 @@ class ImageFiles:
             raise UsageError(f'{path} holds {len(content)} bytes, which is not a whole number of records of '
                              f'{self.record_bytes} bytes; {remedy}')
         digest.update(content)
-        labels = np.frombuffer(content, np.uint8)[self.label::self.record_bytes]
+        labels = np.frombuffer(content, np.uint8)[self.label_bytes - 1::self.record_bytes]
         wrong = np.flatnonzero(labels >= len(self.classes))
         if len(wrong):
             raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
@@ -159,7 +157,7 @@ class ImageFiles:
         for path in self.files:
             with open(path, 'rb') as stream:
                 while row := stream.read(self.record_bytes):
-                    yield row[self.label], hashlib.sha256(row[self.label_bytes:]).digest()
+                    yield row[self.label_bytes - 1], hashlib.sha256(row[self.label_bytes:]).digest()
 
     def name_of(self, example: int) -> str:
         """Returns how a person can find an example: the file, or the array and index, of which its record was made."""

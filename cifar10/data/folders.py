@@ -14,8 +14,6 @@ from cifar10.base.errors import UsageError, describe_os_error, listed
 from cifar10.data.datasets import TEST, TRAIN, Scan
 from cifar10.data.photos.picture_files import each, is_picture, shown
 
-_NOTES = ('.csv', '.json', '.xml')  # the suffixes of what has boxes or several labels for other programs
-
 
 def scan(path: str) -> tuple[Scan, Callable]:
     """Finds the files below a user's folder; raises a UsageError if they have another layout.
@@ -47,8 +45,6 @@ def scan(path: str) -> tuple[Scan, Callable]:
             states += entry, (of_file := _state(file))
             if of_file is None:
                 left_out.append((file, 'a folder, in which nothing is read' if os.path.isdir(file) else 'not a file'))
-            elif entry.lower().endswith(_NOTES):
-                left_out.append((file, 'no picture: the label of an image is its directory'))
             else:
                 parts[part].append((label, file.removeprefix(path + os.sep)))
     return Scan(tuple(classes), parts, left_out, states), lambda: functools.partial(os.path.join, path)
@@ -130,9 +126,6 @@ def _classes(path, folders):
                 if (odd := [name for name in names[part] if name not in names[other]])]
         raise UsageError(f"the classes in --dataset={path} differ: {', '.join(only)}; give both the same classes")
     if not classes:
-        notes = [name for name in _names(folders[TRAIN]) if name.lower().endswith(_NOTES)]
-        raise UsageError(f'--dataset={path} has no class directories; this program trains one label an image'
-                         f"{', and reads none from ' * bool(notes)}{''.join(notes[:1])}: put each image into a "
-                         f'directory that has the name of its class, such as cat/1.jpg ({TRAIN} and {TEST} are no '
-                         'classes)')
+        raise UsageError(f'--dataset={path} has no class directories; put each image into a directory that has the '
+                         f'name of its class, such as cat/1.jpg ({TRAIN} and {TEST} are no classes)')
     return classes

@@ -50,7 +50,7 @@ class Images:
                 pixels = tf.stack(tf.unstack(planes, axis=1), -1)
                 end = first + tf.unstack(tf.shape(rows))[0]
                 examples = tf.range(first, end)
-                read = tf.group(tf.scatter_update(self.labels, examples, rows[:, files.label]),
+                read = tf.group(tf.scatter_update(self.labels, examples, rows[:, files.label_bytes - 1]),
                                 tf.scatter_update(self.pixels, examples, pixels))
                 first = end
         with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory

@@ -119,4 +119,4 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
     reason = gpus.why_cpu(num_devices, kind, per_tower, count_flag)
     names = [f"/{'cpu' if reason else 'gpu'}:{i}" for i in range(num_devices)]
     groups = tuple(tuple(names[i:i + per_tower]) for i in range(0, num_devices, per_tower))
-    return Devices(groups, not reason, reason or gpus.numbers())
+    return Devices(groups, not reason, reason or gpus.selection())

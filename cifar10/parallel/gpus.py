@@ -76,12 +76,6 @@ def selection() -> str:
     return ' '.join(f'{name}={os.environ[name]}' for name in names) if _VISIBLE in names else ''
 
 
-def numbers() -> str:
-    """Returns the selection of GPUs with their names here, for people to read; '' if nothing selects GPUs."""
-    names = ', '.join(f'/gpu:{i} is {entry}' for i, entry in enumerate(_listed()[:count()]))
-    return f'{selection()}, so {names}' if selection() and names else selection()
-
-
 def available() -> str:
     """Returns a phrase that says how many GPUs there are."""
     return f"{f'{selection()} leaves' if selection() else 'this machine has'} {count()} GPU{'s' if count() > 1 else ''}"
