@@ -72,7 +72,7 @@ class Sleepers:
     def _tower(self, k, scope):
         parts = len(self._seconds)
         x = tf.placeholder_with_default(tf.ones([]), [])
-        with divided(self._devices.parts[k], parts, self._mode.gate(k)):
+        with divided(self._devices.devices_of(k), parts, self._mode.gate(k)):
             for s in range(parts):
                 x = self._part(next_part(x) if s else x, k, s)
         return dict(total_loss=tf.square(x))  # so that the way back needs the last part's result
@@ -88,7 +88,7 @@ class Sleepers:
 
     def _sleep(self, x, kind, k, s):
         def sleep(value):
-            with self._locks[self._devices.parts[k][s]]:
+            with self._locks[self._devices.devices_of(k)[s]]:
                 begin = time.perf_counter()
                 time.sleep(self._seconds[s][kind])
                 self.visits[kind, k, s] = begin, time.perf_counter()

@@ -13,7 +13,7 @@ from tests.helpers import python, script_command
 def test_gpus_are_divided_among_towers():
     with pytest.raises(UsageError, match='--num_gpus=3 cannot be divided into towers of --gpus_per_tower=2'):
         train_settings(num_gpus=3, gpus_per_tower=2)
-    assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
+    assert devices.choose(4, 'cpu', 2).groups == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
 
 
 def test_more_devices_than_anybody_has_are_refused_and_many_are_named_by_the_first_and_the_last():

@@ -57,7 +57,7 @@ def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
     def tower(k, scope):
         weights = [tf.get_variable(name, [], initializer=tf.ones_initializer()) for name in ('first', 'second')]
         x = tf.placeholder_with_default(tf.ones([]), []) * weights[0]
-        with divided(cpus.parts[k], 2, mode.gate(k)):
+        with divided(cpus.devices_of(k), 2, mode.gate(k)):
             begun.append(next_part(x))
             return dict(total_loss=tf.square(watched(begun[k]) * weights[1]))
     step = mode.build(tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step())

@@ -38,15 +38,14 @@ class Devices:
         """Returns the number of tower k's group."""
         return k % len(self.groups)
 
-    @property
-    def parts(self) -> tuple[tuple[str, ...], ...]:
-        """Each tower's devices."""
-        return tuple(self.groups[self.group_of(k)] for k in range(self.num_towers))
+    def devices_of(self, k: int) -> tuple[str, ...]:
+        """Returns tower k's devices: one, or with model parallelism several."""
+        return self.groups[self.group_of(k)]
 
     @property
     def tower_devices(self) -> tuple[str, ...]:
         """Each tower's device; with model parallelism its first one."""
-        return tuple(parts[0] for parts in self.parts)
+        return tuple(self.devices_of(k)[0] for k in range(self.num_towers))
 
     @property
     def group_hosts(self) -> tuple[str, ...]:
@@ -61,7 +60,7 @@ class Devices:
     def place(self, k: int) -> str:
         """Returns the names of tower k's devices, and in a cluster the worker that has them, for people to read."""
         task = tf2.DeviceSpec.from_string(self.hosts[k]).task
-        return '+'.join(self.parts[k]) + ('' if task is None else f' (worker {task})')
+        return '+'.join(self.devices_of(k)) + ('' if task is None else f' (worker {task})')
 
     @property
     def home(self) -> str:

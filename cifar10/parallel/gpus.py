@@ -88,12 +88,12 @@ def _listed():
 
 def memory_limits() -> list[list]:
     """Returns for each GPU the megabytes of its logical devices, as a list that is empty if it is not split."""
-    return [[part.memory_limit for part in tf.config.get_logical_device_configuration(gpu) or ()]
+    return [[logical.memory_limit for logical in tf.config.get_logical_device_configuration(gpu) or ()]
             for gpu in tf.config.list_physical_devices('GPU')]
 
 
 def count() -> int:
-    """Returns the number of GPUs of this machine; the parts of a GPU that is split count each."""
+    """Returns the number of GPUs of this machine; the logical devices of a GPU that is split count each."""
     return sum(max(len(limits), 1) for limits in memory_limits())
 
 
@@ -111,13 +111,13 @@ def used(count: int, limits: list[list]) -> list[tuple[int, bool]]:
     Args:
       count: how many logical GPUs are used, counted from the first.
       limits: as `memory_limits` returns them. The memory of a GPU that is split does not grow: TensorFlow
-        reserves what each part may use.
+        reserves what each logical device may use.
     """
     used_gpus = []
-    for index, parts in enumerate(limits):
+    for index, logical in enumerate(limits):
         if count > 0:
-            used_gpus.append((index, not parts))
-            count -= max(len(parts), 1)
+            used_gpus.append((index, not logical))
+            count -= max(len(logical), 1)
     return used_gpus
 
 

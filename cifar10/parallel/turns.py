@@ -92,12 +92,12 @@ class TurnsOfParts(Turns):
 
     def _before_forward(self, k, s):
         """Returns what F(k, s) waits for: F(k - 1, s) and B(k - (G - s), s)."""
-        devices = len(self._devices.parts[k])
+        devices = len(self._devices.devices_of(k))
         return [*self._forward(self._previous(k), s), *self._backward(self._previous(k, devices - s), s)]
 
     def _forward(self, k, s):
         """Returns what F(k, s) ends with; nothing on the last device, where B(k, s) follows and is waited for too."""
-        if k < 0 or s == len(self._devices.parts[k]) - 1:
+        if k < 0 or s == len(self._devices.devices_of(k)) - 1:
             return []
         return [self._handed.get((k, s, s + 1), self.ended[k])]  # a tower that is not cut is on its first device
 
@@ -108,5 +108,5 @@ class TurnsOfParts(Turns):
         if s == 0:
             return [self.ended[k]]
         handed = [self._handed[k, s, s - 1]] if (k, s, s - 1) in self._handed else []
-        device = tf2.DeviceSpec.from_string(self._devices.parts[k][s]).to_string()
+        device = tf2.DeviceSpec.from_string(self._devices.devices_of(k)[s]).to_string()
         return handed + [gradient for gradient in self.computed[k] if gradient.device == device]

@@ -99,7 +99,7 @@ def _tower(plan, learnt, next_batch, examples_seen):
         batch = next_batch(k)
         offset = tf.placeholder_with_default(np.int64(k * plan.source.batch_size), [])
         batches.append((batch, offset))
-        with recipe.divided(plan.devices.parts[k], mode.gate(k)), \
+        with recipe.divided(plan.devices.devices_of(k), mode.gate(k)), \
                 at_position(plan.settings.run.seed, examples_seen, offset):
             if recipe.own:
                 computed, shown = recipe.own.train(
