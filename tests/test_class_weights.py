@@ -8,7 +8,7 @@ from cifar10.base.errors import UsageError
 from cifar10.model.class_weights import class_weights
 from cifar10.run import metrics
 from cifar10.run.folder import best_of
-from tests.helpers import checkpoints, mostly_stress, variables
+from tests.helpers import checkpoints, variables
 
 COUNTS = dict(cat=40, dog=8, hen=2)
 _LOSSES = """
@@ -90,6 +90,7 @@ def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
         train(**uneven(class_weights=text))
 
 
+@pytest.mark.stress
 def test_even_classes_are_not_spoken_of(settings, capsys):
     from tests.helpers import train as train_with_settings
     train_with_settings(settings(network='linear', max_steps=1, eval_steps=1))
@@ -97,8 +98,8 @@ def test_even_classes_are_not_spoken_of(settings, capsys):
     assert 'uneven' not in output and 'recall' not in output
 
 
-@pytest.mark.parametrize('weights, figure', mostly_stress(
-    [('none', 'accuracy'), ('balanced', 'mean_recall')], ('balanced', 'mean_recall')))
+@pytest.mark.stress  # by default, without runs: test_best.py
+@pytest.mark.parametrize('weights, figure', [('none', 'accuracy'), ('balanced', 'mean_recall')])
 def test_a_run_keeps_its_best_by_the_figure_that_counts(weights, figure, uneven):
     settings = uneven(class_weights=weights, eval_steps=1, keep_best=True, max_steps=8, batch_size=6, learning_rate=0.3)
     train(**settings)

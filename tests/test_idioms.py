@@ -169,7 +169,11 @@ ONE_DEVICE = {**dict.fromkeys([
     'regularizers_summed': lambda: tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES))}
 
 
-@pytest.mark.parametrize('network', ONE_DEVICE)
+@pytest.mark.parametrize('network', mostly_stress(
+    ONE_DEVICE, 'over_trainable_variables', 'regularizer_of_a_shared_variable', 'moving_average_in_place',
+    'exponential_moving_average', 'variables_by_hand', 'averages_of_weights', 'dropped_in_the_other_branch',
+    'regularizer_in_a_loop', 'counter_set_twice', 'of_tf_layers_normalised', 'of_slim_normalised_in_place', 'fed',
+    'read_after_it_is_assigned', 'total_loss'))
 def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(network, after_steps):
     steps = []
     before, found = after_steps(network, 'parameter_server', 1, GLOBAL_BATCH, each=steps.append)

@@ -289,10 +289,8 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     assert of_array.files == () and of_array.errors == {} and of_array.notes == ()
     grey = pixels[:2, ..., :1].repeat(40, 1)  # and another shape
     expected = predict(grey.repeat(3, 3), **settings).probabilities
-    for given in (grey, grey[..., 0]):
-        np.testing.assert_array_equal(predict(given, **settings).probabilities, expected)
-    for none in (pixels[:0], []):
-        assert predict(none, **settings).probabilities.shape == (0, 10)
+    np.testing.assert_array_equal(predict(grey[..., 0], **settings).probabilities, expected)
+    assert predict(pixels[:0], **settings).probabilities.shape == (0, 10)
     images = datasets.prepare('shapes', data_dir, datasets.TEST).images(150)
     predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)
     evaluated = evaluate(checkpoint_dir=trained, eval_dir=str(tmp_path), tower_device='cpu', num_examples=150)
@@ -305,14 +303,12 @@ def test_files_may_be_given_as_bytes_and_paths_in_any_collection(trained, pictur
     contents = [pathlib.Path(path).read_bytes() for path in paths]
     settings = dict(train_dir=trained, tower_device='cpu')
     expected = predict(paths, **settings)
-    for given in (np.array(paths), map(pathlib.Path, paths)):
-        found = predict(given, **settings)
-        np.testing.assert_array_equal(found.probabilities, expected.probabilities)
-        assert found.files == tuple(paths)
-    for given in (contents, map(memoryview, contents)):
-        found = predict(given, **settings)
-        np.testing.assert_array_equal(found.probabilities, expected.probabilities)
-        assert (found.files, found.errors) == ((), {})
+    found = predict(map(pathlib.Path, paths), **settings)
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    assert found.files == tuple(paths)
+    found = predict(map(memoryview, contents), **settings)
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    assert (found.files, found.errors) == ((), {})
     np.testing.assert_array_equal(predict(contents[1], **settings).probabilities, expected.probabilities[1:])
     with pytest.warns(UserWarning, match='3 of 4 images could not be classified'):
         found = predict([contents[0], b'', contents[0][:-40], paths[0].encode()], **settings)

@@ -489,8 +489,8 @@ def network(images, num_classes, training):
         assert len(found) == 2 and all(np.isfinite(gradient).all() and gradient.any() for gradient in found)
 
 
-@pytest.mark.parametrize('line', [
-    'x = next_part(x)', 'x = tf.cond(tf.constant(True), lambda: next_part(x), lambda: x)'])
+@pytest.mark.parametrize('line', mostly_stress(
+    ['x = next_part(x)', 'x = tf.cond(tf.constant(True), lambda: next_part(x), lambda: x)'], 'x = next_part(x)'))
 def test_a_network_of_ones_own_is_not_cut_and_not_divided(line, own, call):
     name = own(f'''
 import tensorflow.compat.v1 as tf

@@ -70,7 +70,7 @@ def test_between_runs_signals_belong_to_the_caller(in_context, numbers, small, h
         assert dispositions() == before
 
 
-@pytest.mark.parametrize('has_termination', [True, False])
+@pytest.mark.parametrize('has_termination', mostly_stress([True, False], True))
 def test_signals_are_as_before_after_a_run_that_fails(has_termination, small, handled):
     before = dispositions()
     termination = cifar10.Termination() if has_termination else None

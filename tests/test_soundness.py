@@ -71,7 +71,7 @@ def spoilt(variable):
 
 @pytest.mark.parametrize('mode, kind', mostly_stress(
     [*((mode, kind) for mode in COPIED for kind in ('weights', 'Momentum')), ('local', 'LocalVelocity')],
-    ('replicated', 'Momentum'), ('local', 'LocalVelocity')))
+    ('replicated', 'Momentum')))
 def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind, opened):
     run, soundness, primary, spoil = opened(mode, kind)
 
