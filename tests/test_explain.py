@@ -1,11 +1,12 @@
 """`--explain`: planted causes show in the steps that leave something out."""
 import re
+import time
 
 import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.settings.training import train_settings
-from cifar10.tools.explain import NO_AVERAGE, NO_UPDATE, SAME_BATCH, STEP, explain, lines
+from cifar10.tools.explain import NO_AVERAGE, NO_UPDATE, SAME_BATCH, STEP, _measure, explain, lines
 from cifar10.training import trainer
 from tests.helpers import ROOT, WITH_GPUS, Tasks, python, slow_input, slow_towers, state_of
 from tests.standin_gpu import Unavailable, environment
@@ -107,6 +108,23 @@ def test_a_device_is_slow_if_its_towers_take_longer_in_each_round(second, is_slo
     slow = [line for line in map(str, lines(measured, 256, towers)) if line.startswith('slow ')]
     assert [' on /gpu:1 takes 0.130 s ' in line for line in slow] == [True] * is_slow
     assert [f' waits {counts[1] * 0.03:.3f} s ' in line for line in slow] == [True] * is_slow
+
+
+def test_no_kind_is_measured_before_its_steps_have_their_steady_rate(monkeypatch):
+    """In its first steps TensorFlow learns which operations are short."""
+    clock = [0.0]
+    monkeypatch.setattr(time, 'perf_counter', lambda: clock[0])
+
+    class Training:
+        kinds = [STEP, NO_UPDATE, '/cpu:0']
+        taken = dict.fromkeys(kinds, 0)
+
+        def take(self, kind):
+            self.taken[kind] += 1
+            clock[0] += 0.03 if self.taken[kind] <= 10 else 0.01
+        settle = take
+    for kind, rounds in _measure(Training(), seconds=12).items():
+        assert rounds == pytest.approx([0.01] * 5), kind
 
 
 @pytest.mark.stress

@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import datasets
 from cifar10.parallel import devices
 from tests.helpers import (
+    ancestors,
     build_training,
     change_record,
     division,
@@ -47,6 +48,18 @@ def test_towers_on_one_device_take_turns(mode):
                 assert [event for event in events if event[0] % 2 == group] == expected
         value = session.run(step.gradients[0][1])
     np.testing.assert_allclose(value, -5 * np.mean([1, 2, 3, 4, 5]), rtol=1e-6)
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
+def test_a_tower_waits_for_the_towers_on_its_device_and_for_no_others(mode):
+    def tower(k, scope):
+        weight = tf.get_variable('weight', [], initializer=tf.ones_initializer())
+        return dict(total_loss=tf.placeholder_with_default(tf.ones([]), []) * weight)
+    update = update_mode(mode, devices.choose(3, 'cpu').with_towers(8))
+    step = update.build(tower, lambda: tf.train.GradientDescentOptimizer(1.0), tf.train.create_global_step())
+    for k in range(8):
+        before = ancestors(step.turns.computed[k][0].op)
+        assert [j for j in range(8) if step.turns.ended[j] in before] == [*range(k % 3, k, 3)]
 
 
 @pytest.mark.classic

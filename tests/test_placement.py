@@ -4,7 +4,7 @@ import re
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import datasets
+from cifar10.data import datasets, pipeline
 from cifar10.parallel import devices
 from cifar10.parallel.parameter_server import ParameterServer
 from cifar10.settings.training import train_settings
@@ -73,3 +73,22 @@ def test_every_tower_is_one_box_in_the_graph(nodes):
     assert top == {f'tower_{k}' for k in range(TOWERS)} | {
         'input', 'learning_rate', 'turns', 'update', 'after_update', 'summaries', 'initialise', 'global_step',
         'examples_seen', 'conv1', 'conv2', 'local3', 'local4', 'softmax_linear'}
+
+
+def test_batches_are_made_by_all_cores_and_wait_on_their_gpu(data_dir, monkeypatch):
+    monkeypatch.setattr(pipeline, '_CORES', 7)
+    gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
+    build_training(train_settings(num_gpus=TOWERS, network='linear', summary_steps=0, batch_size=8),
+                   datasets.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
+    starts = [op for op in tf.get_default_graph().get_operations() if op.type == 'MakeIterator']
+    assert [op.device for op in starts] == [f'/device:GPU:{k}' for k in range(TOWERS)]
+    for start in starts:
+        behind, at_a_time = start.inputs[0].op, []
+        waiting = []  # the devices on which batches wait, the last first
+        while sources := [each.op for each in behind.inputs if each.dtype == tf.variant]:
+            if behind.type == 'PrefetchDataset':
+                waiting.append(behind.device)
+            if behind.type == 'ParallelMapDatasetV2':
+                at_a_time.append(tf.get_static_value(behind.inputs[-1]))
+            behind, = sources
+        assert waiting == [start.device, '/device:CPU:0'] and at_a_time == [7 // TOWERS]

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.packing import pack_gradients
+from cifar10.parallel.packing import _LARGE, pack, pack_gradients
 from cifar10.parallel.towers import average_gradients, build_towers, tower_loss
 from tests.helpers import value_of
 
@@ -49,6 +49,12 @@ def test_packets_of_towers_with_other_variables_are_refused():
         [(tf.constant(1.0), one), (tf.constant(1.0), other)], [(tf.constant(1.0), one), (None, other)]])
     with pytest.raises(ValueError, match='tower 1 does not have the variables of tower 0'):
         average_gradients(packets)
+
+
+def test_a_large_gradient_travels_alone_and_that_of_the_last_layer_first():
+    sizes = [_LARGE, 3, 2 * _LARGE, _LARGE - 1, _LARGE + 1]
+    packets, _ = pack([tf.placeholder(tf.float32, [size]) for size in sizes])
+    assert [packet.shape[0] for packet in packets] == [_LARGE + 1, 2 * _LARGE, _LARGE, 3 + _LARGE - 1]
 
 
 @pytest.mark.parametrize('towers', [([0, 1, 1],), ([0, 1, 1], [1, 5, 0])])

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.model import add_moving_statistic
+from cifar10.parallel import devices
 from tests.helpers import ancestors, mostly_stress, patient, stepping, update_mode, values_by_name
 
 RATE = 0.1
@@ -262,6 +263,23 @@ def test_the_parameter_servers_variables_and_slots_are_on_the_cpu():
     update.build(tower_fn, lambda: tf.train.MomentumOptimizer(RATE, 0.9), tf.train.create_global_step())
     devices = {v.op.name: v.device for v in tf.global_variables() if v.op.name != 'global_step'}
     assert devices == dict.fromkeys(['a', 'a/Momentum', 'b', 'b/Momentum', 'unused'], '/device:CPU:0')
+
+
+@pytest.mark.parametrize('sizes', [[4] * 7, [1, 9, 1, 9, 1, 9], [20, 1, 1, 1, 1, 1, 1, 1]])
+def test_each_variable_is_with_its_slots_on_the_server_that_has_the_fewest_elements(sizes):
+    cluster = devices.choose(1, 'cpu').spread(num_workers=2, num_ps=3)
+
+    def tower(k, scope):
+        return dict(total_loss=tf.add_n([
+            tf.reduce_sum(tf.get_variable(f'v{i}', [size])) for i, size in enumerate(sizes)]))
+    update_mode('parameter_server', cluster).build(
+        tower, lambda: tf.train.MomentumOptimizer(RATE, 0.9), tf.train.create_global_step())
+    held = {f'/job:ps/task:{i}/device:CPU:0': 0 for i in range(3)}
+    found = {variable.op.name: variable for variable in tf.global_variables()}
+    for i, size in enumerate(sizes):
+        server = found[f'v{i}'].device
+        assert held[server] == min(held.values()) and found[f'v{i}/Momentum'].device == server
+        held[server] += size
 
 
 def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
