@@ -159,6 +159,30 @@ def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path
         assert assert_resumes(state, tmp_path / str(i), flags, run[1], capsys) >= covered(run[0].calls[:number])
 
 
+def curve(folder):
+    """Returns the steps of the points in the event files of a run, up to where one is torn."""
+    steps = set()
+    for path in (folder / 'train').glob('events.*'):
+        with contextlib.suppress(tf.errors.DataLossError):
+            for event in tf.train.summary_iterator(str(path)):
+                steps.update([event.step] if event.summary.value else [])
+    return steps
+
+
+def test_after_a_kill_or_a_power_failure_each_checkpoint_is_whole_and_has_its_records(run, tmp_path):
+    states = [*enumerate(run[0].states), *power_failures(run[0])]
+    whole, steps = records_of(run[1]), set()
+    for i, (number, state) in enumerate(distinct(states)):
+        folder = write_tree(tmp_path / str(i), state)
+        found = [step_of(prefix) for prefix in checkpoints(folder) if of_run.read(prefix)]
+        newest = max(found, default=0)
+        assert newest >= covered(run[0].calls[:number])
+        assert {each for each in whole if each[0] <= newest} <= {*records_of(folder)}
+        assert newest <= max(curve(folder), default=0)
+        steps.add(newest)
+    assert len(states) > 300 and steps == {0, 10, 20, 30, 40}
+
+
 @pytest.mark.stress
 def test_killed_at_each_system_call_a_run_that_saves_by_the_clock_goes_on(flags, tmp_path):
     flags = dict(flags, max_steps=7, save_steps=4, save_minutes=1e-9)
