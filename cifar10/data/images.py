@@ -41,16 +41,18 @@ class Images:
         paths = unfolded(list(files.files))
         first = 0
         read = tf.group(self.labels.initializer, self.pixels.initializer)
-        # `unstack` is one operation, an index is four; most of a small run is building operations.
+        # `split` and `unstack` are one operation, an index is four; most of a small run is building operations.
+        record, parts = tf.constant([-1, files.record_bytes]), tf.constant([files.label_bytes, 3 * side ** 2])
+        shape, axis = tf.constant([-1, 3, side, side]), tf.constant(1)
         for path in tf.unstack(paths):
             with tf.control_dependencies([read]):
-                rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.uint8), [-1, files.record_bytes])
-                planes = tf.reshape(rows[:, files.label_bytes:], [-1, 3, side, side])
+                rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(path), tf.uint8), record)
+                labels, planes = tf.split(rows, parts, axis)
                 # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
-                pixels = tf.stack(tf.unstack(planes, axis=1), -1)
+                pixels = tf.stack(tf.unstack(tf.reshape(planes, shape), axis=1), -1)
                 end = first + tf.unstack(tf.shape(rows))[0]
                 examples = tf.range(first, end)
-                read = tf.group(tf.scatter_update(self.labels, examples, rows[:, files.label_bytes - 1]),
+                read = tf.group(tf.scatter_update(self.labels, examples, tf.unstack(labels, axis=1)[-1]),
                                 tf.scatter_update(self.pixels, examples, pixels))
                 first = end
         with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory
