@@ -1,7 +1,6 @@
 """`--check`: a start up to its first step, with what a training would print and raise, and nothing written."""
 import fcntl
 import os
-import pathlib
 import re
 import shutil
 import socket
@@ -16,8 +15,6 @@ from cifar10.run.takeover import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from cifar10.training.run import Run
-from cifar10.training.space import needed
 from tests.helpers import mostly_stress, planned, run_script, small_disk, state_of, train
 from tests.test_picture_files import encoded
 
@@ -156,19 +153,12 @@ def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_ther
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.stress
-def test_a_start_finds_the_same_too_little_room_as_a_check(settings, tmp_path, capsys):
-    def lines(function, config):
-        capsys.readouterr()
-        function(config)
-        return [line for line in capsys.readouterr().out.splitlines() if line.startswith('warning: --train_dir')]
-
+@pytest.mark.classic
+def test_a_disk_without_room_for_a_checkpoint_is_refused(settings, tmp_path):
     with small_disk(tmp_path / 'disk', 2) as disk:
-        config = settings(train_dir=str(disk / 'train'), max_to_keep=1000, summary_steps=0)
-        warned = lines(check, config)
-        assert len(warned) == 1 and warned == lines(trainer.train, config)
-
-        assert ' has no room for ' in warned[0] and ', --max_to_keep=1000); free some space, or use ' in warned[0]
+        for start in (check, trainer.train):
+            with pytest.raises(UsageError, match=r' has no room for .* \(a checkpoint\); free some space'):
+                start(settings(train_dir=str(disk / 'train'), network='classic'))
 
 
 def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
@@ -232,14 +222,3 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
         threading.Timer(0.2, looking.close).start()
         with directory.locked():
             assert looking.closed  # it has waited for the look
-
-
-@pytest.mark.stress
-def test_the_space_for_a_run_counts_what_tensorboard_gets(settings):
-    config = settings(max_steps=100, log_frequency=1, summary_steps=10, eval_steps=50, max_to_keep=1)
-    plan, _ = planned(config)
-    size, added, _ = needed(plan, Run(plan).saved.values())
-    told = added - 2 * size
-    train(config)
-    taken = sum(path.stat().st_size for path in pathlib.Path(config.run.train_dir).glob('*/events*'))
-    assert taken / 2 < told < 2 * taken

@@ -235,7 +235,7 @@ def test_a_run_goes_on_by_its_name_is_evaluated_without_the_file_and_notices_ano
     train(train_dir=directory, max_steps=4, augmentation=f'shift,{moved}/mine.py:change')
     assert_same_bits(variables(checkpoints(directory)[-1]), expected)
     start = metrics.last(directory, metrics.START)
-    assert list(start['augmentation_sha256']) == ['mine.py']
+    assert list(start['code_sha256']['augmentation']) == ['mine.py']
     with pytest.raises(UsageError, match='augmentation'):
         train(train_dir=directory, max_steps=5, augmentation='shift')
     (moved / 'mine.py').write_text((moved / 'mine.py').read_text() + '\n')

@@ -210,7 +210,7 @@ def network(images, num_classes, training):
     result = run_script('multi_gpu_train.py', network=network, dataset='shapes', data_dir=data_dir, batch_size=8,
                         train_dir=tmp_path / 'train', tower_device='cpu', max_steps=1)
     assert result.returncode == 0, result.stderr
-    recorded = json.loads((tmp_path / 'train' / 'config.json').read_text())['network_sha256']
+    recorded = json.loads((tmp_path / 'train' / 'config.json').read_text())['code_sha256']['network']
     assert recorded.keys() == {'mine.py', 'benchmarks/__init__.py', *(
         name.replace('.', '/') + '.py' for name in MODULES)}
 

@@ -136,14 +136,14 @@ def test_a_run_begins_in_the_place_of_one_without_a_checkpoint(settings):
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
     assert [record['step'] for record in metrics.read(folder, metrics.TRAIN)] == [1, 2]
     assert [record['settings']['seed'] for record in metrics.read(folder, metrics.START)] == [5]
-    with pytest.raises(UsageError, match='a finished run of --seed=5'):
+    with pytest.raises(UsageError, match='a run of --seed=5'):
         trainer.train(settings())
 
 
 def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, tmp_path):
     (tmp_path / 'file').write_text('')
     for changes, part in ((dict(train_dir=str(tmp_path / 'file')), 'file is not a directory'),
-                          (dict(seed=5), 'a finished run of --seed=0'),
+                          (dict(seed=5), 'a run of --seed=0'),
                           (dict(network='missing.py:f', train_dir=str(tmp_path / 'other')), 'there is no file'),
                           (dict(network='classic', num_gpus=3, gpus_per_tower=3, train_dir=str(tmp_path / 'other')),
                            'has 2 parts')):

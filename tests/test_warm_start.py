@@ -232,7 +232,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     assert f'warm_start={prefix}' in re.sub(r'\n +', ' ', capsys.readouterr().out)
     check.check(tuned(warm_start=source[0], train_dir=str(tmp_path / 'new')))
     assert f'warm start 6 of 6 variables, as moving averages, from {prefix}\n' in capsys.readouterr().out
-    with pytest.raises(UsageError, match=r'a finished run of --freeze=\S+first/\S* For a run without --freeze use'):
+    with pytest.raises(UsageError, match=r'a run of --freeze=\S+first/\S* For a run without --freeze use'):
         trainer.train(tuned(max_steps=5, **dict(flags, freeze=None)))
 
 

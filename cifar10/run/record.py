@@ -32,8 +32,7 @@ class RunRecord(NamedTuple):
       images_folder: the name of the folder of the images, without its path.
       images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images; of a user's own data set the
         digest of its first batch, and None.
-      dataset_sha256, network_sha256, optimizer_sha256, augmentation_sha256, loss_sha256: of the files of the user's own
-        code, as `own_files.sha256` returns it; None for what is not.
+      code_sha256: flag -> `own_files.sha256` of the file of the user's own code that the flag names.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
@@ -49,11 +48,7 @@ class RunRecord(NamedTuple):
     images_folder: str | None = None
     images_sha256: str | None = None
     test_sha256: str | None = None
-    dataset_sha256: Mapping[str, str] | None = None
-    network_sha256: Mapping[str, str] | None = None
-    optimizer_sha256: Mapping[str, str] | None = None
-    augmentation_sha256: Mapping[str, str] | None = None
-    loss_sha256: Mapping[str, str] | None = None
+    code_sha256: Mapping[str, Mapping[str, str]] | None = None
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
@@ -90,20 +85,14 @@ class RunRecord(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
         values = dict(self._asdict(), settings=self.settings.flat(), given=dict(self.settings.given),
-                      command=self.command(anywhere=True))
+                      command=self.command())
         del values['run_id']
         return values
 
-    def command(self, anywhere: bool = False, **further: Any) -> str:
-        """Returns the shell command that continues the run.
-
-        Args:
-          anywhere: as for `installed.command`.
-          further: as for `flags_of`.
-        """
+    def command(self) -> str:
+        """Returns the shell command that continues the run, from any directory."""
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
-        flags = flags_of(self.settings, **further)
-        return ' '.join([installed.command('train', anywhere), f'--train_dir={train_dir}', *flags])
+        return ' '.join([installed.command('train', True), f'--train_dir={train_dir}', *flags_of(self.settings)])
 
     def flat(self) -> dict[str, Any]:
         """Returns all settings and other facts by their names, without the run's identity and its place."""
@@ -141,7 +130,7 @@ class RunRecord(NamedTuple):
         lines = []
         for flag, name in names.items():
             path, _, function = OWN[flag].divided(name)[1].rpartition(':')
-            other = own_files.changed(path, getattr(self, f'{flag}_sha256') or {})
+            other = own_files.changed(path, (self.code_sha256 or {}).get(flag, {}))
             if function != OWN[flag].divided(self.settings.flat()[flag])[1].rpartition(':')[2]:
                 other.append('function')
             if other:
@@ -150,21 +139,13 @@ class RunRecord(NamedTuple):
         return lines
 
 
-def text(name: str, value: Any) -> str:
-    """Returns a recorded value for people to read; of a SHA-256 the first digits."""
-    if isinstance(value, Mapping):
-        return ' '.join(f'{file}:{text(name, sha256)}' for file, sha256 in value.items())
-    if isinstance(value, tuple):
-        return ' '.join(value)
-    return str(value)[:12] if name.endswith('sha256') else str(value)
-
-
 def _phrase(name, before, now):
     """Returns how a message shows the change of a recorded value; None is a setting that was not given."""
     if name == 'classes':
         return f'other classes (now {difference(before, now)})'
-    was = f'no {name}' if before is None else f'{name}={text(name, before)}'
-    return f"{was} (now {'none' if now is None else text(name, now)})"
+    shown = [str(value)[:12] if name.endswith('sha256') else str(value) for value in (before, now)]
+    was = f'no {name}' if before is None else f'{name}={shown[0]}'
+    return f"{was} (now {'none' if now is None else shown[1]})"
 
 
 def _identity(name, value):
@@ -176,10 +157,8 @@ def _identity(name, value):
     return value
 
 
-def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
-    """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
-    if not registry.is_code(name):
-        return None
+def own_sha256(registry: Registry, name: str) -> dict[str, str]:
+    """Returns the `own_files.sha256` of the file of the user's own code that a name stands for."""
     path = registry.divided(name)[1].rpartition(':')[0]
     if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
         registry.load(name)

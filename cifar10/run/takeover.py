@@ -18,7 +18,6 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, listed
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import is_stopped
 from cifar10.run import metrics
-from cifar10.run.ended import ended
 from cifar10.run.folder import (
     BEST,
     LIST,
@@ -102,21 +101,14 @@ def _of_others(folder):
 
 def _another_run(folder, settings):
     """Returns why the run in a folder is another one than that of some settings, with the remedies, or None."""
-    if not folder.checkpoints:
-        return None
-    here = folder.record.settings.replace(train_dir=folder.path)  # the folder may have been moved
-    stored = folder.record._replace(settings=here)
-    before, now = stored.settings.flat(), settings.flat()
-    names, why = _unlike(stored, settings)
+    names, why = _unlike(folder.record, settings) if folder.checkpoints else ([], '')
     if not names:
         return None
-    newest = step_of(folder.checkpoints[-1])
-    rule = ended(folder.evaluations, stored.settings, newest, stored.last_step)
+    before, now = folder.record.settings.flat(), settings.flat()
     offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
-    was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
-    return (f"{folder.given} has {'a finished' if rule else 'an unfinished'} {was}{why}. For "
-            f'{_phrase(now, names)} {remedy(folder, bool(offers_variables))}'
-            f'{_how_to_go_on(stored, rule, settings)}')
+    was = f'a run of {_phrase(before, names)}'.replace('a run of a run', 'a run')
+    return (f'{folder.given} has {was}{why}. For {_phrase(now, names)} {remedy(folder, bool(offers_variables))}; to '
+            'resume the run there, leave these flags out')
 
 
 def _unlike(stored, settings):
@@ -143,23 +135,6 @@ def _phrase(values: Mapping, names):
     given = as_flags({name: values[name] for name in names}) or ['a run']
     missing = [f'--{name}' for name in names if values[name] is None]
     return ' '.join([*given, *(['without', listed(missing)] if missing else [])])
-
-
-def _how_to_go_on(stored, rule, settings):
-    """Returns the end of a remedy: the command that continues the stored run, if any does.
-
-    A run that has ended by its patience gets more. Another gets the length of the settings, if that is longer.
-    """
-    if not rule:
-        return f'; to continue it: {stored.command()}'
-    if rule == 'patience':
-        further = dict(patience=2 * stored.settings.run.patience)
-    elif stored.settings.recipe.planned:
-        return ''
-    else:
-        steps = settings.run.max_steps or 0
-        further = dict(max_steps=steps if steps > stored.last_step else 2 * stored.last_step, epochs=None)
-    return f'; to train it further: {stored.command(**further)}'
 
 
 class TrainDir:

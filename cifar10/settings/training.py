@@ -315,13 +315,9 @@ def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
     return {name: values[name] for name in names if values[name] is not None}
 
 
-def flags_of(settings: TrainSettings, **further: Any) -> list[str]:
-    """Returns the flags that give a run its settings on a machine, for a shell.
-
-    Args:
-      further: settings to give instead; None leaves one out.
-    """
-    return as_flags({**_given(settings, *OF_RUN, Kind.MACHINE), **further})
+def flags_of(settings: TrainSettings) -> list[str]:
+    """Returns the flags that give a run its settings on a machine, for a shell."""
+    return as_flags(_given(settings, *OF_RUN, Kind.MACHINE))
 
 
 def _given(settings, *kinds):

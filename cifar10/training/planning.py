@@ -140,13 +140,16 @@ def _remarks(plan, given, devices):
     """Returns lines about the decisions, in a run that has steps to take; `devices` may be more than the towers use."""
     settings, record = plan.settings, plan.record
     changes = record.difference_to(takeover.chosen(settings, Kind.NOTED)) if record else {}
-    names = {flag: name for flag in CODE if OWN[flag].is_code(name := settings.flat()[flag])}
     return [*_emulation_warning(settings.towers, devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_other_numerics(record, devices),
             *_unused_devices(settings.towers, devices),
-            *(record.code_changes(**names) if record else []),
+            *(record.code_changes(**_own_code(settings)) if record else []),
             *_rounded_intervals(given, settings), *plan.recipe.warnings]
+
+
+def _own_code(settings):
+    return {flag: name for flag in CODE if OWN[flag].is_code(name := settings.flat()[flag])}
 
 
 def _emulation_warning(towers, devices):
@@ -223,7 +226,7 @@ def record_of(plan: Plan) -> RunRecord:
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, **plan.source.facts,
         test_sha256=plan.test.digest if plan.test else None,
-        **{f'{flag}_sha256': own_sha256(OWN[flag], settings.flat()[flag]) for flag in CODE},
+        code_sha256={flag: own_sha256(OWN[flag], name) for flag, name in _own_code(settings).items()},
         warm_start_sha256=checkpoints.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
         numerics=startup.numerics(), versions=startup.versions(devices.on_gpus))

@@ -67,7 +67,7 @@ class Reports:
                 self._curves[metrics.TRAIN].add_graph(tf.get_default_graph())
         self._cost = Cost(began, plan.step, plan.examples_per_step)
         found = hyperparameters(record.settings)
-        self._curves[metrics.TRAIN].add_config(found, record.command(anywhere=True), plan.step)
+        self._curves[metrics.TRAIN].add_config(found, record.command(), plan.step)
         if validation:
             self._curves[metrics.EVAL].add_hyperparameters(found)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))

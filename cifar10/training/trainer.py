@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cifar10.base.console import Line, reader_may_leave, say, say_all
 from cifar10.base.errors import UsageError
+from cifar10.base.files import shortage
 from cifar10.base.installed import command
 from cifar10.base.registry import DATASETS
 from cifar10.base.signals import Termination
@@ -22,7 +23,6 @@ from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
-from cifar10.training.space import check_space
 from cifar10.training.start import local_devices, prepared
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def check_built(run: Run, plan: Plan) -> None:
     if found := plan.restored and plan.restored.misfit(run.saved):
         remedy = takeover.remedy(plan.folder, warm_start=True)
         raise UsageError(f'{plan.checkpoint} {found}: it belongs to another network or optimizer; {remedy}')
-    say_all(check_space(plan, run.saved.values()))
+    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in run.saved.values())
+    if problem := shortage(plan.settings.run.train_dir, '--train_dir', size, 'a checkpoint'):
+        raise UsageError(problem)
 
 
 def validation_of(plan: Plan) -> 'ModelSession | None':
