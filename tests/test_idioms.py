@@ -226,14 +226,11 @@ def test_a_branch_that_is_not_taken_adds_no_loss(graph):
     assert computed.scalars.keys() == {'total_loss', 'cross_entropy', 'accuracy'}
 
 
-def test_where_one_image_is_normalised_by_itself_that_is_told():
-    warning, = rehearsed(name_of('normalised_by_image'), batch_size=1)
-    assert '--batch_size=1' in warning and 'divided' not in warning
-    assert rehearsed(name_of('normalised_by_image')) == []
-
-
-def test_a_gradient_that_is_nothing_but_rounding_is_not_told():
-    assert rehearsed(name_of('normalised_with_a_bias'), batch_size=16, sizes=[32]) == []
+@pytest.mark.parametrize('network, options', [
+    ('normalised_by_image', {}), ('normalised_by_image', dict(batch_size=1)),
+    ('normalised_with_a_bias', dict(batch_size=16, sizes=[32]))])
+def test_a_gradient_that_is_nothing_but_rounding_is_not_told(network, options):
+    assert rehearsed(name_of(network), **options) == []
 
 
 @pytest.mark.parametrize('network', REFUSED)

@@ -15,7 +15,6 @@ from cifar10.own import code
 from cifar10.own.refusals import BrokenRule
 
 _FLAG = 'optimizer'
-_SCOPE = 'update'  # the name scope in which `check` applies gradients
 _SHAPES = dict(filters=[3, 3, 2, 4], weights=[4, 3], biases=[3])  # of the variables that `check` makes
 
 
@@ -60,18 +59,10 @@ def check(name: str, averages_within: bool) -> None:
         rate = tf.placeholder(tf.float32, [], 'rate')
         variables = [tf.get_variable(each, shape) for each, shape in _SHAPES.items()]
         unused = tf.get_variable('unused', [2])
-        count = len(tf.global_variables())
         made = make(rate)
         _check_class(type(made), averages_within)
-        for variable in tf.global_variables()[count:] + tf.local_variables():
-            # In modes with several copies of the variables, it would begin with another value in each copy.
-            raise BrokenRule(f'the variable {variable.op.name} is made together with the optimizer; make it in '
-                             '_create_slots, which is called when gradients are applied')
         gradients = [tf.placeholder(tf.float32, shape) for shape in _SHAPES.values()]
-        with tf.name_scope(_SCOPE):
-            applied = made.apply_gradients([*zip(gradients, variables), (None, unused)], global_step)
-        _check_saved()
-        _check_variables(tf.global_variables()[count:])
+        applied = made.apply_gradients([*zip(gradients, variables), (None, unused)], global_step)
         needed = with_inputs([applied])
         if rate.op not in needed:
             raise BrokenRule('its steps do not depend on the learning rate, so --learning_rate and --schedule would '
@@ -80,15 +71,6 @@ def check(name: str, averages_within: bool) -> None:
                    for operation in needed):
             raise BrokenRule('its apply_gradients does not increment global_step by 1 where it is given one; pass it '
                              'on to super().apply_gradients')
-
-
-def _check_saved():
-    """Variables of the current graph are in the collection that checkpoints hold."""
-    saved = {variable.op.name for variable in tf.global_variables()}
-    for operation in tf.get_default_graph().get_operations():
-        if operation.type in ('VariableV2', 'VarHandleOp') and operation.name not in saved:
-            raise BrokenRule(f'the variable {operation.name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, '
-                             'so it is neither initialised nor saved; leave out collections=')
 
 
 def _check_class(kind, averages_within):
@@ -104,16 +86,3 @@ def _check_class(kind, averages_within):
     if applies and averages_within:
         raise BrokenRule(f'{kind.__name__} overrides apply_gradients, which gets no mean gradients in this update '
                          'mode; use --variable_update=replicated, which takes the same steps')
-
-
-def _check_variables(made):
-    """The variables that an optimizer has made are not trained, can be averaged, and keep their names."""
-    for variable in made:
-        name = variable.op.name
-        if variable.trainable:
-            raise BrokenRule(f'the variable {name} would be trained; make it with trainable=False')
-        if variable.dtype.base_dtype == tf.float64:
-            raise BrokenRule(f'the variable {name} is float64, and copies of it cannot be averaged; make it float32')
-        if name.startswith(_SCOPE + '/'):
-            raise BrokenRule(f'the variable {name} is named after the name scope in which gradients are applied, which '
-                             'update modes choose differently; make it within tf.name_scope(None)')
