@@ -164,14 +164,13 @@ def test_a_broken_rule_is_reported(mine, lines, before, part):
 
 
 @pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'mirrored'))
-def test_the_process_is_as_it_was_whatever_the_towers_do_at_the_same_time(mine, settings, mode):
+def test_the_process_is_as_it_was_whatever_the_file_does(mine, settings, mode):
     def state():
         return (random.getstate(), repr(np.random.get_state()), tf.RegisterGradient, has_old_shapes(),
                 dict(vars(flags.FLAGS)), list(sys.argv), list(sys.path))
-    name = mine(f'def {APPLY}: random.random(); return super().{APPLY[:21]}(grad, handle)',
-                'sys.path.append("x"); sys.argv.append("x"); np.random.rand(); tf.disable_v2_tensorshape()')
+    name = mine('pass', 'sys.path.append("x"); sys.argv.append("x"); np.random.rand(); tf.disable_v2_tensorshape()')
     with open(name.rpartition(':')[0], 'a') as stream:
-        stream.write('import random, sys; import numpy as np\n')
+        stream.write('import sys; import numpy as np\n')
     before = state()
     train(settings(optimizer=name, learning_rate=0.1, variable_update=mode, num_towers=2, num_gpus=2))
     assert state() == before

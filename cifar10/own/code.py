@@ -73,7 +73,6 @@ class _File:
         loaded = set(sys.modules)
         with unchanged():
             vars(flags.FLAGS).update(vars(self._flags))  # which are all that a table of flags knows
-            tf.RegisterGradient = _register_gradient
             seed = _seed()
             random.seed(f'{seed} {part}')
             np.random.seed([seed, *part.encode()])
@@ -116,42 +115,20 @@ def _flags_of_a_file():
     return table
 
 
-_open = []  # for each context `unchanged` that has begun, how to restore the process
-
-
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
-    """Context after which the process is as before, whatever user's code has run in it.
-
-    Replicas of a strategy may be within at the same time, and need not end in the order of their beginning. The process
-    is then as it was before the first of them once the last has ended.
-    """
-    restore = [_restoring()]
-    _open.append(restore)
+    """Context after which the process is as before, whatever user's code has run in it."""
+    had_old_shapes, table = has_old_shapes(), dict(vars(flags.FLAGS))
+    state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with signals.restored():
+        with signals.restored(), patched({
+                (sys, 'argv'): sys.argv, (sys, 'path'): sys.path, (tf, 'RegisterGradient'): _register_gradient}):
             yield
     finally:
-        place = next(i for i, each in enumerate(_open) if each is restore)
-        del _open[place]
-        if place == len(_open):
-            restore[0]()
-        else:
-            _open[place][0] = restore[0]
-
-
-def _restoring():
-    """Returns a function that restores what user's code may change in the process."""
-    arguments, path, had_old_shapes, register = sys.argv, sys.path, has_old_shapes(), tf.RegisterGradient
-    state, numpy_state, table = random.getstate(), np.random.get_state(), dict(vars(flags.FLAGS))
-
-    def restore():
-        sys.argv, sys.path, tf.RegisterGradient = arguments, path, register
         _set_old_shapes(had_old_shapes)
         random.setstate(state)
         np.random.set_state(numpy_state)
         vars(flags.FLAGS).update(table)
-    return restore
 
 
 _RUN = tf.Session.run
@@ -235,11 +212,6 @@ def _wrong_arguments(found, given):
             return (f'its argument {parameter} would get {given[number]}; write an adapter, a function with these '
                     'arguments that calls it')
     return ''
-
-
-def code_of(name: str) -> contextlib.AbstractContextManager:
-    """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
-    return loaded[name.rpartition(':')[0]].running()
 
 
 def execute_again(path: str) -> None:

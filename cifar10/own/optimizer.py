@@ -40,7 +40,7 @@ def _make(name, function, rate):
     apply_gradients = made.apply_gradients
 
     def apply_in_file(*arguments, **options):
-        with code.code_of(name), code.usage_errors(_FLAG, name):
+        with code.usage_errors(_FLAG, name):
             return apply_gradients(*arguments, **options)
     made.apply_gradients = apply_in_file
     return made
