@@ -17,6 +17,7 @@ from cifar10.base.graphs import has_old_shapes, usual_switches
 from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.own import refusals, rehearsal
+from cifar10.own.batches import examples_of
 from cifar10.own.code import shapes, unchanged
 from cifar10.own.computed import copied_tower
 from cifar10.own.gradient_marks import marking
@@ -146,9 +147,7 @@ def _count(value):
     """Returns the number of examples of a tensor of any kind: an int, or an int64 scalar if only a run tells it."""
     if not _is_composite(value) and value.shape.rank and value.shape[0] is not None:
         return value.shape[0]
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int64)
-    return (value.dense_shape if isinstance(value, tf.SparseTensor) else tf.shape(value, out_type=tf.int64))[0]
+    return examples_of(value)
 
 
 def _common_shape(name, inputs):
