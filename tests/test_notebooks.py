@@ -88,16 +88,3 @@ def test_the_drawings_are_those_of_the_script(drawings, tmp_path):
         versions = [re.search(r'Matplotlib v[\d.]+', each)[0] for each in (drawn, kept)]
         assert drawn == kept or versions[0] != versions[1], 'run docs/learn/drawings.py'
         assert sum(f']({path.name})' in page.read_text() for page in LESSON_PAGES) == 1
-
-
-def test_the_drawing_of_the_ring_has_the_sums_of_the_lesson(drawings):
-    drawings['ring']()
-    drawn = [text.get_text().strip('[ ]') for text in drawings['pyplot'].gca().texts if '[' in text.get_text()]
-    drawings['pyplot'].close()
-    steps = [drawn[4 * step:4 * step + 4] for step in range(6)]  # of each of the four chunks
-    page = LESSON_PAGES[2].read_text()
-    shown = {int(step): re.findall(r'\[ +(\d+) ', rows)
-             for step, rows in re.findall(r'^Step (\d): .*\n((?:  device .*\n)+)', page, re.M)}
-    assert list(shown) == [1, 3, 4] and len(drawn) == 24
-    for step, values in shown.items():
-        assert values and set(values) <= set(steps[step - 1])

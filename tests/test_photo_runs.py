@@ -6,11 +6,9 @@ import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import datasets
-from cifar10.evaluation import classification, trained
+from cifar10.evaluation import trained
 from cifar10.run import metrics
-from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.tools.check import check
 from cifar10.training import trainer
 from tests.helpers import ROOT, Tasks, assert_same_bits, evaluated, last_variables, tf, train
 from tests.test_photos import SIZE, copy, folder, lists, photos_of, prepare, prepared  # noqa: F401 (fixtures)
@@ -117,19 +115,6 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
 
 def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
     assert [trained.batch_size(size, 500) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
-
-
-@pytest.mark.stress
-def test_the_consumers_follow(flags, folder, tmp_path):  # noqa: F811
-    settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
-    check(settings)
-    trainer.train(settings)
-    assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 6
-    files = tuple(str(folder / photo.source) for photo in photos_of(prepare(folder))[:2])
-    lines = []
-    classification.classify(eval_settings(checkpoint_dir=settings.run.train_dir, image=files, tower_device='cpu'),
-                            lines.append)
-    assert [line.split()[0] for line in lines] == list(files)
 
 
 @pytest.mark.stress

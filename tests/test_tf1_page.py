@@ -257,8 +257,8 @@ def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize('line', [
-    'tf.variable_scope("x")', 'tf.contrib.slim', 'tf.contrib.layers.flatten', 'from tensorflow.contrib import slim',
-    'import tensorflow.contrib.slim', 'from tensorflow import layers', 'tf.train.MomentumOptimizer(0.1, 0.9)', '1 / 0'])
+    'tf.variable_scope("x")', 'tf.contrib.slim', 'from tensorflow.contrib import slim',
+    'import tensorflow.contrib.slim', 'from tensorflow import layers', '1 / 0'])
 @pytest.mark.parametrize('place', ['top', 'function'])
 def test_code_in_another_folder_is_used_as_it_is_and_its_errors_have_a_line(line, place, tmp_path):
     upstream, package = tmp_path / 'upstream', f'package_{abs(hash((line, place)))}'
