@@ -34,8 +34,8 @@ from cifar10.parallel.asynchronous import Stepper  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
+from cifar10.training.decisions import decided  # noqa: E402
 from cifar10.training.plan import plan_of  # noqa: E402
-from cifar10.training.planning import decided  # noqa: E402
 from cifar10.training.run import Run  # noqa: E402
 
 MODES = ('parameter_server', 'async')

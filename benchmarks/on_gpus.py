@@ -85,7 +85,7 @@ def _of_a_step(given):
     import tensorflow.compat.v1 as tf
 
     from cifar10.base import console
-    from cifar10.training.planning import plan
+    from cifar10.training.decisions import plan
     from cifar10.training.resolved import resolve
     from cifar10.training.run import Run
     from cifar10.training.start import prepared

@@ -27,8 +27,8 @@ from cifar10.data import datasets  # noqa: E402
 from cifar10.parallel import devices  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
+from cifar10.training.decisions import decided  # noqa: E402
 from cifar10.training.plan import plan_of  # noqa: E402
-from cifar10.training.planning import decided  # noqa: E402
 from cifar10.training.run import Run  # noqa: E402
 from lessons.larger_batch import BATCH, TOWERS, noise_scale  # noqa: E402
 

@@ -54,9 +54,9 @@ from cifar10.run.checkpoints import digest_of, remove  # noqa: E402
 from cifar10.run.folder import best_of, glance, look, prefix_of  # noqa: E402
 from cifar10.settings.evaluation import eval_settings  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
-from cifar10.training import graph, planning, trainer  # noqa: E402
+from cifar10.training import decisions, graph, trainer  # noqa: E402
+from cifar10.training.decisions import decided  # noqa: E402
 from cifar10.training.plan import plan_of as plan_of_run  # noqa: E402
-from cifar10.training.planning import decided  # noqa: E402
 from cifar10.training.start import prepared  # noqa: E402
 from tests import linear, networks  # noqa: E402
 from tests.forked import Forked  # noqa: E402
@@ -183,7 +183,7 @@ def checkpoints(directory):
 def planned(settings, devices=None):
     """Returns (the Plan of a run, the lines about its decisions)."""
     devices, images, _ = prepared(settings, devices, makes_images=False)
-    plan, lines = planning.plan(settings, devices, images)
+    plan, lines = decisions.plan(settings, devices, images)
     return plan, [str(line) for line in lines]
 
 

@@ -8,7 +8,7 @@ from cifar10.base import console
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.run import cost, metrics
 from cifar10.run.progress import Progress
-from cifar10.training import reports, trainer
+from cifar10.training import run_files, trainer
 from tests.helpers import mostly_stress, slow_input
 
 
@@ -103,6 +103,6 @@ def test_explain_is_not_recommended_where_it_is_refused(tmp_path, capsys):
     ('parameter_server', True), ('replicated', True), ('local', True), ('async', False)], ('async', False)))
 def test_a_run_recommends_explain_in_the_modes_that_it_measures(mode, recommended, settings, monkeypatch):
     given = []
-    monkeypatch.setattr(reports, 'Progress', lambda *arguments: given.append(arguments[-1]) or Progress(*arguments))
+    monkeypatch.setattr(run_files, 'Progress', lambda *arguments: given.append(arguments[-1]) or Progress(*arguments))
     trainer.train(settings(variable_update=mode, num_gpus=1, batch_size=1, max_steps=1, network='linear'))
     assert given == [recommended]

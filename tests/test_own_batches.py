@@ -5,7 +5,7 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.settings.training import train_settings
-from cifar10.training import planning
+from cifar10.training import decisions
 from cifar10.training.run import Run
 from cifar10.training.start import prepared
 from tests import own_estimators
@@ -24,7 +24,7 @@ def with_data(model, data, folder, **changes):
 
 def first_values(settings):
     """Returns the variables before the first step."""
-    plan, _ = planning.plan(settings, *prepared(settings)[:2])
+    plan, _ = decisions.plan(settings, *prepared(settings)[:2])
     run = Run(plan)
     with run.opened():
         return run.variables(run.saved)

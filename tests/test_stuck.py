@@ -16,8 +16,8 @@ import time
 import pytest
 
 from cifar10.base import activity, files
-from cifar10.training import reports, trainer
 from cifar10.training import run as run_module
+from cifar10.training import run_files, trainer
 from tests import fixtures
 from tests.features import flags_of
 from tests.helpers import (
@@ -181,7 +181,7 @@ def test_a_first_step_has_time_in_each_graph(settings, monkeypatch):
     def doing(what, patience=1):
         given.append((what, patience))
         return activity.doing(what, patience)
-    for module in (run_module, reports):
+    for module in (run_module, run_files):
         monkeypatch.setattr(module, 'doing', doing)
     trainer.train(settings(max_steps=5, summary_steps=2, eval_steps=3))
     steps = [patience for what, patience in given if what.startswith('step ')]

@@ -158,7 +158,6 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 
 
 def _check_new(path):
-    """Raises a UsageError if a file exists, or cannot be made."""
     check_dir(os.path.dirname(os.path.abspath(path)), '--csv')
     if os.path.lexists(path):
         raise UsageError(f'--csv={path} exists; remove it, or give the name of a new file')
@@ -176,7 +175,6 @@ def _write_csv(path, found):
 
 
 def _top_classes(probabilities, classes):
-    """Returns (class, probability) pairs of the most likely classes, in descending order."""
     order = np.argsort(-probabilities, kind='stable')
     return [(classes[i], float(probabilities[i])) for i in order[:_TOP]]
 

@@ -166,5 +166,4 @@ def _predictions(first, **columns: Any):
 
 
 def _largest(predictions):
-    """Returns the predictions with the largest losses, the largest first."""
     return sorted(predictions, key=lambda found: (-found.loss, found.example))[:_MOST_SHOWN]

@@ -97,7 +97,6 @@ def _used(settings):
 
 
 def _refuse_python(settings):
-    """Raises a UsageError if an operation of the graph or of its functions calls a Python function."""
     definition = tf.get_default_graph().as_graph_def()
     for node in [*definition.node, *(node for each in definition.library.function for node in each.node_def)]:
         if node.op in ('PyFunc', 'PyFuncStateless', 'EagerPyFunc'):

@@ -78,7 +78,6 @@ def _find_own(record, settings, data):
 
 
 def _own_images(record, settings, found):
-    """Returns the ImageFiles of a part of the run's own images, which were found."""
     datasets.refuse_among_images(settings.eval_dir, '--eval_dir', found.name)
     given = look_at(settings).given
     part = datasets.TEST if settings.eval_data == 'test' else datasets.TRAIN
@@ -100,7 +99,6 @@ def _own_images(record, settings, found):
 
 
 def _other_images(record, settings, data):
-    """Returns the ImageFiles of another data set than the run's, with the run's names of the classes."""
     name = settings.dataset
     if settings.eval_data != 'test':
         raise UsageError(f"--eval_data={settings.eval_data} is for the run's own images, but --dataset={name} is "

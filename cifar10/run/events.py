@@ -95,7 +95,6 @@ class Events:
         self._add_strings('images', tag, [b'%d' % width, b'%d' % height, stream.getvalue()], step, description)
 
     def _add_strings(self, plugin, tag, strings, step, description=''):
-        """Writes what a plugin of TensorBoard takes as a tensor of strings."""
         metadata = tf.SummaryMetadata(summary_description=description,
                                       plugin_data=tf.SummaryMetadata.PluginData(plugin_name=plugin))
         tensor = tf.make_tensor_proto(strings, tf.string)

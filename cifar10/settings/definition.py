@@ -152,7 +152,6 @@ def _is_own(value, field):
 
 
 def _check(field, value):
-    """Raises a UsageError if a setting cannot have a value."""
     if value is None and field.default is None:
         return
     # Not isinstance: a bool is an int for Python. A whole number may stand for a float.

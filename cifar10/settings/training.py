@@ -257,7 +257,7 @@ class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
     Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate, the
-    precision 'auto') may still be undecided; `planning.decided` decides them.
+    precision 'auto') may still be undecided; `decisions.decided` decides them.
 
     Attributes:
       given: the settings that were given, by their names; all others follow from them.
@@ -388,7 +388,6 @@ def meaningless(values: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
 
 
 def _check_sizes(settings):
-    """Raises a UsageError if the augmentation would have to enlarge the images."""
     sizes = settings.recipe.sizes
     image_size = settings.data.image_size
     if sizes and (largest := max(size for _, size in parse_sizes(sizes))) > image_size:

@@ -7,7 +7,7 @@ from cifar10.base.console import say, say_all
 from cifar10.base.startup import numerics, versions
 from cifar10.run import failures, takeover
 from cifar10.settings.training import TrainSettings, flags_of
-from cifar10.training import api, planning
+from cifar10.training import api, decisions
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
@@ -35,7 +35,7 @@ def check(settings: TrainSettings) -> None:
         say_all(lines)
         if cluster:
             devices = devices.spread(len(cluster.workers), len(cluster.ps))
-        plan, lines = planning.plan(settings, devices, images, compares=True)
+        plan, lines = decisions.plan(settings, devices, images, compares=True)
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
         if takeover.sets_aside(plan.folder, settings):
             say('restart', f'the folder {plan.folder.path} would be renamed')

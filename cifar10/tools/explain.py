@@ -20,10 +20,10 @@ from cifar10.data.pipeline import batches_ahead
 from cifar10.run import failures
 from cifar10.run.checkpoints import Saved
 from cifar10.settings.training import TrainSettings
+from cifar10.training.decisions import plan
 from cifar10.training.description import describe
 from cifar10.training.graph import TrainingGraph
 from cifar10.training.plan import Plan
-from cifar10.training.planning import plan
 from cifar10.training.run import Run
 from cifar10.training.start import prepared
 

@@ -205,7 +205,6 @@ def _with_file(settings):
 
 
 def _refuse(settings, names, program):
-    """Raises a UsageError for settings that only a command line has, such as `check`."""
     for name in names:
         if settings.get(name) not in (None, False):
             raise UsageError(f'--{name} is for the command line only; use {command(program)} --{name}')

@@ -11,12 +11,12 @@ from cifar10.parallel.asynchronous import Stepper
 from cifar10.training.run import Run
 
 if TYPE_CHECKING:
-    from cifar10.training.reports import Reports
+    from cifar10.training.run_files import RunFiles
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
 
 
-def take_steps(run: Run, reports: 'Reports', termination: Termination | None = None,
+def take_steps(run: Run, files: 'RunFiles', termination: Termination | None = None,
                before_session: Callable[[], None] | None = None) -> None:
     """Takes all steps of a run. When a device is lost, it continues in a new session, from the newest checkpoint.
 
@@ -33,26 +33,26 @@ def take_steps(run: Run, reports: 'Reports', termination: Termination | None = N
         try:
             if before_session:
                 before_session()
-            with run.opened(reports.checkpoints.resume()):
+            with run.opened(files.checkpoints.resume()):
                 if attempts:
                     say('resumed', f'at step {run.step} of {run.plan.last_step}')
                 if termination:
                     termination.defer()
-                _loop(run, reports, termination)
+                _loop(run, files, termination)
             return
         except LOST as error:
             # If a checkpoint was saved since the last loss, the run has made progress.
-            attempts = attempts + 1 if reports.checkpoints.last == newest else 1
-            newest = reports.checkpoints.last
+            attempts = attempts + 1 if files.checkpoints.last == newest else 1
+            newest = files.checkpoints.last
             if attempts > _MOST_ATTEMPTS:
                 raise
             say('recovering', f'{reason(error)}; making a new session', note=True)
 
 
-def _loop(run, reports, termination):
-    with reports.begun() as reporters:
+def _loop(run, files, termination):
+    with files.begun() as reporters:
         def begin(thread, step):
-            if reports.ended(step - 1) or Output.current.is_closed or (termination and termination.requested):
+            if files.ended(step - 1) or Output.current.is_closed or (termination and termination.requested):
                 return None
             also = {}
             for reporter in reporters:
@@ -67,13 +67,13 @@ def _loop(run, reports, termination):
             for results in stepper.results(run.step, begin, awaits):
                 run.step += 1
                 # Before the reporters: nothing of a diverged step is written, and nothing into another folder.
-                reports.refuse(run.step, results['losses'], results['thread'])
+                files.refuse(run.step, results['losses'], results['thread'])
                 if run.averages_after(run.step):
                     run.average()
                 for reporter in reporters:
                     reporter.after_step(run.step, results)
         if not run.averages_after(run.step):
             run.average(scheduled=False)
-        reports.refuse(run.step)
+        files.refuse(run.step)
         for reporter in reporters:
             reporter.at_end(run.step)

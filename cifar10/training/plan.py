@@ -1,4 +1,4 @@
-"""The plan of a run: all that is known before its graph is built. `planning.plan` makes it."""
+"""The plan of a run: all that is known before its graph is built. `decisions.plan` makes it."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -88,7 +88,7 @@ def plan_of(settings: TrainSettings, data: ImageFiles | None, devices: Devices, 
     """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
 
     Args:
-      settings: as `planning.decided` returns them.
+      settings: as `decisions.decided` returns them.
       data: the training images; None for a data set of the user's own batches.
       devices: to spread the towers over.
       prefix, step: of the checkpoint that the run starts from, if any.

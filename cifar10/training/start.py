@@ -80,7 +80,6 @@ def check_network(settings: TrainSettings) -> None:
 
 
 def _refuse_for_whole_model(settings):
-    """Raises a UsageError if a setting is for networks, whose recipe is the program's."""
     recipe, towers = settings.recipe, settings.towers
     whose = f'--network={recipe.network}, a whole model'
     usual = dict(CLASSIC, learning_rate=None, class_weights=UNWEIGHTED)

@@ -17,12 +17,12 @@ from cifar10.run.best import counting, summary
 from cifar10.run.folder import look, step_of
 from cifar10.run.takeover import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import planning
+from cifar10.training import decisions
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
-from cifar10.training.reports import Reports
 from cifar10.training.run import Run
+from cifar10.training.run_files import RunFiles
 from cifar10.training.start import local_devices, prepared
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     say_all(lines)
     directory = TrainDir(settings.run.train_dir)
     with directory.locked(), failures.plain_errors(directory.path):
-        plan, lines = planning.plan(settings, devices, images)
+        plan, lines = decisions.plan(settings, devices, images)
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
         if plan.ended:
             figure = counting(plan.settings) if plan.settings.reports.keep_best else None
@@ -58,19 +58,19 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         run = Run(plan._replace(restored=None))
         check_built(run, plan)
         validation = validation_of(plan)
-        folder, record, restored, plan = plan.folder, planning.record_of(plan), plan.restored, run.plan
+        folder, record, restored, plan = plan.folder, decisions.record_of(plan), plan.restored, run.plan
         if takeover.sets_aside(folder, settings):  # last, once all that can refuse a start has been done
             say('restart', f'the earlier run is now in {directory.set_aside()}')
             folder = look(directory.path)
-        with Reports(run, directory, folder, restored, validation, record, began) as reports:
+        with RunFiles(run, directory, folder, restored, validation, record, began) as files:
             del restored  # its values, which only the first session needs, may fill much memory
-            take_steps(run, reports, termination, before_session)
-    newest = reports.checkpoints.last
-    ended = reports.ended(step := step_of(newest))
+            take_steps(run, files, termination, before_session)
+    newest = files.checkpoints.last
+    ended = files.ended(step := step_of(newest))
     with reader_may_leave():
         say('saved', f"{newest}{'' if ended else '; start again to continue'}")
         if ended:
-            say_all(_next(settings, reports.checkpoints.best))
+            say_all(_next(settings, files.checkpoints.best))
     return newest, step, ended
 
 

@@ -56,7 +56,6 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
 
 
 def _newest_of_run(folder):
-    """Returns the checkpoint from which a run is resumed, or None if there are no checkpoints."""
     found = checkpoints.newest(lambda: folder)
     if found is None and folder.checkpoints:
         raise UsageError(f'{checkpoints.none_readable(folder)}; {takeover.ANOTHER_RUN}')

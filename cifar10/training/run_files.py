@@ -1,4 +1,4 @@
-"""The reporters of a run: lines, records, curves, traces, evaluations, checkpoints."""
+"""The files that a run writes, and the reporters that write them: log, traces, evaluations, checkpoints."""
 import contextlib
 import datetime
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cifar10.evaluation.trained import ModelSession
 
 
-class Reports:
+class RunFiles:
     """The files that a run writes, and its reporters. A context, which outlives each session.
 
     Args:
