@@ -28,12 +28,7 @@ def filled(images: tf.Tensor, count: int) -> tf.Tensor:
 
     Networks of TensorFlow 1 use that number, as in `tf.reshape(x, [images.shape[0], -1])`. There are at least two
     images, of which `tf.squeeze(x)` leaves the axis. A black one could become NaN where each image is scaled.
-
-    Args:
-      images: [n, height, width, 3], with n > 0.
-
-    Returns:
-      [max(count, 2), height, width, 3].
+    They are [n, height, width, 3], with n > 0; the result is [max(count, 2), height, width, 3].
     """
     return tf.gather(images, tf.minimum(tf.range(max(count, 2)), tf.shape(images)[0] - 1))
 
@@ -42,7 +37,6 @@ class Evaluator:
     """The evaluation graph, built in the current default graph. The devices take the batches in turn.
 
     Args:
-      devices: names of the devices that compute the network.
       batch_size: images in a batch; the result does not depend on it.
       num_examples: how many images to evaluate on; None for all.
       averaging: whether to average the predictions for several views of an image too.
@@ -81,11 +75,7 @@ class Evaluator:
         self._shares = build_towers(devices, tower)
 
     def run(self, session: tf.Session, step: int, checkpoint: str | None = None) -> EvalResult:
-        """Makes one pass over the examples.
-
-        Args:
-          step, checkpoint: of the model that the variables have, for the result.
-        """
+        """Makes one pass over the examples; `step` and `checkpoint` are of the model that the variables have."""
         session.run([start for start, _, _ in self._shares])
 
         is_ended = threading.Event()  # by an error or an interrupt

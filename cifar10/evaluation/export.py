@@ -21,13 +21,7 @@ _MOST = 8  # images at a time, where the network needs to know their number: eac
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult:
-    """The result of an export.
-
-    Attributes:
-      step, checkpoint: of the model.
-      path: the absolute path of the SavedModel.
-      notes: as `TrainResult` has them.
-    """
+    """The result of an export: the step and the checkpoint of the model, and the absolute path of the SavedModel."""
     step: int
     checkpoint: str
     path: str

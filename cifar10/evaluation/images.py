@@ -18,14 +18,7 @@ _OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy
 
 
 def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[ImageFiles, bool]:
-    """Returns (the images to evaluate a run on, whether they are the run's own).
-
-    Args:
-      record: the newest record of the run.
-
-    Raises:
-      UsageError: there are no such images, or they do not fit the run.
-    """
+    """Returns (the images to evaluate a run on, whether they are the run's own)."""
     data = record.settings.replace(data_dir=settings.data_dir or record.settings.data.data_dir).data
     own = _find_own(record, settings, data)
     images = _own_images(record, settings, own) if own else _other_images(record, settings, data)

@@ -63,12 +63,7 @@ class Model:
     def open(cls, settings: EvalSettings, waits: bool = False) -> 'Model':
         """Opens the model of the run that the settings name, and claims the device to use.
 
-        Args:
-          waits: whether to wait for the first checkpoint, if there is none yet.
-
-        Raises:
-          UsageError: there is no run, or the settings do not fit it.
-          RunError: there is no checkpoint.
+        With `waits`, it waits for the first checkpoint if there is none yet.
         """
         devices = choose(1, settings.tower_device)
         gpus.claim(devices.num_gpus)
@@ -105,7 +100,7 @@ class Model:
           required: whether to raise an error instead of returning None.
 
         Raises:
-          UsageError, RunError: there is none, or another run has taken the place of this one.
+          TemporaryError: another run has taken the place of this one.
         """
         is_new = self.look().checkpoints[-1:] != (after,)
         found = checkpoints.newest(self.look) if is_new else None
@@ -132,15 +127,10 @@ class ModelSession:
 
     Args:
       build: adds the network to the graph.
-      devices: the devices of this process that compute it.
       use_ema: whether variables get their moving averages.
 
     Attributes:
       built: what `build` returned.
-      session: the `tf.Session`.
-
-    Raises:
-      UsageError: this process lacks one of the devices.
     """
 
     def __init__(self, build: Callable[[], Any], devices: Devices, use_ema: bool):

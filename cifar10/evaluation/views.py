@@ -10,11 +10,8 @@ _WEIGHTS = (0.5, 0.25, 0.25)
 def views(images: tf.Tensor) -> tf.Tensor:
     """Returns six views of each image, a batch [6 n, height, width, 3] that begins with the images themselves.
 
-    The views are the image, the image shifted by a pixel towards two corners, and the mirror images of these
-    three.
-
-    Args:
-      images: [n, height, width, 3].
+    The views of an image [height, width, 3] are the image, the image shifted by a pixel towards two corners, and the
+    mirror images of these three.
     """
     height, width = images.shape[1:3]
     padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')

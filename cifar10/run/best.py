@@ -19,10 +19,6 @@ def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, fig
     Fewer predictions that are not finite are better, and if no prediction is finite, the evaluation is never the best.
     On ties, as are usual with few test images, the lower loss is better, as it is in models without the figure. It
     compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
-
-    Args:
-      evaluation, best: the figures of evaluations, by their names.
-      figure: the name of the one that counts.
     """
     if evaluation.get('not_finite') and evaluation['not_finite'] == evaluation['examples']:
         return False

@@ -47,22 +47,13 @@ _reported = {}
 
 
 class Saved(NamedTuple):
-    """A checkpoint that was read.
-
-    Attributes:
-      prefix: of its files.
-      values: its variables, by their names.
-    """
+    """A checkpoint that was read: the prefix of its files, and its variables by their names."""
     prefix: str
     values: dict[str, np.ndarray]
 
     @property
     def step(self) -> int:
-        """Its global_step.
-
-        Raises:
-          UsageError: it has none, as in the checkpoints of the tutorial's oldest script for one GPU.
-        """
+        """Its global_step, which the checkpoints of the tutorial's oldest script for one GPU do not have."""
         if tf.GraphKeys.GLOBAL_STEP not in self.values:
             raise UsageError(f'{self.prefix} has no global_step, so its step is unknown; start a new run from it with '
                              f'--warm_start={self.prefix} in another --train_dir')
@@ -288,7 +279,6 @@ def find_best(train_dir: str, noted: Mapping[str, Any] | None, evaluations: Sequ
 
     Args:
       noted: what best.json has.
-      evaluations: the records of the run's evaluations, in the order of their steps.
       figure: the name of the figure that counts; None in a run that does not keep its best checkpoint.
     """
     def is_there(evaluation):
@@ -310,9 +300,7 @@ class Checkpoints:
 
     Args:
       start: the checkpoint to restore first, or None.
-      folder: what is in the directory.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
-      log: gets a record of each checkpoint with the digest of its variables.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -337,11 +325,7 @@ class Checkpoints:
             self._values = {v.op.name: v.read_value() for v in variables}
 
     def resume(self) -> dict[str, np.ndarray] | None:
-        """Returns the variables that the run continues from, or None without a checkpoint.
-
-        Raises:
-          RunError: this process has saved or restored one, and none can be read any more.
-        """
+        """Returns the variables that the run continues from, or None without a checkpoint."""
         self._directory.refuse_another_folder()
         # The first session gets the checkpoint that was chosen at the start. One that follows the loss of a device
         # gets the newest; otherwise the run would go back to where this process started.
@@ -362,9 +346,6 @@ class Checkpoints:
         Args:
           passing: whether to remove this checkpoint once the next one is written.
           best: the record of the evaluation of this step, if it is the best one so far.
-
-        Raises:
-          RunError: the checkpoint cannot be written.
         """
         step = int(session.run(self._step))
         if step == self._saved_step:

@@ -142,7 +142,6 @@ class Summaries(Reporter):
 
     Args:
       every: steps between two summaries; in `async`, the next step of the first tower has it; 0: none.
-      classes: the names of the classes.
       summary, inputs: as a `TrainingGraph` has them.
     """
 

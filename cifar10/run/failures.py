@@ -13,12 +13,7 @@ from cifar10.run.checkpoints import describe_latest
 
 
 def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
-    """Returns the error of a step with a value that is not finite.
-
-    Args:
-      what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
-      remedy: what else to do, if anything.
-    """
+    """Returns the error of a step with a value that is not finite, as `what` says."""
     return RunError('; '.join(filter(None, [f'step {step}: {what}', describe_latest(train_dir), remedy])))
 
 

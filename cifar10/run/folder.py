@@ -84,11 +84,7 @@ class Folder(NamedTuple):
 
 
 def look(path: str, flag: str = 'train_dir') -> Folder:
-    """Returns what is in a folder now.
-
-    Raises:
-      UsageError: it cannot be listed, or its config.json cannot be read.
-    """
+    """Returns what is in a folder now; raises a UsageError if it or its config.json cannot be read."""
     records = metrics.read(path, metrics.START, metrics.CHECKPOINT, metrics.EVAL)
     starts, checkpoints, evaluations = (tuple(record for record in records if record['kind'] == kind)
                                         for kind in (metrics.START, metrics.CHECKPOINT, metrics.EVAL))
@@ -146,11 +142,7 @@ def best_of(path: str) -> dict[str, Any] | None:
 
 
 def read_json(path: str) -> Any:
-    """Returns what a file of a run holds as JSON, or None if there is no such file.
-
-    Raises:
-      UsageError: it holds something else, or is not a regular file.
-    """
+    """Returns what a file of a run holds as JSON, or None if there is no such file; a UsageError if it is no JSON."""
     try:
         # As bytes, because `json` knows the encodings and byte order marks that editors use.
         with files.named(path), open(locks.opened(path), 'rb') as stream:

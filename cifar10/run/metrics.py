@@ -58,8 +58,6 @@ class Log:
         """Writes an entry; returns its record, whose `time` is the wall clock, in seconds since 1970.
 
         Args:
-          kind: one of KINDS.
-          step: the step at which the figures were measured.
           replacing: names of figures, or 'step'; earlier records with the same values of all of these are
             dropped.
           hidden: names of figures that TensorBoard does not get.

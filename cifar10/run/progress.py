@@ -28,7 +28,6 @@ class Progress(Reporter):
 
     Args:
       step: the step that the first one follows.
-      every: steps between two lines.
       facts: function (step) that returns what else an entry has, by names, such as the number of towers.
       clock: `Cost.seconds_of_steps`.
       explained: whether `--explain` can measure this run, so that it is recommended if steps become slow.

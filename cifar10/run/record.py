@@ -28,7 +28,6 @@ class RunRecord(NamedTuple):
       run_id: a random string that identifies the run, `run` in config.json; None in a record of metrics.jsonl.
       step: the step that the start continued from; 0 for a new run.
       last_step: the step after which the run was to end.
-      examples: the number of training images.
       images_folder: the name of the folder of the images, without its path.
       images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images; of a user's own data set the
         digest of its first batch, and None.
@@ -57,11 +56,7 @@ class RunRecord(NamedTuple):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: str) -> 'RunRecord':
-        """Returns the record in the file at `path`; its values are what `to_json` returned, and perhaps others.
-
-        Raises:
-          UsageError: something is missing, or unknown to this version.
-        """
+        """Returns the record in the file at `path`; its values are what `to_json` returned, and perhaps others."""
         facts = {name: values[name] for name in cls._fields if name in values}
         facts['run_id'] = values.get('run')
         settings, given = facts.pop('settings', {}), values.get('given', {})

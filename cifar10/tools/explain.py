@@ -49,8 +49,9 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
             before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
     """Measures the configured training and prints where the time of its steps goes. Writes nothing into the train_dir.
 
+    The training starts from the newest checkpoint of the run, if it has one.
+
     Args:
-      settings: of the run. The training starts from its newest checkpoint, if it has one.
       termination: not used: there is nothing to save, so a signal ends the program immediately.
       devices, before_session: as `trainer.train` takes them.
       seconds: how long to measure, apart from the time to build the graph.

@@ -32,12 +32,8 @@ def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bo
     """Returns the Plan of a run, and lines about the decisions. The functions below stand in the order of their calls.
 
     Args:
-      settings: as the user gave them.
       devices, images: as `start.prepared` returns them; in a cluster, the devices of all workers.
       compares: whether a user's own network is tried on random images again where the run is resumed.
-
-    Raises:
-      UsageError: the run may not use its train_dir, or cannot be trained with these settings.
     """
     folder = usable_folder(settings)
     restored = None if settings.run.restart else _newest_of_run(folder)
@@ -193,8 +189,8 @@ def _rounded_intervals(given, settings):
 def _changed_data(plan):
     """Returns lines about changed images of a resumed run, which must have as many images of the same classes.
 
-    They may have been repaired. Of a user's own images that have not been read yet,
-    only the classes are known. Of other data the first batch is.
+    They may have been repaired. Of a user's own images that have not been read yet, only the classes are known. Of
+    other data the first batch is.
     """
     folder, record = plan.folder, plan.folder.record
     if not plan.checkpoint:

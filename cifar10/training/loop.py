@@ -22,10 +22,6 @@ def take_steps(run: Run, files: 'RunFiles', termination: Termination | None = No
 
     TensorFlow may report the loss wherever it is used: when the session is made, variables are initialised or
     restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
-
-    Args:
-      termination: handles the signals that end the run after a step; or None.
-      before_session: function that is called before each session is made, or None.
     """
     attempts = 0
     newest = None

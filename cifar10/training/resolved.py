@@ -34,12 +34,6 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
     Settings that describe the run come from the run in `train_dir`, if they were given there and are not given now. So
     does data_dir, if it exists here, but no other setting of the machine or of a start. With `restart`, only settings
     that are given now count.
-
-    Args:
-      given: the settings that the user gave, by their names; None stands for one that is not given.
-
-    Raises:
-      UsageError: a setting is wrong, or others may have written the code that the run names.
     """
     given = checked(GROUPS, {name: value for name, value in given.items() if value is not None})
     directory = given.get('train_dir', TRAIN_DIR)

@@ -61,9 +61,6 @@ class Run:
         Args:
           values: arrays by the names of their variables, as `checkpoints.read` returns them; default: the initial
             values, or the values of a warm start.
-
-        Raises:
-          UsageError: the process lacks a device of the towers.
         """
         self._graph.finalize()
         self._calls = {}  # a new one: a thread that hangs on a lost device may still have the functions of its session
@@ -108,9 +105,7 @@ class Run:
         Args:
           step: its number; in `async` the number of steps that have begun.
           also: further tensors to fetch, by names; a name of `fetches` replaces that tensor.
-          feed: values of tensors in this step.
           thread: the thread whose step it is, a position in `TrainingGraph.fetches`.
-          traced: whether to trace it.
 
         Returns:
           The values of `TrainingGraph.fetches`, where the figures have their names, and of `also`, and `thread`; if

@@ -35,7 +35,6 @@ class RunFiles:
 
     Args:
       run: the run, before its first session.
-      folder: what is in the directory.
       restored: the checkpoint that the run continues from, or None; its values are dropped with the first session.
       validation: has the `Evaluator` of the run between two steps; or None.
       began: when the start began, as `time.perf_counter` had it.

@@ -40,11 +40,7 @@ class Soundness:
         return self._run.session.run(self._state)
 
     def check(self) -> None:
-        """Checks the state that is to be saved, or was saved; between two steps, and in `local` right after an average.
-
-        Raises:
-          RunError: the run has computed something wrongly.
-        """
+        """Raises a RunError if the state is wrong: between two steps, and in `local` right after an average."""
         state, first = self._read(), self._first
         step = state['step']
         if step == self._saved:

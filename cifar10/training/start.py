@@ -42,12 +42,8 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
     """Returns the devices of the towers, which are claimed, the images of a run, and lines to print.
 
     Args:
-      settings: as the user gave them.
       devices: the devices to train on; default: the devices of this machine that the settings ask for.
       makes_images: whether images are made if their files do not exist. If not, only their numbers are known.
-
-    Raises:
-      UsageError: a setting is wrong, or there are no such devices or images.
     """
     check_network(settings)
     check_optimizer(settings)

@@ -43,7 +43,6 @@ def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
     """Builds the summary of a training step: the histograms.
 
     Args:
-      step: the graph of the step.
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
       own: summaries that a whole model has added.
 

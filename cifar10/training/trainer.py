@@ -37,7 +37,6 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 
     Args:
       termination: handles the signals that end the run after a step; or None.
-      devices: the devices to train on; default: the ones on this machine that the settings ask for.
       before_session: function that is called before each session is made, or None.
 
     Returns:

@@ -47,14 +47,7 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
 
 
 def find(given: str) -> checkpoints.Saved:
-    """Returns the checkpoint that the value of `--warm_start` names, with its absolute prefix.
-
-    Args:
-      given: a prefix, or a directory with checkpoints, whose newest readable one is taken.
-
-    Raises:
-      UsageError: there is none, or it cannot be read.
-    """
+    """Returns the checkpoint that the value of `--warm_start` names, of a directory the newest, with its whole path."""
     is_dir = os.path.isdir(given) and not exists(given)
     folders = 'the train_dir of a run, DIR/best for the best checkpoint in one, or '
     if not is_dir:
@@ -73,14 +66,8 @@ def fitting(found: checkpoints.Saved, variables: Mapping[str, tf.Variable]) -> t
 
     If the other model has moving averages, they are taken, because evaluation uses them.
 
-    Args:
-      variables: the network's variables, by their names.
-
     Returns:
       (name of a variable -> the value that it starts with, a phrase that says what was taken and what was not).
-
-    Raises:
-      UsageError: none fits, or one has a value that is not finite.
     """
     prefix, values = found.prefix, {}
     left = {'of another type there': [], 'of another shape there': [], 'not there': []}

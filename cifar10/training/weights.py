@@ -33,10 +33,6 @@ def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, l
 
     Args:
       variables: the network's variables, by their names, in the order in which it makes them.
-      given: the value of `--warm_start`, which ends in SUFFIX.
-
-    Raises:
-      UsageError: the file cannot be read, or neither names nor order match.
     """
     # Scalars count steps.
     arrays = {name: value for name, value in _read(given).items() if value.dtype.kind == 'f' and value.ndim}
