@@ -28,7 +28,7 @@ from tests.helpers import LINEAR, ROOT, mostly_stress, python, run_script
 # that of a folder with a checkpoint, %(taken)s an address that is in use.
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
-        ('--dataset=mnist', 'cifar10, cifar100, shapes, FOLDER/'),
+        ('--dataset=mnist', 'cifar10, cifar100, shapes, FILE.py:FUNCTION, FOLDER/'),
         ('--variable_update=magic', 'parameter_server'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
         ('--lr 0.1 --bach_size=8 --lr=1', 'unknown flag --lr; here it is --learning_rate; unknown flag --bach_size'),
@@ -104,7 +104,7 @@ REFUSED = [
         ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--image=a.png --export_dir=x', 'leave it out, or leave out --image and --json'),
-        ('--csv=x.csv --image=a.png --json', 'is for the classes of --image; give that, and leave out --json'),
+        ('--csv=x.csv --image=a.png --json', 'leave one of them out'),
         ('--csv=%(file)s/x --image=a.png', '/file is not a directory; use another'),
         ('--csv=%(file)s --image=a.png', '--csv=%(file)s exists; remove it, or give the name of a new file'),
         ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s: no picture is in this folder'),

@@ -1,15 +1,25 @@
 """Model functions on data sets of the user's own train, evaluate and predict as in plain TensorFlow 1."""
+import contextlib
+import csv
+import functools
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+import cifar10
+from cifar10.base.directories import EVALUATIONS
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
+from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from cifar10.training import decisions
 from cifar10.training.run import Run
 from cifar10.training.start import prepared
 from tests import own_estimators
-from tests.helpers import ROOT, assert_same_bits, go_back, tf, train
+from tests.helpers import ROOT, assert_same_bits, evaluated, go_back, scalars, tf, train
 
 FILE = f'{ROOT}/tests/own_estimators.py'
 BATCH = 4
@@ -147,3 +157,107 @@ def model(features, labels, mode):
         train(with_data('x', 'x', tmp_path / 'train', network=name.replace(':data', ':model'), dataset=name,
                         max_steps=steps))
         assert ('give random numbers a seed' in capsys.readouterr().out) == is_warned
+
+
+@pytest.fixture(scope='module')
+def trained_once(tmp_path_factory):
+    """A function that returns the train_dir of a run of a model of MODELS, with two evaluations."""
+    @functools.cache
+    def of(network):
+        folder = tmp_path_factory.mktemp(network) / 'train'
+        with tf.Graph().as_default():
+            train(with_data(network, MODELS[network][0], folder, num_gpus=2, num_towers=2, max_steps=10, eval_steps=5,
+                            keep_best=True))
+        return folder
+    return of
+
+
+def plain_evaluation(network, folder, mode='eval'):
+    """Returns (the loss, the metrics, the predictions) of the newest checkpoint, by plain TensorFlow 1."""
+    data, model = getattr(own_estimators, MODELS[network][0]), getattr(own_estimators, network)
+    with seeded_graph(0), tf.Session() as session:
+        tf.train.get_or_create_global_step()
+        dataset = data(mode, BATCH)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        batch = iterator.get_next()
+        features, labels = batch if isinstance(batch, tuple) else (batch, None)
+        count = tf.shape(features['rooms'])[0] if isinstance(features, dict) else features.nrows()
+        spec = model(features, labels, mode)
+        pairs = dict(spec.eval_metric_ops or {})
+        session.run([iterator.initializer, tf.tables_initializer(), tf.local_variables_initializer()])
+        tf.train.Saver(tf.global_variables()).restore(session, tf.train.latest_checkpoint(str(folder)))
+        losses, rows = [], []
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            while True:
+                if mode == 'infer':
+                    rows.append(session.run(spec.predictions))
+                else:
+                    losses.append(session.run([spec.loss, count, [update for _, update in pairs.values()]])[:2])
+        if mode == 'infer':
+            return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        loss = sum(loss * count for loss, count in losses) / sum(count for _, count in losses)
+        return dict(loss=loss, **session.run({name: value for name, (value, _) in pairs.items()}))
+
+
+@pytest.mark.parametrize('network', MODELS)
+def test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow(network, trained_once, tmp_path):
+    folder = trained_once(network)
+    expected = plain_evaluation(network, folder)
+    between_steps = metrics.read(str(folder), metrics.EVAL)[-1]
+    later = evaluated(folder, tmp_path / 'eval')
+    of_api = cifar10.evaluate(train_dir=str(folder), eval_dir=str(tmp_path / 'api'), tower_device='cpu', batch_size=5)
+    for found in (between_steps, later, of_api.figures):
+        assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert of_api.examples == later['examples'] == 21
+    points = dict(scalars(folder, 'loss', EVALUATIONS))
+    assert points[10] == pytest.approx(expected['loss'], rel=1e-5)
+
+
+@pytest.mark.parametrize('network', MODELS)
+def test_predictions_are_those_of_plain_tensorflow(network, trained_once, call, tmp_path):
+    folder = trained_once(network)
+    expected = plain_evaluation(network, folder, 'infer')
+    found = cifar10.predict(train_dir=str(folder), tower_device='cpu')
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5)
+    assert call('cifar10_eval.py', f'--checkpoint_dir={folder}', f"--csv={tmp_path / 'found.csv'}", '--tower_device=cpu'
+                ) == (0, '')
+    scalars_only = [name for name, value in expected.items() if value.ndim == 1]
+    with open(tmp_path / 'found.csv') as stream:
+        rows = [*csv.DictReader(stream)]
+    assert len(rows) == 10 and [*rows[0]] == scalars_only
+    for name in scalars_only:
+        np.testing.assert_allclose([float(row[name]) for row in rows], expected[name], rtol=1e-5)
+
+
+def test_other_data_is_evaluated_without_a_trace_and_any_dataset_predicted(trained_once, own, tmp_path):
+    folder = str(trained_once('regression'))
+    other = own("""
+from tests import own_estimators
+def data(mode, batch_size):
+    return own_estimators.prices('train', batch_size).take(4)
+""", 'data')
+    found = cifar10.evaluate(train_dir=folder, eval_dir=str(tmp_path / 'eval'), dataset=other, tower_device='cpu')
+    assert found.examples == 16 and not (tmp_path / 'eval').exists()
+    code = f"""
+import tensorflow as tf
+import cifar10
+from tests import own_estimators
+rooms, city, tags = [2.0, 3.0], ['Rome', 'Oslo'], tf.sparse.from_dense([['sea', ''], ['', 'lift']])
+data = tf.data.Dataset.from_tensors(dict(rooms=rooms, city=city, tags=tags))
+print(cifar10.predict(data.concatenate(data), train_dir={folder!r}, tower_device='cpu')['price'].tolist())
+"""
+    printed = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    first = json.loads(printed.splitlines()[-1])
+    assert len(first) == 4 and first[:2] == first[2:] and first[0] != first[1]
+
+
+@pytest.mark.parametrize('flags, told', [
+    (['--image=picture.png'], '--image'), (['--export_dir=exported'], '--export_dir'), (['--per_class'], '--per_class'),
+    (['--num_examples=3'], '--num_examples=3'), (['--eval_data=train_eval'], '--eval_data=train_eval'),
+    (['--dataset=cifar100'], '--dataset=cifar100')])
+def test_an_evaluation_of_batches_refuses_flags_for_images(flags, told, trained_once, call, tmp_path):
+    status, error = call('cifar10_eval.py', f"--checkpoint_dir={trained_once('regression')}", '--run_once',
+                         '--tower_device=cpu', f"--eval_dir={tmp_path / 'eval'}", *flags)
+    assert status == 2 and told in error and error.count('\n') == 1, error

@@ -185,3 +185,18 @@ def started(dataset: tf.data.Dataset, after: Sequence[tf.Operation]) -> tuple[tf
     iterator = tf.data.Iterator.from_structure(*form, tf.data.get_output_classes(dataset))
     with tf.control_dependencies(after):
         return iterator, iterator.make_initializer(dataset)
+
+
+def copied(dataset: tf.data.Dataset) -> Callable[..., tf.data.Dataset]:
+    """Returns a function that adds a copy of a data set to the current graph; it ignores its arguments."""
+    variant, structure = tf.data.experimental.to_variant(dataset), dataset.element_spec
+    if hasattr(variant, 'numpy'):  # it was made outside of a graph
+        definition = tf.GraphDef.FromString(
+            tf.raw_ops.DatasetToGraphV2(input_dataset=variant, strip_device_assignment=True).numpy())
+        result = next(node for node in definition.node if node.op == '_Retval')
+        name = f'{result.input[0]}:0'
+        definition.node.remove(result)
+    else:
+        definition, name = variant.graph.as_graph_def(), variant.name
+    return lambda *_: tf.data.experimental.from_variant(
+        *tf.import_graph_def(definition, return_elements=[name]), structure)

@@ -140,7 +140,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     Raises a UsageError if a file could not be classified, after classifying all others.
     """
     if settings.csv:
-        _check_new(settings.csv)
+        check_new(settings.csv)
     found = predict(settings)
     width = max(map(len, map(shown, found.files)))
     for path, row in zip(found.files, found.probabilities):
@@ -157,7 +157,8 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
                          'above')
 
 
-def _check_new(path):
+def check_new(path: str) -> None:
+    """Raises a UsageError if a file exists, or cannot be made."""
     check_dir(os.path.dirname(os.path.abspath(path)), '--csv')
     if os.path.lexists(path):
         raise UsageError(f'--csv={path} exists; remove it, or give the name of a new file')

@@ -11,6 +11,7 @@ from cifar10.base.console import Output, say, say_all
 from cifar10.base.directories import EVALUATIONS, check_dir, make_dir
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import confusion, result_pictures
+from cifar10.evaluation.batches import BatchEvaluator, evaluated_data
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.images import evaluated_images
 from cifar10.evaluation.result import EvalResult
@@ -33,13 +34,19 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
     model = Model.open(settings, waits=not settings.run_once)
     say('device', str(model.devices))
     first = model.newest(required=settings.run_once)  # before any images are made for it
-    data, is_runs = evaluated_images(model.record, settings)
+    data, is_runs = (evaluated_data(model, settings) if model.recipe.has_batches else
+                     evaluated_images(model.record, settings))
     if is_runs:
         _check_eval_dir(settings)
     if settings.per_class and not model.recipe.has_classes:
         raise UsageError('--per_class is for models that predict classes; leave it out')
-    with model.session(lambda: Evaluator(data, model.recipe, model.devices.tower_devices, model.batch_size,
-                                         settings.num_examples, model.averaging, model.classes)) as opened:
+
+    def build():
+        if model.recipe.has_batches:
+            return BatchEvaluator(data, model.recipe, model.devices.tower_devices[0], model.batch_size)
+        return Evaluator(data, model.recipe, model.devices.tower_devices, model.batch_size, settings.num_examples,
+                         model.averaging, model.classes)
+    with model.session(build) as opened:
         log = _Log(settings, model, is_runs)
         opened.session.run(opened.built.read)
         for found in _in_turn(model, first, settings):

@@ -47,7 +47,8 @@ class Model:
       recipe: the run's network, optimizer and augmentation.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
-      batch_size: how many images are in a batch: as many as the user says, or as fit into memory.
+      batch_size: how many images are in a batch: as many as the user says, or as fit into memory; of a user's own
+        batches, else as many as in training.
       devices: the device that computes the network.
     """
     look: Callable[[], Folder]
@@ -75,20 +76,26 @@ class Model:
                 time.sleep(1)
                 folder = looking()
         record = _record_of(settings, folder)
-        classes = record.classes or DATASETS.load(record.settings.data.dataset).classes
-        if not classes:
+        dataset, classes = record.settings.data.dataset, record.classes or ()
+        if has_batches := DATASETS.is_code(dataset):
+            _refuse_for_batches(settings)
+        elif not classes and not (classes := DATASETS.load(dataset).classes):
             raise UsageError(f'there is no {SETTINGS} in {folder.path}, so the classes are unknown; copy it from '
                              "the run's train_dir")
         recipe = Recipe(record.settings.recipe, len(classes), record.settings.run.seed,
-                        image_size=record.settings.data.image_size)
+                        image_size=record.settings.data.image_size, batches=has_batches)
+        usual = record.settings.towers.batch_size if has_batches else batch_size(recipe.image_size, _BATCH_SIZE)
         use_ema, averaging = settings.use_ema, settings.test_time_averaging
         return cls(looking, record, classes, recipe, recipe.moving_averages if use_ema is None else use_ema,
                    recipe.augmentation.test_time_averaging if averaging is None else averaging,
-                   settings.batch_size or batch_size(recipe.image_size, _BATCH_SIZE), devices)
+                   settings.batch_size or usual, devices)
 
     @property
     def preparation(self) -> Preparation:
         """How a picture is cropped and resized before it is classified."""
+        if self.recipe.has_batches:
+            raise UsageError('the run was trained on batches, not on images; give a tf.data.Dataset of batches, or '
+                             'nothing')
         size = self.recipe.image_size
         return Preparation(size, self.recipe.augmentation, stored_size(self.record.settings.data.dataset, size))
 
@@ -215,6 +222,18 @@ def _record_of(settings, folder):
         record = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
         if settings.dataset not in (None, 'cifar10'):
             say('warning', f"the tutorial's scripts train on cifar10, but this is --dataset={settings.dataset}")
-    record = trust.located(record, folder.path, settings.network)
+    record = trust.located(record, folder.path, settings.network, settings.dataset)
+    dataset = record.settings.data.dataset
+    if settings.dataset and DATASETS.is_code(settings.dataset) != DATASETS.is_code(dataset):
+        raise UsageError(f'--dataset={settings.dataset}, but the run in {folder.path} has dataset={dataset}; give a '
+                         f"{'function' if DATASETS.is_code(dataset) else 'data set of images'}, or leave it out")
     say_all(record.code_changes(network=record.settings.recipe.network))
     return record
+
+
+def _refuse_for_batches(settings):
+    """Raises a UsageError if a setting is for images, but the run was trained on batches of the user's own."""
+    for name in ('image', 'export_dir', 'test_time_averaging', 'use_ema'):
+        if getattr(settings, name):
+            raise UsageError(f'--{name} is for runs on images, but this run was trained on batches; leave it out '
+                             '(--csv=FILE writes predictions)')

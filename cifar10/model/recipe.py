@@ -39,6 +39,7 @@ class Recipe:
 
     Attributes:
       image_size, weights: as given.
+      has_batches: whether the data set has batches of the user's own, not images.
       own: the `own.recipe_towers.RecipeTowers` of a recipe with code of the user's own, or the
         `own.model_towers.ModelTowers` of a model function on batches of the user's own; else None.
       augmentation: a `data.augment.Augmentation`.
@@ -74,7 +75,7 @@ class Recipe:
         self._refuse_other_sizes()
         is_own = any(OWN[flag].is_own(getattr(settings, flag)) for flag in ('network', 'augmentation', 'loss'))
         self.own = None
-        self._has_batches = bool(batches)
+        self.has_batches = bool(batches)
         if batches:
             self.own = pkgutil.resolve_name(MODEL_TOWERS)(settings, seed, batches)
         elif is_own:
@@ -179,7 +180,7 @@ class Recipe:
     @functools.cached_property
     def has_classes(self) -> bool:
         """Whether the network predicts classes; otherwise it is a whole model that is evaluated by its loss."""
-        return not self._has_batches and (
+        return not self.has_batches and (
             not self.is_whole or self.own.has_classes(self.augmentation.image_sizes()[-1]))
 
     def called(self, images: tf.Tensor, training: bool, **learnt: Any) -> tf.Tensor:
@@ -253,7 +254,7 @@ class Recipe:
     def __str__(self):
         settings = self._settings
         if self.is_whole:
-            augmentation = '' if self._has_batches else f'; augmentation {settings.augmentation}'
+            augmentation = '' if self.has_batches else f'; augmentation {settings.augmentation}'
             return f'{settings.network}, a whole model{augmentation}'
         usual = dict(PRESETS[settings.preset], class_weights=UNWEIGHTED)
         changes = [f'{name}={value}' for name, value in vars(settings).items()

@@ -40,23 +40,25 @@ class Batches(Source):
     """The batches that a user's function gives for a mode, from the first to the last, or repeated in training.
 
     Args:
-      name: 'FILE.py:FUNCTION'.
+      source: 'FILE.py:FUNCTION', or a function (mode, batch size) that returns the data set.
       seed: of the graph of the function, so that draws without a seed repeat.
 
     Attributes:
       structure: of a batch: `tf.TypeSpec`s.
-      is_endless: whether the data set is known to have no end.
 
     Raises:
-      UsageError: there is no such function, it fails, or in training it gives no batch of `batch_size` examples.
+      UsageError: there is no such function, it fails, it gives no batch of `batch_size` examples in training, or has no
+        end otherwise.
     """
     is_sequential = True
 
-    def __init__(self, name: str, batch_size: int, seed: int, mode: str = TRAIN):
-        self.name, self.batch_size, self._mode = name, batch_size, mode
-        function = code.function('dataset', name, 'mode, batch_size', each_time=True)
+    def __init__(self, source: Any, batch_size: int, seed: int, mode: str = TRAIN):
+        self.name = source if isinstance(source, str) else 'a tf.data.Dataset'
+        self.batch_size, self._mode = batch_size, mode
+        function = source if self.name is not source else code.function(
+            'dataset', source, 'mode, batch_size', each_time=True)
         # The functions of Python that the data set calls live as long as this graph.
-        with code.usage_errors('dataset', name), seeded_graph(seed) as self._graph:
+        with code.usage_errors('dataset', self.name), seeded_graph(seed) as self._graph:
             dataset = function(mode, batch_size)
             if not isinstance(dataset, tf2.data.Dataset):
                 raise BrokenRule(f'it returns {phrase(dataset)}; return a tf.data.Dataset of batches')
@@ -64,7 +66,6 @@ class Batches(Source):
             if getattr(tf.nest.flatten(self.structure)[0], 'shape', tf.TensorShape(None)).rank == 0:
                 raise BrokenRule('its elements are examples; return batches of them, by dataset.batch(batch_size)')
             self._variant = tf.data.experimental.to_variant(dataset).name
-            self._cardinality = tf.data.experimental.cardinality(dataset)
             self._tables = [each.name for each in tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)]
             self._definition = self._graph.as_graph_def()
         for node in self._nodes():  # or a resumed run would have another order
@@ -86,8 +87,10 @@ class Batches(Source):
             tensors = tf.nest.flatten(iterator.get_next(), expand_composites=True)
             cardinality = tf.data.experimental.cardinality(data)
             session.run(start)
-            self.is_endless = session.run(cardinality) == tf.data.experimental.INFINITE_CARDINALITY
+            batches = int(session.run(cardinality))
             if self._mode != TRAIN:
+                if batches == tf.data.experimental.INFINITE_CARDINALITY:
+                    raise BrokenRule(f"it has no end in mode {self._mode!r}; call repeat() in mode 'train' only")
                 return
             try:
                 for value in session.run(tensors):
@@ -95,7 +98,6 @@ class Batches(Source):
             except tf.errors.OutOfRangeError:
                 raise BrokenRule(f'it has no batch of {self.batch_size} examples; make batches by '
                                  'dataset.batch(batch_size), or give a smaller --batch_size') from None
-            batches = int(session.run(cardinality))
         self.count = batches * self.batch_size if batches > 0 else None
         self.facts = dict(classes=None, examples=self.count, images_folder=None, images_sha256=digest.hexdigest())
 
@@ -128,5 +130,7 @@ class Batches(Source):
         return batches
 
     def __str__(self):
+        if self._mode != TRAIN:
+            return self.name
         size = f'{self.count:,} examples' if self.count else 'of unknown length'
         return f'{self.name}, {size}; batches with fewer than {self.batch_size} examples are dropped'

@@ -99,6 +99,10 @@ class ModelTowers:
                 notes += rehearsed(self._called, batch, self._seed, refusals.MODEL)
         return [Line('warning', f'--network={self._name}: {note}') for note in notes]
 
+    def batches(self, source: Any, batch_size: int, mode: str) -> Batches:
+        """Returns the batches of a data set, as `Batches` takes it, in mode 'eval' or 'infer'."""
+        return Batches(source, batch_size, self._seed, mode)
+
     def built(self, batches: Batches, mode: str) -> Built:
         """Adds the model in mode 'eval' or 'infer' to the current graph, on the device of the caller.
 

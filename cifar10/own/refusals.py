@@ -225,6 +225,15 @@ def check_loss(loss: Any) -> None:
         raise BrokenRule(f'its loss is {phrase(loss)}; return a float scalar, the mean over the batch')
 
 
+def checked_predictions(predictions: Any) -> dict[str, tf.Tensor]:
+    """Returns the predictions of mode 'infer' by their names; refuses other things than tensors."""
+    found = predictions if isinstance(predictions, dict) else dict(predictions=predictions)
+    for name, each in found.items():
+        if not isinstance(each, tf.Tensor):
+            raise BrokenRule(f"in mode 'infer' its {name} is {phrase(each)}; return tensors in predictions=")
+    return found
+
+
 def check_predictions(mode: str, predictions: Any) -> None:
     """Refuses predictions that are no dict, or that have classes alone: these have no cross entropy."""
     if not isinstance(predictions, dict) or not {'classes', 'class_ids'}.isdisjoint(predictions):

@@ -29,6 +29,10 @@ def main() -> None:
             startup.start_tensorflow()
             from cifar10.evaluation import classification
             classification.classify(settings, show)
+        elif settings.csv:
+            startup.start_tensorflow()
+            from cifar10.evaluation import batches
+            batches.write_csv(settings)
         elif settings.export_dir:
             startup.start_tensorflow()
             from cifar10.evaluation import export

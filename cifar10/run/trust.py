@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from cifar10.run.record import RunRecord
 
 
-def located(record: 'RunRecord', path: str, network: str | None) -> 'RunRecord':
+def located(record: 'RunRecord', path: str, network: str | None, dataset: str | None) -> 'RunRecord':
     """Returns the record of a run with the present location of its network.
 
     Args:
       network: the new location that the user gives, or None. Without it, the file must be trusted, and a line reports
         that it is executed.
+      dataset: the data set that the user gives, or None, in the same way.
 
     Raises:
       UsageError: the user gives another network than the run's, or others may have written its file.
     """
-    stored = record.settings.recipe.network
+    stored, data = record.settings.recipe.network, record.settings.data.dataset
+    named = [('network', stored)] * (network is None) + [('dataset', data)] * (dataset is None)
+    say_all(dict.fromkeys(check(flag, name, path) for flag, name in named if OWN[flag].is_code(name)))
     if network is None:
-        if NETWORKS.is_own(stored):
-            say_all([check('network', stored, path)])
         return record
     if network != stored and not (NETWORKS.is_own(network) and NETWORKS.is_own(stored)):
         raise UsageError(f'--network={network}, but the run in {path} has network={stored}; leave --network out')

@@ -107,8 +107,8 @@ def eval_settings(**given: Any) -> EvalSettings:
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.export_dir and (settings.image or settings.json):
         raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
-    if settings.csv and (settings.json or not settings.image):
-        raise UsageError(f'--csv={settings.csv} is for the classes of --image; give that, and leave out --json')
+    if settings.csv and settings.json:
+        raise UsageError(f'--csv={settings.csv} replaces lines, and so does --json; leave one of them out')
     if is_best:
         settings = dataclasses.replace(settings, checkpoint=os.path.join(settings.checkpoint_dir, _BEST))
     if settings.checkpoint:

@@ -131,14 +131,21 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     return dataclasses.replace(last[0], notes=tuple(output.notes)) if last else None
 
 
-def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings: Any) -> 'Predictions':
+def predict(images: Any = None, *, say: Callable[[str], Any] | None = None,
+            **settings: Any) -> 'Predictions | dict[str, Any]':
     """Classifies images with the model of a run, as cifar10_eval.py --image does. Each call loads the model.
 
     Args:
       images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or one or several paths, of
         files and of folders, which stand for all pictures below them; or bytes, the contents of one or several files.
+        For a run on a data set of your own function: a `tf.data.Dataset` of batches of features; None: what the
+        function returns in mode 'infer'.
       say: as for `train`, with the lines of cifar10_eval.py.
       settings: the flags of cifar10_eval.py that select the model, by their names, such as `train_dir`.
+
+    Returns:
+      The Predictions; of a run on a data set of your own function the arrays of the model's predictions, by their
+      names.
 
     Raises:
       UsageError: a setting is unknown or wrong, there is no run, the images are of another type or shape, or a folder
@@ -146,6 +153,14 @@ def predict(images: Any, *, say: Callable[[str], Any] | None = None, **settings:
       RunError: there is no checkpoint, or none that can be read.
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
+    if images is None or hasattr(images, 'element_spec'):
+        given = eval_settings(**settings)
+        if images is not None:
+            from cifar10.data.pipeline import copied
+            images = copied(images)  # while the caller's graph is the current one
+        with _prepared(say, None):
+            from cifar10.evaluation import batches
+            return batches.predict(given, images)
     if isinstance(images, (*_PATH, *_CONTENTS)):
         images = [images]
     if isinstance(images, Iterable) and getattr(images, 'ndim', 1) == 1:  # not images, but perhaps an array of paths

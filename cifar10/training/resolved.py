@@ -42,8 +42,8 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
         return train_settings(**given), []
     taken = _taken(record.settings, given)
     settings = train_settings(**{**taken, **given})
-    lines = [trust.check(flag, taken[flag], directory) for flag in CODE
-             if flag in taken and OWN[flag].is_code(taken[flag])]
+    lines = [*dict.fromkeys(trust.check(flag, taken[flag], directory) for flag in CODE
+                            if flag in taken and OWN[flag].is_code(taken[flag]))]
     if taken:
         lines.append(Line('taken', f"from the run: {' '.join(as_flags(taken))}"))
     data_dir = record.settings.data.data_dir

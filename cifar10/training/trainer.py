@@ -88,13 +88,21 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
+    from cifar10.evaluation.batches import BatchEvaluator
     from cifar10.evaluation.evaluator import Evaluator
     from cifar10.evaluation.images import say_if_few
     from cifar10.evaluation.trained import ModelSession, batch_size
-    say_if_few(plan.test, is_held_out=True)
-    devices, size = local_devices(settings.towers), batch_size(plan.test.size, _VALIDATION_BATCH)
-    validation = ModelSession(lambda: Evaluator(plan.test, plan.recipe, devices.tower_devices, size), devices,
-                              plan.recipe.moving_averages)
+    devices = local_devices(settings.towers)
+
+    def build():
+        if plan.recipe.has_batches:
+            return BatchEvaluator(settings.data.dataset, plan.recipe, devices.tower_devices[0],
+                                  settings.towers.batch_size)
+        size = batch_size(plan.test.size, _VALIDATION_BATCH)
+        return Evaluator(plan.test, plan.recipe, devices.tower_devices, size)
+    if plan.test:
+        say_if_few(plan.test, is_held_out=True)
+    validation = ModelSession(build, devices, plan.recipe.moving_averages)
     validation.session.run(validation.built.read)
     return validation
 
@@ -104,6 +112,8 @@ def _next(settings, best):
     of_run = f"{command('eval')} --train_dir={shlex.quote(os.path.abspath(settings.run.train_dir))}"
     which = '--checkpoint=best' if best else '--run_once'
     lines = [Line('best', summary(best, counting(settings)))] if best else []
+    if DATASETS.is_code(settings.data.dataset):
+        return [*lines, Line('next', f'{of_run} {which} evaluates the model; --csv=FILE writes predictions')]
     lines.append(Line('next', f'{of_run} {which} evaluates the model; --image=FILE classifies, --export_dir=DIR '
                               'exports it'))
     if DATASETS.is_own(settings.data.dataset):

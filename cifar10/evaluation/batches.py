@@ -1,0 +1,129 @@
+"""Evaluation of, and prediction by, a model function on a data set of the user's own."""
+import collections
+import csv
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.activity import moved
+from cifar10.base.console import say
+from cifar10.base.directories import make_dir
+from cifar10.base.errors import RunError, UsageError
+from cifar10.base.files import new_file
+from cifar10.evaluation.classification import check_new
+from cifar10.evaluation.result import EvalResult
+from cifar10.evaluation.trained import Model
+from cifar10.model.recipe import Recipe
+from cifar10.settings.evaluation import EvalSettings
+
+_EVAL, _INFER = 'eval', 'infer'  # the modes of a model function and of a data function
+
+
+class BatchEvaluator:
+    """A model function in mode 'eval', in the current default graph: its loss and its metrics on a data set.
+
+    Args:
+      name: 'FILE.py:FUNCTION', the data set.
+      device: name of the device that computes the model.
+    """
+
+    def __init__(self, name: str, recipe: Recipe, device: str, batch_size: int):
+        self._name = name
+        with tf.device(device):
+            self._built = recipe.own.built(recipe.own.batches(name, batch_size, _EVAL), _EVAL)
+        self.read = tf.no_op()
+
+    def run(self, session: tf.Session, step: int, checkpoint: str | None = None) -> EvalResult:
+        """Makes one pass over the batches, as `Evaluator.run` does. A batch weighs as much as it has examples."""
+        losses, examples = 0.0, 0
+        for found in _each(self._built, session):
+            losses += float(found['loss']) * int(found['examples'])
+            examples += int(found['examples'])
+        if not examples:
+            raise RunError(f'--dataset={self._name} has no examples in mode {_EVAL!r}')
+        metrics = session.run(self._built.metrics)
+        figures = {name: float(value) for name, value in metrics.items() if np.ndim(value) == 0}
+        return EvalResult(step, checkpoint, dict(loss=losses / examples, **figures), examples)
+
+
+def _each(built, session) -> Iterator[dict[str, Any]]:
+    """Yields what is found in each batch, from the first to the last."""
+    session.run(built.start)
+    while True:
+        try:
+            yield session.run(built.each, built.feeds)
+        except tf.errors.OutOfRangeError:
+            return
+        moved()
+
+
+def evaluated_data(model: Model, settings: EvalSettings) -> tuple[str, bool]:
+    """Returns (the data set to evaluate a run on, whether it is the run's own).
+
+    Raises:
+      UsageError: a setting is for images.
+    """
+    for name, value in (('num_examples', settings.num_examples), ('per_class', settings.per_class),
+                        ('eval_data', settings.eval_data != 'test' and settings.eval_data)):
+        if value:
+            raise UsageError(f'--{name}={value} is for images, but the run was trained on batches; leave it out, and '
+                             'evaluate on other data by --dataset=FILE.py:FUNCTION')
+    name = settings.dataset or model.record.settings.data.dataset
+    is_runs = 'dataset' not in model.record.difference_to(dict(dataset=name))
+    say('data', name + ('' if is_runs else "; it is not the run's, so the result is only printed"))
+    return name, is_runs
+
+
+def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray]:
+    """Returns the predictions of the newest checkpoint of a run in mode 'infer', by their names.
+
+    Args:
+      dataset: a function that returns a `tf.data.Dataset` of batches of features; None: that of the settings, or of
+        the run.
+
+    Raises:
+      UsageError: the run was trained on images, or the model has no predictions.
+    """
+    model = Model.open(settings)
+    if not model.recipe.has_batches:
+        raise UsageError('the run was trained on images, so predictions are the classes of images; give --image')
+    given = settings.dataset or model.record.settings.data.dataset if dataset is None else dataset
+    batches = model.recipe.own.batches(given, model.batch_size, _INFER)
+    found, rows = model.newest(), collections.defaultdict(list)
+
+    def build():
+        with tf.device(model.devices.tower_devices[0]):
+            return model.recipe.own.built(batches, _INFER)
+    with model.session(build) as opened:
+        opened.restore(found)
+        for each in _each(opened.built, opened.session):
+            for name, value in each['predictions'].items():
+                rows[name].append(np.atleast_1d(value))
+    say('model', f'{found.prefix}, step {found.step}')
+    return {name: _joined(values) for name, values in rows.items()}
+
+
+def _joined(values):
+    """Returns the rows of all batches; as objects if the batches have rows of several shapes."""
+    if len({value.shape[1:] for value in values}) == 1:
+        return np.concatenate(values)
+    rows = [row for value in values for row in value]
+    joined = np.empty(len(rows), object)
+    joined[:] = rows
+    return joined
+
+
+def write_csv(settings: EvalSettings) -> None:
+    """Writes the predictions that are one number or text for each example to `settings.csv`, a new file."""
+    check_new(settings.csv)
+    columns = {name: [each.decode(errors='replace') if isinstance(each, bytes) else each for each in value]
+               for name, value in predict(settings).items() if value.ndim == 1 and not isinstance(value[0], np.ndarray)}
+    make_dir(os.path.dirname(os.path.abspath(settings.csv)), '--csv')
+    with new_file(settings.csv) as temporary, open(temporary, 'w', encoding='utf-8', newline='') as stream:
+        rows = csv.writer(stream, lineterminator='\n')
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values()))
+    say('written', f'{settings.csv}, {len(next(iter(columns.values()), ()))} rows')
