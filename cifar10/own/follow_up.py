@@ -44,21 +44,18 @@ class Division(NamedTuple):
       marks: the gradients that leave the towers.
       crossing: (tensor, name of the variable that it is assigned to or None, keep) of every other tensor that does.
       towers, once: the operations of a tower, and of the follow-up.
-      changing: the operations that change variables.
-      targets: the operations that the follow-up runs.
-      summaries, late_summaries: of the towers, and of the follow-up.
+      summaries: of the towers.
       left_out: the names of the operations that a tower may wait for in the model's graph, but that it does not have.
+      after: the follow-up.
     """
     scalars: Mapping[str, tf.Tensor]
     marks: Sequence[Mark]
     crossing: Sequence[tuple]
     towers: set
     once: set
-    changing: set
-    targets: Sequence[tf.Operation]
     summaries: Sequence[tf.Tensor]
-    late_summaries: Sequence[tf.Tensor]
     left_out: set
+    after: FollowUp
 
 
 class _Flow:
@@ -100,29 +97,24 @@ def divide(call: Call, tower: Tower) -> Division:
     flow, scalars = _Flow(call.graph, call.feeds), dict(tower.scalars)
     fed = [value.op for value in call.feeds.values()]
     needed = with_inputs([tower.train_op, *(each.op for each in scalars.values()), *fed])
+    call.leave_out_variables(needed)
+    refusals.check_variables(call)
+
     marks = _last_marks(call, flow, needed)
     taken = {tensor.op for each in marks for tensor in each.taken}
     changing = {each for each in needed if changes_a_variable(each)} | _calling(call.graph, needed)
-    # Operations whose values follow from gradients, or from variables that have changed since.
-    after = flow.after(taken, controls=True) - taken
-    changed = {tensor.op for each in changing for tensor in each.inputs if tensor.dtype == tf.resource}
-    rereading = {each for each in after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
-    late = flow.after([*taken, *rereading]) - taken | (changing & after)
+    after, late = _afterwards(flow, taken, changing)
     of_batch = flow.after(call.given_operations(), stops=taken) - late - changing
-    call.leave_out_variables(needed)
-    refusals.check_variables(call)
     summaries = _summaries(call, flow)
-    late_summaries = [each for each in summaries if each.op in late]
-    early_summaries = [each for each in summaries if each.op not in late]
+    early_summaries, late_summaries = ([each for each in summaries if (each.op in late) == is_late]
+                                       for is_late in (False, True))
 
     # Beside the changes, such as a tf.print of a gradient. The value of the train_op counts for nothing.
     effects_of_means = {each for each in after & needed if each.op_def.is_stateful and each.type != 'ReadVariableOp'}
-    targets = by_name({*(each.op for each in late_summaries), *changing, *effects_of_means} - of_batch)
+    targets = {*(each.op for each in late_summaries), *changing, *effects_of_means} - of_batch
     once = with_inputs(targets, without=of_batch | taken)
     once |= with_inputs([value.op for key, value in call.feeds.items() if key.op in once], without=of_batch | taken)
-    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
-    refusals.refuse_uses(uses, taken)
-    crossing = [_assigned(each, uses) for each in {tensor.name: tensor for tensor, _ in uses}.values()]
+    crossing = _crossing(once, of_batch, taken)
 
     # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
     effects = [each for each in by_name(of_batch & needed) if each.op_def.is_stateful]
@@ -135,8 +127,8 @@ def divide(call: Call, tower: Tower) -> Division:
             scalars['total_loss'] = tf.identity(scalars['total_loss'], 'waiting')
         towers |= {scalars['total_loss'].op}
     left_out = {each.name for each in after | once if each not in towers}
-    return Division(scalars, marks, crossing, towers, once, changing, targets, early_summaries, late_summaries,
-                    left_out)
+    return Division(scalars, marks, crossing, towers, once, early_summaries, left_out,
+                    _follow_up(call, once, changing & once, targets, late_summaries))
 
 
 def _last_marks(call, flow, needed):
@@ -156,6 +148,14 @@ def _calling(graph, needed):
             } if library else set()
 
 
+def _afterwards(flow, taken, changing):
+    """Returns (operations that run after gradients, those whose values follow from gradients or changed variables)."""
+    after = flow.after(taken, controls=True) - taken
+    changed = {tensor.op for each in changing for tensor in each.inputs if tensor.dtype == tf.resource}
+    rereading = {each for each in after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
+    return after, flow.after([*taken, *rereading]) - taken | (changing & after)
+
+
 def _summaries(call, flow):
     """Returns the summaries of a model that can be shown: none of tf.metrics, or of a placeholder that is not fed."""
     known = {call.step.handle.op, *(each.handle.op for each in call.variables.values())}
@@ -165,12 +165,16 @@ def _summaries(call, flow):
     return [each for each in tf.get_collection(tf.GraphKeys.SUMMARIES) if each.op not in unknown]
 
 
-def _assigned(tensor, uses):
-    """Returns (tensor, the variable that it is assigned to or None, keep)."""
-    written = [each for used, each in uses if used is tensor and each.type in ASSIGNMENTS and tensor is each.inputs[1]]
-    if not written:
-        return tensor, None, None
-    return tensor, written[0].inputs[0].op.name, 0 if written[0].type == 'AssignVariableOp' else None
+def _crossing(once, of_batch, taken):
+    """Returns `Division.crossing`, given the operations of the follow-up."""
+    uses = [(tensor, each) for each in by_name(once) for tensor in each.inputs if tensor.op in of_batch]
+    refusals.refuse_uses(uses, taken)
+    assigned = {each.inputs[1].name: each for _, each in uses if each.type in ASSIGNMENTS}
+    found = []
+    for name, tensor in {tensor.name: tensor for tensor, _ in uses}.items():
+        variable = assigned[name].inputs[0].op.name if name in assigned else None
+        found.append((tensor, variable, 0 if variable and assigned[name].type == 'AssignVariableOp' else None))
+    return found
 
 
 def _inputs_before(operations, after):
@@ -189,38 +193,38 @@ def by_name(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
     return sorted(operations, key=lambda each: each.name)
 
 
-def follow_up_of(call: Call, division: Division) -> FollowUp:
-    """Returns the follow-up of a divided model; called in the graph of the call."""
+def _follow_up(call, once, changing, targets, late_summaries):
+    """Returns the follow-up, given its operations."""
     nodes = {node.name: node for node in call.graph.as_graph_def().node}
     everything = set(nodes)
-    nodes = {each.name: nodes[each.name] for each in division.once if each.type != 'VarHandleOp'}
-    using = [each for each in division.once if any(tensor.dtype == tf.resource for tensor in each.inputs)]
+    nodes = {each.name: nodes[each.name] for each in once if each.type != 'VarHandleOp'}
+    using = [each for each in once if any(tensor.dtype == tf.resource for tensor in each.inputs)]
     order = Order(call.graph, using, call.feeds)
-    _keep_order(call, division, order, nodes)
-    _count_outside(call, division, order, nodes)
+    _keep_order(call, once, changing, order, nodes)
+    _count_outside(call, once, order, nodes)
     outside = (everything - set(nodes)) | {BEFORE.partition(':')[0], AFTER.partition(':')[0]}
     graphs = Subgraphs(call.graph, nodes, outside, call.fed_instead(nodes))
     names = {each.handle.op: each.op.name for each in call.variables.values()}
-    changed = {names[tensor.op] for each in division.once & division.changing for tensor in each.inputs
+    changed = {names[tensor.op] for each in changing for tensor in each.inputs
                if tensor.op in names}
-    run = sorted({each.name for each in division.targets if each.name in nodes and not each.type.endswith('Summary')})
-    late = [each.name for each in division.late_summaries]
+    run = sorted({each.name for each in targets if each.name in nodes and not each.type.endswith('Summary')})
+    late = [each.name for each in late_summaries]
     handles = [each.handle.name for each in call.variables.values()]
     piece = graphs.piece([*(f'^{name}' for name in run), *late], handles)
     return FollowUp(piece, tuple(run), tuple(sorted(changed)), tuple(late))
 
 
-def _keep_order(call, division, order, nodes):
+def _keep_order(call, once, changing, order, nodes):
     """Adds the model's order between each change of a variable and the other operations that use it.
 
     Towers compute the operations between them, so the follow-up alone would not keep that order.
     """
     users = collections.defaultdict(list)
-    for each in by_name(division.once):
+    for each in by_name(once):
         for tensor in each.inputs if each.name in nodes else ():
             if tensor.dtype == tf.resource and tensor.op is not call.step.handle.op:
                 users[tensor.op].append(each)
-    for change in by_name(division.changing & division.once):
+    for change in by_name(changing):
         for each in {each for tensor in change.inputs for each in users[tensor.op]} - {change}:
             if order.is_after(each, change):
                 nodes[each.name].input.append(f'^{change.name}')
@@ -228,10 +232,10 @@ def _keep_order(call, division, order, nodes):
                 nodes[change.name].input.append(f'^{each.name}')
 
 
-def _count_outside(call, division, order, nodes):
+def _count_outside(call, once, order, nodes):
     """Takes the count of the global step out of NodeDefs: the update counts it, for all copies together."""
     step = call.step.handle.op
-    users = [each for each in by_name(division.once) if any(tensor.op is step for tensor in each.inputs)]
+    users = [each for each in by_name(once) if any(tensor.op is step for tensor in each.inputs)]
     writes = [each for each in users if _counts_one(each, step)]
     for each in users:
         controls = [name for name in nodes[each.name].input if name.startswith('^')]

@@ -168,10 +168,9 @@ def _of_model(call, tower, narrow_to):
           for each in division.marks),
         *(Averaged(STATISTIC if tensor.shape.rank else SCALAR, (tensor.name,), (tensor.name,), variable, keep)
           for tensor, variable, keep in division.crossing)]
-    after = follow_up.follow_up_of(call, division)
     outputs = dict(tower.shown, scalars=division.scalars, summaries=division.summaries)
     traced = _taken(call, division.towers, assignments, narrow_to, None, outputs, averaged, division)
-    return traced._replace(after=after, notes=(*tower.notes, *refusals.notes_of_model(call, division)))
+    return traced._replace(after=division.after, notes=(*tower.notes, *refusals.notes_of_model(call, division)))
 
 
 def names_of(tensors: Iterable[tf.Tensor]) -> tuple[str, ...]:
