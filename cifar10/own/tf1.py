@@ -95,8 +95,11 @@ def use_tensorflow_1() -> None:
     of tf_slim, if that is installed. Libraries keep TensorFlow 2.
     """
     import tensorflow.compat.v1 as tf
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.ERROR)  # or it warns of the variables that the next call turns off
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
+    tf.logging.set_verbosity(verbosity)
     builtins.__import__ = _importing(is_users)
 
 
