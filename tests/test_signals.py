@@ -2,7 +2,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 import threading
 
 import pytest
@@ -11,7 +10,7 @@ import cifar10
 from cifar10 import UsageError
 from cifar10.base import signals
 from cifar10.programs import program
-from tests.helpers import last_variables, mostly_stress, patient, python, read_until, script_command
+from tests.helpers import last_variables, mostly_stress, patient, python, read_until, start_script
 
 EVERY = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
 
@@ -201,8 +200,7 @@ def network(images, num_classes, training):
     ({}, signal.SIGTERM, program.FINISHED)))
 def test_a_program_that_waits_for_a_thread_names_it_and_ends_with_a_signal(changes, number, status, own, small):
     flags = dict(small, network=own(STARTS_A_THREAD), **changes)
-    process = subprocess.Popen(script_command('multi_gpu_train.py', **flags), stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
+    process = start_script('multi_gpu_train.py', **flags)
     try:
         assert read_until(process, 'waiting ').count('reader of a queue') == 1
         process.send_signal(number)
