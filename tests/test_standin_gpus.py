@@ -126,7 +126,8 @@ RUNS = [
     ('replicated in parts', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
     ('bf16', dict(num_gpus=1, precision='bf16')),
     ('fp16', dict(num_gpus=2, precision='fp16', variable_update='replicated')),
-    ('fast', dict(num_gpus=2, preset='fast', variable_update='replicated', max_steps=None, epochs=5 * 16 / 1000)),
+    ('fast', dict(num_gpus=2, preset='fast', precision='fp32', variable_update='replicated', max_steps=None,
+                  epochs=5 * 16 / 1000)),
 ]
 VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
 FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions
@@ -221,9 +222,8 @@ def test_average_gradients_averages_the_gradients_of_gpus_too(gpus, data_dir, tm
     output = python(gpus, '-c', CALLS, 'multi_gpu_train.py', '--dataset=shapes', f'--data_dir={data_dir}',
                     f'--train_dir={tmp_path}', '--num_gpus=4', '--batch_size=8', '--max_steps=1', '--summary_steps=0')
     assert 'towers     4 on 4 GPUs' in output
-    assert output.count('averages') == 2, output
+    assert output.count('averages') == 1, output
     assert 'averages [2, 2, 2, 2]\n' in output  # two packets of each tower's gradients
-    assert 'averages [0, 0, 0, 0]\n' in output  # this network has no moving statistics
 
 
 def test_a_benchmark_counts_what_travels(gpus, data_dir, tmp_path):
@@ -240,7 +240,7 @@ def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     for kind in ('gpu', 'cpu'):
         train(kind, ('run', dict(num_gpus=2, eval_steps=2, max_steps=4)))
         records = map(json.loads, (tmp_path / kind / 'run' / 'metrics.jsonl').open())
-        found.append([(record['step'], record['accuracy']) for record in records if 'accuracy' in record])
+        found.append([(record['step'], record['accuracy']) for record in records if record['kind'] == 'eval'])
     assert len(found[0]) == 2 and found[0] == found[1]
 
 
