@@ -24,37 +24,18 @@ from cifar10.programs import program
 from cifar10.run import metrics
 from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
-from cifar10.training import api, trainer
+from cifar10.training import api
 from tests.helpers import (
     LINEAR,
     ROOT,
     as_given,
-    assert_same_bits,
     checkpoints,
-    last_variables,
     patient,
     python,
     read_until,
-    run_script,
     small_disk,
     state_of,
 )
-
-# Another program that uses TensorFlow eagerly, and trains and evaluates. It prints only what it wants.
-RUNS = """
-import json, signal, sys
-import cifar10.base.startup
-assert 'tensorflow' not in sys.modules
-with cifar10.base.startup.quiet_stderr():
-    import tensorflow as tf
-before = tf.executing_eagerly(), tf.get_logger().level, [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-one, evaluation, other, third = map(json.loads, sys.argv[1:])
-results = [cifar10.train(**one), cifar10.evaluate(**evaluation), cifar10.train(**other), cifar10.train(**third)]
-assert before == (tf.executing_eagerly(), tf.get_logger().level,
-                  [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)])
-assert tf.add(1, 1).numpy() == 2 and tf.compat.v1.get_default_graph() is not None
-print(*results, sep='\\n')
-"""
 
 
 def run(code, *arguments):
@@ -67,29 +48,6 @@ def small(data_dir, tmp_path):
     """The settings of a small run."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=4,
                 tower_device='cpu', log_frequency=2, summary_steps=0, network='linear')
-
-
-@pytest.mark.stress
-def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_the_caller_as_it_was(small, tmp_path):
-    small['network'] = LINEAR
-    one = dict(small, num_gpus=2)
-    other = dict(small, num_towers=3, variable_update='replicated', optimizer='momentum', deterministic=True,
-                 train_dir=str(tmp_path / 'other'))
-    # Operations stay deterministic, so this is the same run as the one before.
-    third = dict(other, deterministic=False, train_dir=str(tmp_path / 'third'))
-    evaluation = dict(checkpoint_dir=one['train_dir'], eval_dir=str(tmp_path / 'eval'), num_examples=200)
-    result = run(RUNS, one, evaluation, other, third)
-    assert (result.returncode, result.stderr) == (0, '')
-    first, tested, second, _ = result.stdout.splitlines()
-    assert re.fullmatch(r"TrainResult\(step=4, checkpoint='.*/train/model.ckpt-4', finished=True\)", first)
-    assert re.fullmatch(r"EvalResult\(step=4, checkpoint='.*/train/model.ckpt-4', figures=\{'accuracy': 0\.\d+, "
-                        r"'mean_recall': 0\.\d+, 'cross_entropy': \d\.\d+\}, examples=200\)", tested)
-    assert second.startswith('TrainResult(step=4') and 'other/model.ckpt-4' in second
-    # In this process TensorFlow is in graph mode; a deterministic run gets a process of its own.
-    trainer.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
-    assert run_script('multi_gpu_train.py', **dict(other, train_dir=str(tmp_path / 'other_alone'))).returncode == 0
-    for name, alone in (('train', 'one_alone'), ('other', 'other_alone'), ('third', 'other')):
-        assert_same_bits(last_variables(tmp_path / name), last_variables(tmp_path / alone))
 
 
 def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd):

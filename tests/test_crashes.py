@@ -1,7 +1,6 @@
 """Processes that are killed on entering each of the system calls that change files, and power failures between them.
 
-A snapshot of the folder before a call is what a SIGKILL leaves that arrives on entering it; the stress tests kill
-processes at each call for real as well.
+A snapshot of the folder before a call is what a SIGKILL leaves that arrives on entering it.
 """
 import contextlib
 import functools
@@ -26,7 +25,6 @@ from tests.crashes import (
     names,
     power_failures,
     read_tree,
-    run_traced,
     trace,
     write_tree,
 )
@@ -128,16 +126,6 @@ def test_killed_at_each_system_call_of_a_restart_the_old_run_is_whole_in_one_of_
         assert len(found) == 1
         assert all(state[f'{found[0]}/{name}'] == content for name, content in old.items() if name != 'lock')
         assert {path.partition('/')[0] for path in state} <= {'train', 'train.1'}
-
-
-@pytest.mark.stress
-def test_really_killed_at_each_system_call_a_run_goes_on(run, flags, tmp_path, capsys):
-    for i in range(1, len(run[0].calls) + 1):
-        folder = tmp_path / f'killed-{i}'
-        command = script_command('multi_gpu_train.py', train_dir=folder, **flags)
-        assert run_traced(command, folder, f'--kill={i}', log=tmp_path / 'log').returncode == 128 + 9
-        state = read_tree(folder) if folder.exists() else {}
-        assert_resumes(state, tmp_path / f'resumed-{i}', flags, run[1], capsys)
 
 
 def covered(calls):

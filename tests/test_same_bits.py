@@ -24,9 +24,6 @@ from tests.helpers import (
 )
 
 MODES = ['parameter_server', 'replicated', 'local']  # whose towers do not depend on devices
-KILLED = [*(('linear', mode) for mode in (*MODES, 'mirrored')), ('classic', 'replicated'), ('classic', 'mirrored'),
-          ('fast', 'parameter_server'), ('random numbers', 'parameter_server'),
-          *((feature, 'local') for feature in ('fp16', 'adam', 'fast', 'classic'))]
 
 
 @pytest.mark.parametrize('feature, mode', all_with([*MODES, 'mirrored'], [
@@ -47,22 +44,6 @@ def test_towers_over_several_devices_have_the_bits_of_one_device(feature, mode, 
     if feature == 'fp16':
         scale, good_steps = (divided[name] for name in LOSS_SCALE)
         assert scale < 2.0 ** 15 and good_steps > 0  # a step has overflowed and was skipped, the last was not
-
-
-@pytest.mark.stress  # one by default: test_processes.py
-@pytest.mark.parametrize('feature, mode', KILLED)
-def test_killed_twice_a_run_ends_with_the_same_bits(feature, mode, train_with, data_dir, tmp_path):
-    length = dict(steps=200 if feature == 'linear' else 20, save_steps=3)  # the kills must come before the end
-    whole = train_with('whole', feature, mode, **length)
-    flags = flags_of(feature, mode, dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'killed',
-                     log_frequency=1, **length)
-    for step in (7, 13):  # before and after the images grow
-        process = start_script('multi_gpu_train.py', **flags)
-        read_until(process, f'step {step},')
-        process.kill()
-        process.communicate()
-    assert last_variables(tmp_path / 'killed')['global_step'] < length['steps']
-    assert_same_bits(train_with('killed', feature, mode, **length), whole)
 
 
 # ------------------------------------------------------------------------------ any hardware, which changes under way
@@ -117,15 +98,6 @@ def test_every_shape_gives_the_same_bits(num_towers, feature, precision, mode, f
     given = flags(feature, mode, steps=20, num_towers=num_towers, precision=precision)
     expected = run_on(Shape(1), tmp_path / 'one', **given)
     for shape in PROCESSES[1:] + clusters_of(mode):
-        assert_same_bits(run_on(shape, tmp_path / str(shape), **given), expected)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('mode', MODES)
-def test_any_shape_gives_the_same_bits_after_500_steps(mode, flags, tmp_path):
-    given = flags('classic', mode, steps=500, log_frequency=100, save_steps=200)
-    expected = run_on(Shape(1), tmp_path / 'one', **given)
-    for shape in (Shape(4), Shape(3), Shape(2, 2)):
         assert_same_bits(run_on(shape, tmp_path / str(shape), **given), expected)
 
 

@@ -1,10 +1,10 @@
 """Runs a command and stops it on entering each system call that changes files below a folder: Linux on x86-64.
 
-    python tests/tracer.py --root=FOLDER --log=FILE [--reads] [--kill=N] [--snapshots=FOLDER]
+    python tests/tracer.py --root=FOLDER --log=FILE [--reads] [--snapshots=FOLDER]
         [--fail=N --errno=NUMBER [--always]] -- COMMAND ...
 
-Each such call is a JSON line in the log. `--kill=N` ends the command by SIGKILL when it enters the N-th call, so that
-it does not happen; `--snapshots` copies the folder as it is then, before each call, to FOLDER/<number of the call>.
+Each such call is a JSON line in the log. `--snapshots` copies the folder as it is before each call to
+FOLDER/<number of the call>.
 `--fail=N` lets the N-th call fail with an error (0: a write of half its bytes), and with `--always` also all later
 calls of its name on a file of its name. `--reads` adds the calls that open files to be read, and read them.
 A seccomp filter hands those calls alone to ptrace, so that the rest runs at full speed.
@@ -81,20 +81,20 @@ class Calls:
     """Looks at the calls that are entered, and counts those that change files below a folder."""
 
     def __init__(self, root, log, given):
-        self.root, self.log, self.kill, self.snapshots = os.path.realpath(root), log, given.kill, given.snapshots
+        self.root, self.log, self.snapshots = os.path.realpath(root), log, given.snapshots
         self.reads, self.fail, self.errno, self.always = given.reads, given.fail, given.errno, given.always
         self.failing = None  # the calls that fail: their name, and the names of their files
         self.count, self.buffer = 0, (ctypes.c_ulonglong * 27)()
 
     def entered(self, pid):
-        """Returns whether the command is to be killed now."""
+        """Takes in a call of a process that is stopped."""
         if libc.ptrace(GETREGS, pid, None, ctypes.addressof(self.buffer)):
-            return False
+            return
         arguments = [self.buffer[i] for i in ARGUMENTS]
         name = NAMES.get(self.buffer[ORIG_RAX]) or READING.get(self.buffer[ORIG_RAX])
         paths = self.paths(pid, name, arguments)
         if not any(path == self.root or path.startswith(self.root + '/') for path in paths):
-            return False
+            return
         self.count += 1
         self.log.write(json.dumps([name, *(os.path.relpath(path, self.root) for path in paths)]) + '\n')
         self.log.flush()
@@ -104,7 +104,6 @@ class Calls:
             self.failing = name, form(paths)
         if self.count == self.fail or self.failing == (name, form(paths)):
             self.spoil(pid)
-        return self.count == self.kill
 
     def spoil(self, pid):
         """Has the call that is entered fail, without doing anything, or write half its bytes."""
@@ -154,9 +153,8 @@ def trace(command, calls):
                 status = os.waitstatus_to_exitcode(found)
             continue
         number, event = os.WSTOPSIG(found), found >> 16
-        if event == EVENT_SECCOMP and calls.entered(pid):
-            os.kill(main, signal.SIGKILL)
-            continue
+        if event == EVENT_SECCOMP:
+            calls.entered(pid)
         # A new thread stops once; every other signal is the command's own.
         passed_on = 0 if event or number in (signal.SIGTRAP, signal.SIGSTOP) else number
         libc.ptrace(CONT, pid, None, passed_on)
@@ -167,7 +165,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--root', required=True)
     parser.add_argument('--log', required=True)
-    parser.add_argument('--kill', type=int)
     parser.add_argument('--snapshots')
     parser.add_argument('--reads', action='store_true')
     parser.add_argument('--fail', type=int)
