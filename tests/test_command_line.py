@@ -210,8 +210,6 @@ def test_settings_check_types(wrong):
 PROGRAMS = 'train', 'eval', 'local_cluster'
 
 
-
-
 @pytest.mark.parametrize('arguments, status, part', [
     ([], 0, 'usage: python -m cifar10 PROGRAM'), (['--help'], 0, '  local_cluster  starts a cluster'),
     (['evl'], 2, 'python -m cifar10: error: there is no program evl (did you mean eval?); choose from: train, eval'),

@@ -62,6 +62,8 @@ REFUSED = {
     'begun_with_the_images': 'the initial value of b needs the placeholder cifar10.inputs/images, which nothing feeds',
     'drawn_in_training_only': 'is another one each time that the file is run',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line '}
+
+
 def name_of(network):
     return f'{ROOT}/tests/idioms.py:{network}'
 
