@@ -109,6 +109,19 @@ def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(count,
         assert_resumes(state, tmp_path / str(i), flags, run[1], capsys)
 
 
+REPLACE = ('import sys; from cifar10.base import files\n'
+           "files.replace(sys.argv[1] + '/file', 'new')\n"
+           "open(sys.argv[1] + '/later', 'w').close()")
+
+
+def test_after_a_power_failure_a_replaced_file_is_old_or_new_and_then_stays_new(tmp_path):
+    root = write_tree(tmp_path / 'root', {'file': b'old'})
+    replaced = trace(command_of('-c', REPLACE, root), root, tmp_path / 'traced')
+    later = replaced.calls.index(['openat', 'later'])
+    found = [(number < later, state['file']) for number, state in power_failures(replaced)]
+    assert {*found} == {(True, b'old'), (True, b'new'), (False, b'new')}
+
+
 ASIDE = ('import sys; from cifar10.run.takeover import TrainDir\n'
          'directory = TrainDir(sys.argv[1])\n'
          'with directory.locked():\n'
