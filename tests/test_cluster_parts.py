@@ -216,7 +216,7 @@ def test_a_port_is_open_for_the_addresses_that_a_host_name_has_now(monkeypatch):
         found = []
         for source in ('127.0.0.1', '127.0.0.2', '127.0.0.3'):
             with contextlib.suppress(OSError):
-                socket.create_connection(('127.0.0.1', port), 0.5, (source, 0)).close()
+                socket.create_connection(('127.0.0.1', port), 0.1, (source, 0)).close()
                 found.append(source)
         return found
 
@@ -234,7 +234,7 @@ def test_a_port_is_open_for_the_addresses_that_a_host_name_has_now(monkeypatch):
         pod[:] = ['127.0.0.3']
         sources_become(port, ['127.0.0.1', '127.0.0.3'])
         pod.clear()  # an outage of the name service
-        time.sleep(1)
+        time.sleep(0.4)
         assert sources(port) == ['127.0.0.1', '127.0.0.3']
 
 
