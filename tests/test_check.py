@@ -64,9 +64,9 @@ NAN = None, dict(scale='1e38 * 1e38'), dict(), 'step 1: the loss of tower 0 is n
 
 
 @pytest.mark.parametrize('before, now, flags, problem', mostly_stress([
-    (dict(), dict(name='other'), dict(), ' holds a run of another network: in evaluation, the operation '),
+    (dict(), dict(name='other'), dict(), ' has no other: it belongs to another network or optimizer'),
     (None, dict(smallest="float('inf')"), dict(), ': a variable is not finite, so no checkpoint is written'),
-    (None, dict(), dict(freeze='weights'), '--freeze=weights'), NAN], NAN))
+    (None, dict(), dict(freeze='weights'), 'nor freeze them all'), NAN], NAN))
 def test_what_keeps_a_start_from_its_first_step_ends_a_check(settings, own, before, now, flags, problem):
     default = dict(name='weights', smallest=0.0, scale=1)
 

@@ -228,8 +228,6 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     first, second = look(tuned().run.train_dir).started
     assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
     assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None
-    check.check(tuned(max_steps=5, **flags))
-    assert f'warm_start={prefix}' in re.sub(r'\n +', ' ', capsys.readouterr().out)
     check.check(tuned(warm_start=source[0], train_dir=str(tmp_path / 'new')))
     assert f'warm start 6 of 6 variables, as moving averages, from {prefix}\n' in capsys.readouterr().out
     with pytest.raises(UsageError, match=r'a run of --freeze=\S+first/\S* For a run without --freeze use'):
