@@ -200,9 +200,9 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
     for flags, part in (
             (dict(warm_start=str(tmp_path / 'nothing')),
              'there is no such checkpoint; give the train_dir of a run, .*/model.ckpt-1000$'),
-            (dict(warm_start=str(tmp_path / 'empty')), 'holds no model.ckpt-<step> that can be read; give'),
+            (dict(warm_start=str(tmp_path / 'empty')), 'there is no such checkpoint; give the train_dir of a run'),
             (dict(warm_start=os.path.join(source[0], 'checkpoint')), 'is only a list of checkpoints; give'),
-            (dict(warm_start=str(tmp_path / 'half')), 'that can be read; give the train_dir of a run'),
+            (dict(warm_start=str(tmp_path / 'half')), 'there is no such checkpoint; give the train_dir of a run'),
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
             (dict(freeze='second$'), 'matches no variable; the network has first/weights'),
@@ -312,9 +312,9 @@ def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, 
     prefix = saved_as('model.ckpt', w=np.zeros(3, np.float32))
     for given in (str(tmp_path), f'{prefix}.meta', f'{prefix}.data-00000-of-00001'):
         with pytest.raises(UsageError, match=f'^--warm_start={given}.* the prefix of .*, such as {prefix}$') as refused:
-            warm_start.find(given)
+            of_run.named('warm_start', given, 'the train_dir of a run, or ')
         assert 'copy what is missing' not in str(refused.value)
-    assert warm_start.find(prefix).prefix == prefix
+    assert of_run.named('warm_start', prefix).prefix == prefix
 
 
 def test_variables_of_another_type_and_values_that_are_not_finite_are_named(saved_as):

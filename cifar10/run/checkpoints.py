@@ -103,41 +103,37 @@ def none_readable(folder: Folder) -> str:
     return f"no checkpoint in {folder.given} can be read{''.join(causes[-1:])}"
 
 
-def named(flag: str, given: str, others: str = '') -> Saved:
+def named(flag: str, given: str, folders: str = '') -> Saved:
     """Returns the checkpoint that the user names; raises a UsageError if it cannot be read completely.
 
     Args:
       given: its value: the prefix, the name of the index, or DIR/best for the best checkpoint in DIR.
-      others: what else the flag takes, for the message, such as 'a directory, or '.
+      folders: for the message, where a directory stands for its newest checkpoint, too.
     """
     prefix = given.removesuffix('.index')
-    folder, name = os.path.split(prefix)
+    folder, name = (given, '') if os.path.isdir(given) else os.path.split(prefix)
     if name == 'best' and not exists(prefix):
         if (best := best_of(folder)) is None:
             raise UsageError(f'--{flag}={given}: there is no {os.path.join(folder, BEST)}; a run with --keep_best '
-                             f'writes it after its first evaluation. Give {others}the prefix of a checkpoint')
+                             f'writes it after its first evaluation. Give {folders}the prefix of a checkpoint')
         prefix = prefix_of(folder, best['step'])
     if exists(prefix):
         try:
             return read(prefix)
         except Unreadable as error:
             raise UsageError(f'--{flag}={given} cannot be read ({error}); give another checkpoint') from error
-    folder, name = (given, '') if os.path.isdir(given) else os.path.split(prefix)
+    if folders and not name and (in_folder := newest(lambda: glance(given, flag))):
+        return in_folder
     found = glance(folder, flag)
     if name == LIST and name in found.files:
-        raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
+        raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {folders}the prefix of one')
     is_half = any(each.startswith(f'{name}.data-') for each in found.files)
     why = f', because {prefix}.index is missing' if is_half else ''
-    example = [os.path.join(folder, f'{CHECKPOINT}-1000'), *others_in(found), *found.checkpoints][-1]
-    raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
+    others = {os.path.join(found.path, each.removesuffix('.index')) for each in found.files if each.endswith('.index')}
+    readable = [each for each in sorted(others.difference(found.checkpoints)) if corruption(each) is None]
+    example = [os.path.join(folder, f'{CHECKPOINT}-1000'), *readable, *found.checkpoints][-1]
+    raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {folders}the prefix of one, such as '
                      f'{example}')
-
-
-def others_in(folder: Folder) -> list[str]:
-    """Returns the prefixes of the checkpoints in a folder that can be read and have other names than those of a run."""
-    prefixes = {os.path.join(folder.path, name.removesuffix('.index')) for name in folder.files
-                if name.endswith('.index')} - set(folder.checkpoints)
-    return [prefix for prefix in sorted(prefixes) if corruption(prefix) is None]
 
 
 class Unreadable(OSError):

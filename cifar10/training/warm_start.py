@@ -11,9 +11,11 @@ from cifar10.base.console import Line
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
 from cifar10.run import checkpoints
-from cifar10.run.folder import exists, glance, look
+from cifar10.run.folder import look
 from cifar10.training import weights
 from cifar10.training.plan import Plan
+
+_FOLDERS = 'the train_dir of a run, DIR/best for the best checkpoint in one, or '  # for messages
 
 
 def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
@@ -34,7 +36,9 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
     if given:
         weights.refuse_other_formats(given)
         is_weights = given.endswith(weights.SUFFIX)
-        found, lines = weights.named_as(variables, given) if is_weights else (find(given), [])
+        found, lines = weights.named_as(variables, given) if is_weights else (
+            checkpoints.named('warm_start', given, _FOLDERS), [])
+        found = found._replace(prefix=os.path.abspath(found.prefix))
         values, taken = fitting(found, variables)
         plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
         notes += [Line('warm start', taken, note=True), *lines,
@@ -44,21 +48,6 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
         notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at their initial values, which '
                                      'are not trained; start from a model with --warm_start'))
     return plan, notes
-
-
-def find(given: str) -> checkpoints.Saved:
-    """Returns the checkpoint that the value of `--warm_start` names, of a directory the newest, with its whole path."""
-    is_dir = os.path.isdir(given) and not exists(given)
-    folders = 'the train_dir of a run, DIR/best for the best checkpoint in one, or '
-    if not is_dir:
-        found = checkpoints.named('warm_start', given, folders)
-    elif (found := checkpoints.newest(lambda: glance(given, 'warm_start'))) is None:
-        folder = glance(given, 'warm_start')
-        others = checkpoints.others_in(folder)
-        example = f', such as {others[-1]}' if others else ''
-        raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give {folders}the '
-                         f'prefix of a checkpoint{example}')
-    return found._replace(prefix=os.path.abspath(found.prefix))
 
 
 def fitting(found: checkpoints.Saved, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:

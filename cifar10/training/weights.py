@@ -52,7 +52,7 @@ def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, l
             'the arrays the names that the network has for them (docs/weights.md)')
     if unused := [name for name in arrays if name not in pairs.values()]:
         lines.append(Line('warm start', f'not used: {listed(unused)}'))
-    return Saved(os.path.abspath(given), {ours: arrays[theirs] for ours, theirs in pairs.items()}), lines
+    return Saved(given, {ours: arrays[theirs] for ours, theirs in pairs.items()}), lines
 
 
 def _read(path):
