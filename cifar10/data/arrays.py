@@ -15,10 +15,9 @@ import numpy as np
 from cifar10.base.directories import make_dir
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, new_file
-from cifar10.data.datasets import ARRAYS, TEST, TRAIN, Scan
+from cifar10.data.datasets import ARRAYS, MOST_CLASSES, TEST, TRAIN, Scan
 
 _NAMES = {TRAIN: ('x_train', 'y_train'), TEST: ('x_test', 'y_test')}  # in a file
-_MOST_CLASSES = 256  # the label of a record is a byte
 _GIVE_IMAGES = 'give images uint8 [n, height, width, 3] or [n, height, width]'
 _GIVE_LABELS = 'one label for each image: whole numbers [n] from 0'
 
@@ -142,8 +141,8 @@ def _check_labels(labels, what):
     if labels.dtype.kind not in 'iu' or not labels.ndim or not len(labels) == labels.size > 0:
         raise UsageError(f'{what} of type {labels.dtype} and shape {labels.shape}; give {_GIVE_LABELS}')
     wrong = labels.min() if labels.min() < 0 else labels.max()
-    if not 0 <= wrong < _MOST_CLASSES:
-        raise UsageError(f'{what} with the label {wrong}; give labels from 0 to at most {_MOST_CLASSES - 1}')
+    if not 0 <= wrong < MOST_CLASSES:
+        raise UsageError(f'{what} with the label {wrong}; give labels from 0 to at most {MOST_CLASSES - 1}')
 
 
 def _opened(path):

@@ -21,6 +21,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
 ARRAYS = '.npz'  # the suffix of a file with a user's images as arrays
+MOST_CLASSES = 256  # of records, whose label is a byte
 LARGEST = 64  # height and width of a user's images that are converted to records, all of which are held in memory
 
 # The files of CIFAR-10. The data sets that are made here have the same.
@@ -30,7 +31,7 @@ CLASSES_FILE = 'batches.meta.txt'
 _SOURCES = '.sources'  # at the end of the name of a file: what its records were made from, separated by zero bytes
 
 _MOST_SAID = 3  # pairs of equal images, in a line
-_TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
+TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 # The parts of a data set.
 TRAIN = 'train'
@@ -386,7 +387,7 @@ def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: It
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:
     """Writes the names of the classes beside the files, one a line."""
-    with open(os.path.join(folder, CLASSES_FILE), 'w', **_TEXT) as stream:
+    with open(os.path.join(folder, CLASSES_FILE), 'w', **TEXT) as stream:
         stream.write('\n'.join(classes) + '\n')
 
 
@@ -394,7 +395,7 @@ def read_classes(folder: str) -> tuple[str, ...]:
     """Returns the names that `write_classes` wrote."""
     path = os.path.join(folder, CLASSES_FILE)
     try:
-        with open(path, **_TEXT) as stream:
+        with open(path, **TEXT) as stream:
             return tuple(line.strip() for line in stream if line.strip())
     except OSError as error:
         raise UsageError(f'{path} cannot be read ({error}); move {folder} away, and the next start makes it '

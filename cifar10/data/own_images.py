@@ -18,17 +18,15 @@ from cifar10.base.files import new_folder
 from cifar10.base.locks import locked
 from cifar10.data import arrays, datasets, folders
 from cifar10.data.augment import Augmentation
-from cifar10.data.datasets import ALL, ARRAYS, LARGEST, TEST, TRAIN, TRAIN_FILES, Dataset, Scan
+from cifar10.data.datasets import ALL, ARRAYS, LARGEST, MOST_CLASSES, TEST, TEXT, TRAIN, TRAIN_FILES, Dataset, Scan
 from cifar10.data.photos import prepared_photos
 from cifar10.data.photos.picture_files import DECODER, NoPicture, each, prepared, shown
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 
-_MOST_CLASSES = 256  # of records, whose label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
 _MOST_SAID = 3  # of them, in a line
-_TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 
 def dataset(path: str) -> Dataset:
@@ -61,7 +59,7 @@ class Own(Dataset):
                              'them as picture files in a folder for each class')
         scan, pixels = (arrays if is_file else folders).scan(self.path)
         fraction = None if TEST in scan.parts else test_fraction
-        digest = hashlib.sha256('\0'.join(map(str, scan.state)).encode(**_TEXT)).hexdigest()[:12]
+        digest = hashlib.sha256('\0'.join(map(str, scan.state)).encode(**TEXT)).hexdigest()[:12]
         name = f"{digest}{f'-{fraction:g}' if fraction else ''}_{DECODER}"
         kind = Own if image_size <= LARGEST else _OwnPhotos
         return kind(os.path.join(f'{os.path.basename(self.path)}-{image_size}px', name), size=image_size,
@@ -69,8 +67,8 @@ class Own(Dataset):
 
     def expected(self):
         classes = self.scan.classes
-        if self.size <= LARGEST and len(classes) > _MOST_CLASSES:
-            raise UsageError(f'--dataset={self.path} has {len(classes)} classes; use {_MOST_CLASSES} or fewer, or an '
+        if self.size <= LARGEST and len(classes) > MOST_CLASSES:
+            raise UsageError(f'--dataset={self.path} has {len(classes)} classes; use {MOST_CLASSES} or fewer, or an '
                              f'--image_size above {LARGEST}')
         parts = self._divided(self.scan.parts)
         self._check_counts(parts, self.scan.left_out)
@@ -83,11 +81,7 @@ class Own(Dataset):
                    lambda source: (prepared(pixels(source), preparation), source))
 
     def _make(self, folder, doing, how, read):
-        """Makes a folder of the results of `read` for all sources, which are in memory meanwhile.
-
-        Args:
-          doing, how: the begin and the end of the line about it.
-        """
+        """Makes a folder of the results of `read` for all sources, which are in memory meanwhile."""
         classes, parts, left_out, _ = self.scan
         unreadable, count = list(left_out), sum(map(len, parts.values()))
         say('', f'{doing} {count:,} images of {len(classes)} classes in {self.path}{how}')

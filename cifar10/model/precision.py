@@ -43,11 +43,7 @@ class Precision:
         return lambda: LossScaled(make_optimizer())
 
     def loss_scale(self, optimizer: tf.train.Optimizer) -> tf.Tensor | None:
-        """Returns the scale by which the loss is multiplied before gradients are taken; None: by nothing.
-
-        Args:
-          optimizer: as `optimizer` makes it.
-        """
+        """Returns the scale by which the loss is multiplied before gradients are taken; None: by nothing."""
         return optimizer.scale() if self.scales_loss else None
 
 

@@ -140,12 +140,7 @@ def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.n
 
 
 def _resized(picture, preparation, size=None, divisor=1):
-    """Returns the box of a picture that is kept, in its new size.
-
-    Args:
-      size: the full width and height of the picture, if it was decoded at a fraction of them.
-      divisor: the inverse of this fraction.
-    """
+    """Returns the box that is kept, in its new size, of a picture that is decoded at 1 / `divisor` of `size`."""
     box, kept = preparation.window(*(size or picture.size))
     return picture.resize(kept, Image.Resampling.BILINEAR, [edge / divisor for edge in box])
 
