@@ -117,7 +117,7 @@ def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path
     missing = 'holds checkpoint, but no whole checkpoint; copy what is missing'
     for call, message in ((lambda: trainer.train(settings(train_dir=str(folder))), refused),
                           (lambda: trainer.train(settings(train_dir=str(folder), restart=True)), refused),
-                          (lambda: trainer.train(settings(warm_start=str(folder))), 'that can be read'),
+                          (lambda: trainer.train(settings(warm_start=str(folder))), 'there is no such checkpoint'),
                           (lambda: look(run_once=True), missing), (look, missing)):
         with pytest.raises(UsageError, match=message):
             call()

@@ -95,6 +95,14 @@ def test_a_line_that_a_limit_cuts_off_is_named_by_its_cause_and_goes_at_the_next
     assert (tmp_path / NAME).read_bytes() == before
 
 
+def test_a_figure_may_have_any_name(tmp_path):
+    figures = {'step': 5.0, 'kind': 1.0, 'told': 2.0, 'recall/of all': 0.5, 'figures': 3.0}
+    Log(str(tmp_path)).write(EVAL, 7, figures, examples=4)
+    record, = read(str(tmp_path), EVAL)
+    del record['time']
+    assert record == {'kind': 'eval', 'step': 7, 'told': 2.0, 'recall/of all': 0.5, 'figures': 3.0, 'examples': 4}
+
+
 def test_figures_keep_seven_digits(tmp_path):
     Log(str(tmp_path)).write(EVAL, 1, loss=1.23456789)
     assert read(str(tmp_path), EVAL)[0]['loss'] == 1.234568

@@ -121,9 +121,9 @@ class _Log:
     def write(self, result):
         """Prints and writes a result; returns the record."""
         say(datetime.datetime.now(), f'{result.line()}, step {result.step}')
-        figures = {**result.figures, **result.counts, **self._evaluation}
+        facts = {**result.counts, **self._evaluation}
         if result.confusion is not None:
-            figures['largest_losses'] = result.largest_losses
+            facts['largest_losses'] = result.largest_losses
             if self._per_class:
                 if result.averaged_accuracy is not None:
                     say('', 'each class, without test-time averaging:')
@@ -131,11 +131,13 @@ class _Log:
             if self._lists:
                 say_all(confusion.largest_losses(result.largest_losses))
         if not self._log:
-            return metrics.record_of(metrics.EVAL, result.step, **figures)
+            return metrics.record_of(metrics.EVAL, result.step, result.figures, **facts)
         known = self._known(result)
         if not known:
             result_pictures.write(self._events, result)
-        return self._log.write(metrics.EVAL, result.step, ('step', *self._evaluation), known, told=False, **figures)
+        curves = {name: figure for name, figure in result.figures.items() if name not in known}
+        return self._log.write(metrics.EVAL, result.step, result.figures, curves, ('step', *self._evaluation),
+                               told=False, **facts)
 
     def close(self):
         if self._events:

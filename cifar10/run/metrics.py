@@ -3,7 +3,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cifar10.base import files, locks
@@ -53,39 +53,38 @@ class Log:
             with files.new_file(self._path) as path, open(path, 'wb') as stream:
                 stream.writelines(kept)
 
-    def write(self, kind: str, step: int, replacing: Sequence[str] = (), hidden: Collection[str] = (),
-              told: bool = True, **figures: Any) -> dict:
+    def write(self, kind: str, step: int, figures: Mapping[str, float] | None = None,
+              curves: Mapping[str, float] | None = None, replacing: Sequence[str] = (), told: bool = True,
+              **facts: Any) -> dict:
         """Writes an entry; returns its record, whose `time` is the wall clock, in seconds since 1970.
 
         Args:
-          replacing: names of figures, or 'step'; earlier records with the same values of all of these are
-            dropped.
-          hidden: names of figures that TensorBoard does not get.
+          figures, facts: of the record, by their names.
+          curves: the figures that TensorBoard gets; default: those of the record.
+          replacing: names of facts, or 'step'; earlier records with the same values of all of these are dropped.
           told: whether the caller's function gets the record now; it may take long, and raise anything.
-          figures: by their names. Floats are curves in TensorBoard; those whose names have a '/' are only that.
         """
         self._check()
-        recorded = {name: figure for name, figure in figures.items() if '/' not in name}
-        record = record_of(kind, step, **recorded)
+        record = record_of(kind, step, figures, **facts)
         line = json.dumps(record).encode() + b'\n'
         if replacing:
-            new = dict(recorded, step=step)
-            self._keep(lambda record: any(record.get(name) != new[name] for name in replacing))
+            self._keep(lambda earlier: any(earlier.get(name) != record[name] for name in replacing))
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with files.named(self._path), open(locks.opened(self._path, flags), 'ab') as stream:
             stream.write(line)
         if kind in self._curves:
-            self._curves[kind].add_figures({name: figure for name, figure in figures.items()
-                                            if isinstance(figure, float) and name not in hidden}, step)
+            self._curves[kind].add_figures((figures or {}) if curves is None else curves, step)
         if told:
             Output.current.record(record)
         return record
 
 
-def record_of(kind: str, step: int, **figures: Any) -> dict:
+def record_of(kind: str, step: int, figures: Mapping[str, float] | None = None, **facts: Any) -> dict:
     """Returns the record of an entry, as values that JSON can hold; each float is `rounded`."""
-    values = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
-    return json.loads(json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **values)))
+    values = {name: rounded(value) if isinstance(value, float) else value
+              for name, value in {**(figures or {}), **facts}.items()}
+    head = dict(kind=kind, step=int(step), time=round(time.time(), 3))  # `read` looks at the beginnings of lines
+    return json.loads(json.dumps({**head, **values, **head}))
 
 
 def rounded(figure: float) -> float | None:

@@ -83,8 +83,9 @@ class Progress(Reporter):
         total = self._sums['']
         averages = {f'averaged/{name}': value / total for name, value in self._sums.items() if name}
         towers = {f'towers/tower_{k}': loss for k, loss in self._losses.items()} if len(self._losses) > 1 else {}
-        measured = {name: float(figure) for name, figure in {**figures, **averages, **towers}.items()}
-        self._log.write(TRAIN, step, **measured, images_per_sec=images_per_sec, **self._facts(step))
+        measured = {name: float(figure) for name, figure in figures.items()} | dict(images_per_sec=images_per_sec)
+        recorded = {name: figure for name, figure in measured.items() if '/' not in name}
+        self._log.write(TRAIN, step, recorded, {**measured, **averages, **towers}, **self._facts(step))
         examples_per_sec, sec_per_step = self._speed(self._said, step, now)
         line = (f"step {step}, loss = {figures['loss']:.2f} "
                 f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')

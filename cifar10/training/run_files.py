@@ -159,7 +159,7 @@ class RunFiles:
             self._slack = 1
             from cifar10.evaluation import result_pictures
             result_pictures.write(self._curves[metrics.EVAL], result)
-            record = self._log.write(metrics.EVAL, step, **result.figures, **result.counts)
+            record = self._log.write(metrics.EVAL, step, result.figures, **result.counts)
             self._evaluated.append(record)
             say(datetime.datetime.now(), f'{result.line()}, step {step}')
             figure = counting(run.plan.settings)
