@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 
 import numpy as np
 import pytest
 
-from cifar10.base import files
+from cifar10.base import files, locks
 from cifar10.base.errors import UsageError
 from cifar10.data import datasets, download, shapes
 from cifar10.data.images import loaded
@@ -215,6 +216,26 @@ def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
     outputs = [process.communicate(timeout=patient(30))[0] for process in processes]
     assert sorted(output.splitlines()[-1] for output in outputs) == ['made False', 'made False', 'made True']
     assert os.listdir(tmp_path / 'new') == ['file']
+
+
+def test_whoever_waited_for_a_lock_whose_file_was_removed_has_the_lock_of_a_new_file(tmp_path):
+    path, has_it, enough = str(tmp_path / 'lock'), threading.Event(), threading.Event()
+
+    def wait():
+        with locks.locked(path):
+            has_it.set()
+            enough.wait()
+    waiting = threading.Thread(target=wait, daemon=True)
+    with locks.locked(path):
+        waiting.start()
+        while sum(os.path.realpath(each.path) == path for each in os.scandir('/proc/self/fd')) < 2:
+            time.sleep(0.01)
+        os.remove(path)  # as `making` does
+    assert has_it.wait(patient(30))
+    with pytest.raises(locks.Held):
+        locks.refuse_held(path)
+    enough.set()
+    waiting.join()
 
 
 def test_a_server_that_does_not_answer_is_an_error_of_the_server(tmp_path, monkeypatch):

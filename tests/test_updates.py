@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import primary_name
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.model import add_moving_statistic
 from cifar10.parallel import devices
@@ -294,6 +295,17 @@ def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
             values = session.run({v.op.name: v.read_value() for v in tf.global_variables() + replicas})
             for replica in replicas:
                 assert values[replica.op.name] == values[re.sub(r'^(replica_\d/)+', '', replica.op.name)]
+
+
+@pytest.mark.parametrize('mode, local_steps', [('replicated', ()), ('local', (1,)), ('local', (4,))])
+def test_whatever_has_several_copies_is_compared_with_its_primary(mode, local_steps):
+    update = update_mode(mode, cpu_names(3), *local_steps)
+    update.build(tower_fn, lambda: tf.train.MomentumOptimizer(RATE, 0.9), tf.train.create_global_step())
+    compared = {copy.op.name: primary.op.name for group in update.copied() for primary, *copies in zip(*group)
+                for copy in copies}
+    assert compared == {each.op.name: primary_name(each.op.name) for each in tf.local_variables()
+                        if each.op.name.startswith('replica_')}
+    assert {'a', 'a/Momentum', 'unused'} <= {*compared.values()}
 
 
 @pytest.mark.parametrize('tower, told', [
