@@ -11,6 +11,7 @@ from PIL import Image
 from cifar10 import evaluate, train
 from cifar10.base.errors import UsageError
 from cifar10.data import datasets
+from cifar10.data.arrays import saved
 from cifar10.data.datasets import TEST, TRAIN
 
 
@@ -61,6 +62,16 @@ def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, t
                                   for name in ('mine.npz', 'pictures'))
         assert rows_of(of_arrays) == rows_of(of_pictures) and of_arrays.classes == of_pictures.classes == ('0', '1')
         assert of_arrays.stored_size == size
+
+
+def test_arrays_in_memory_have_a_file_for_each_type_shape_and_content(tmp_path):
+    images, labels = np.zeros([6, 8, 4, 3], np.uint8), np.arange(6)
+    given = [(images, labels), (images.reshape([6, 4, 8, 3]), labels), (images.reshape([6, 32, 3, 1]), labels),
+             (images + np.uint8(1), labels), (images, labels[::-1]), (images, labels.astype(np.int32)),
+             (images, np.zeros(6, int)), ((images, labels), (images, labels))]
+    assert len({saved(each, str(tmp_path)) for each in given}) == len(given)
+    assert saved(given[0], str(tmp_path)) == saved((images.copy(), labels.copy()), str(tmp_path))
+    assert len(os.listdir(tmp_path)) == len(given)
 
 
 def test_a_file_is_prepared_again_if_and_only_if_its_arrays_have_changed(tmp_path):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import console, locks
+from cifar10.base import console, files, locks
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.of_checkpoints import evaluate
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
-from cifar10.run.folder import Folder, glance, prefix_of, step_of, unfinished_prefix_of
+from cifar10.run.folder import Folder, best_of, glance, prefix_of, step_of, unfinished_prefix_of
 from cifar10.run.takeover import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
@@ -56,9 +56,9 @@ def saving(tmp_path):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 
-        def save(at):
+        def save(at, best=None):
             variables[0].load(at, session)
-            saved.save(session)
+            saved.save(session, best=best)
         yield save, dict(zip(names, values))
 
 
@@ -99,6 +99,21 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
             save(2)
     assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [1] and before.count('\n') == 1
     assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
+
+
+def test_best_json_is_written_once_its_checkpoint_is_there(saving, tmp_path, monkeypatch):
+    save, _ = saving
+    replace, named = files.replace, []
+
+    def watched(path, text):
+        replace(path, text)
+        if best := best_of(str(tmp_path)):
+            named.append((best['step'], best['step'] in map(step_of, checkpoints(tmp_path))))
+    monkeypatch.setattr(files, 'replace', watched)
+    save(1, best=dict(step=1, accuracy=0.5))
+    save(2)
+    save(3, best=dict(step=3, accuracy=0.6))
+    assert {*named} == {(1, True), (3, True)}
 
 
 DATA = 'model.ckpt-7.data-00000-of-00001'

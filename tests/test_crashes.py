@@ -139,6 +139,9 @@ def test_killed_at_each_system_call_of_a_restart_the_old_run_is_whole_in_one_of_
         assert len(found) == 1
         assert all(state[f'{found[0]}/{name}'] == content for name, content in old.items() if name != 'lock')
         assert {path.partition('/')[0] for path in state} <= {'train', 'train.1'}
+    # The old run has its new name on the disk before the new one begins.
+    renamed = traced.calls.index(['rename', 'train', 'train.1'])
+    assert [call for call, path, *_ in traced.calls[renamed + 1:] if path in ('.', 'train')][:2] == ['fsync', 'mkdir']
 
 
 def covered(calls):
