@@ -31,6 +31,12 @@ def prices(mode, batch_size):
     return dataset if mode != 'infer' else dataset.map(lambda features, price: features)
 
 
+def by_iterator(mode, batch_size):
+    """Returns the same in another form, as input functions without a data set do."""
+    features, price = prices(mode, batch_size).make_one_shot_iterator().get_next()
+    return {'city': features['city'], 'tags': features['tags'], 'rooms': features['rooms'] + 0.0}, price
+
+
 def regression_of(features):
     column = tf.feature_column
     city = column.categorical_column_with_vocabulary_list('city', ['Paris', 'Rome'], num_oov_buckets=1)

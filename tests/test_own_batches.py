@@ -3,6 +3,7 @@ import contextlib
 import csv
 import functools
 import json
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ import cifar10
 from cifar10.base.directories import EVALUATIONS
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
+from cifar10.base.registry import DATASETS
+from cifar10.data.pipeline import started
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from cifar10.training import decisions
@@ -111,6 +114,11 @@ def test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one(network, tmp_path):
     go_back(tmp_path / 'whole', 'resumed')
     again = with_data(network, MODELS[network][0], tmp_path / 'resumed', **dict(changes, num_gpus=1))
     assert_same_bits(train(again), whole)
+
+
+def test_a_function_may_return_what_it_made_of_an_iterator(tmp_path):
+    runs = [train(with_data('regression', data, tmp_path / data, max_steps=12)) for data in ('prices', 'by_iterator')]
+    assert_same_bits(*runs)
 
 
 @pytest.mark.parametrize('changes, told', [
@@ -261,3 +269,78 @@ def test_an_evaluation_of_batches_refuses_flags_for_images(flags, told, trained_
     status, error = call('cifar10_eval.py', f"--checkpoint_dir={trained_once('regression')}", '--run_once',
                          '--tower_device=cpu', f"--eval_dir={tmp_path / 'eval'}", *flags)
     assert status == 2 and told in error and error.count('\n') == 1, error
+
+
+# A part of each row of the page's table on Estimators -> the test of the row, or what `THEIRS` shows.
+PAGE = (ROOT / 'docs' / 'tf1.md').read_text()
+ROWS = {
+    'params': 'test_the_adapter_of_the_page_trains', 'TrainSpec': 'test_the_adapter_of_the_page_trains',
+    'RunConfig': 'test_the_adapter_of_the_page_trains', 'hooks': 'test_the_adapter_of_the_page_trains',
+    'different sizes': 'test_towers_take_the_steps_of_plain_tensorflow',
+    'resumed run': 'test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one',
+    'best exporter': 'test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow',
+    'predict': 'test_predictions_are_those_of_plain_tensorflow',
+    'several machines': 'test_workers_read_the_batches_of_their_towers'}
+THEIRS = """
+import numpy as np
+import tensorflow as tf
+class Hook(tf.train.SessionRunHook):
+    def begin(self):
+        raise AssertionError
+def input_fn(path, batch_size, shuffle):
+    x = np.random.default_rng(0).standard_normal([40 if path == 'train.csv' else 7, 3]).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((dict(x=x), x.sum(1)))
+    return (dataset.shuffle(40).repeat() if shuffle else dataset).batch(batch_size)
+def model_fn(features, labels, mode, params):
+    found = tf.squeeze(tf.layers.dense(features['x'], 1), 1)
+    loss = tf.losses.mean_squared_error(labels, found)
+    train_op = tf.train.AdamOptimizer(params['learning_rate']).minimize(loss, tf.train.get_global_step())
+    return tf.estimator.EstimatorSpec(mode, dict(found=found), loss, train_op, training_hooks=[Hook()])
+"""
+
+
+def test_each_difference_from_an_estimator_has_a_test():
+    section = PAGE.split('## A whole Estimator')[1].split('\n## ')[0]
+    rows = [row.split(' | ')[0] for row in re.findall(r'^\| .*', section, re.M)][1:]
+    for row in rows:
+        assert [name for part, name in ROWS.items() if part in row and name in globals()], row
+    assert len(rows) == len(ROWS)
+
+
+def test_the_adapter_of_the_page_trains(own, tmp_path, capsys):
+    (tmp_path / 'theirs.py').write_text(THEIRS)
+    diff = re.findall(r'```diff\n(.*?)```', PAGE, re.S)[1]
+    name = own('import theirs\n' + '\n'.join(re.findall(r'^\+(.*)', diff, re.M)), 'model')
+    settings = with_data('x', 'x', tmp_path / 'train', network=name, dataset=name.replace(':model', ':data'),
+                         max_steps=20, eval_steps=10, save_steps=10, max_to_keep=1, log_frequency=5, seed=3)
+    train(settings)
+    printed = capsys.readouterr().out
+    assert 'training_hooks' in printed and 'best' not in printed
+    first, last = metrics.read(str(tmp_path / 'train'), metrics.EVAL)
+    assert last['step'] == 20 and last['examples'] == 7 and last['loss'] < first['loss']
+    assert [*(tmp_path / 'train').glob('*.index')] == [tmp_path / 'train' / 'model.ckpt-20.index']
+
+
+@pytest.mark.parametrize('towers', [range(0, 4, 2), [1, 3], range(4)])
+def test_workers_read_the_batches_of_their_towers(towers):
+    source = DATASETS.load(f'{FILE}:prices')(BATCH, 0)
+
+    def batches(*arguments):
+        with tf.Graph().as_default(), tf.Session() as session:
+            data, _ = source.load()
+            iterator, start = started(source.stream(data, tf.constant(12, tf.int64), None, *arguments, None), [])
+            batch = iterator.get_next()[1]
+            session.run(start)
+            return [session.run(batch).tolist() for _ in range(8)]
+    whole = batches(range(1), 1)
+    assert batches(towers, 4)[:4] == [whole[k] for k in range(8) if k % 4 in towers][:4]
+
+
+def test_only_data_sets_with_code_of_python_need_this_process(own):
+    name = own("""
+import tensorflow.compat.v1 as tf
+def data(mode, batch_size):
+    return tf.data.Dataset.from_generator(lambda: iter(range(9)), tf.int64, []).batch(batch_size)
+""", 'data')
+    assert DATASETS.load(name)(BATCH, 0).needs_this_process
+    assert not DATASETS.load(f'{FILE}:prices')(BATCH, 0).needs_this_process

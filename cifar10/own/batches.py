@@ -4,8 +4,11 @@
         ...
         return dataset  # its elements are (features, labels) or features, in any structure
 
+Instead of the data set, it may return what it has made of `dataset.make_one_shot_iterator().get_next()`.
+
 The function is called once, in a graph of its own. All other graphs get a copy of its data set.
 """
+import contextlib
 import functools
 import hashlib
 from collections.abc import Callable
@@ -17,6 +20,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import cpu_session, seeded_graph
 from cifar10.data.pipeline import Source, as_graph, started
 from cifar10.own import code
+from cifar10.own.patches import patched
 from cifar10.own.refusals import BrokenRule, phrase
 
 TRAIN, EVAL, INFER = 'train', 'eval', 'infer'  # as tf.estimator.ModeKeys has them
@@ -33,7 +37,65 @@ def examples_of(batch: Any) -> tf.Tensor:
     first = tf.nest.flatten(batch)[0]
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.int64)
-    return (first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first, out_type=tf.int64))[0]
+    if isinstance(first, tf.SparseTensor):
+        return first.dense_shape[0]
+    # A `tf.squeeze` leaves a scalar of a batch of one example.
+    return tf.concat([tf.shape(first, out_type=tf.int64), [1]], 0)[0]
+
+
+def rows_of(leaf: Any) -> tf.Tensor:
+    """Returns a tensor of a batch; of a sparse or ragged one its values."""
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.flat_values
+    return leaf.values if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
+
+
+class _Iterator:
+    """Stands in for a one-shot iterator. Its `get_next` returns placeholders for the components of an element."""
+
+    def __init__(self, dataset):
+        self._dataset = dataset
+        self._element = _placeholders(dataset.element_spec)
+
+    def get_next(self, name=None):
+        del name
+        return self._element
+
+    def with_elements(self, elements):
+        """Returns the data set whose elements are what a function has made of `get_next`."""
+        results = tf.nest.flatten(elements, expand_composites=True)
+        if not all(tf.is_tensor(each) for each in results):
+            return elements
+        definition = tf.graph_util.extract_sub_graph(
+            tf.get_default_graph().as_graph_def(), [each.op.name for each in results])
+        needed = {node.name for node in definition.node}
+        given = [each.name for each in tf.nest.flatten(self._element, expand_composites=True)]
+
+        def of_element(*element):
+            tensors = dict(zip(given, tf.nest.flatten(element, expand_composites=True)))
+            found = tf.import_graph_def(
+                definition, {name: each for name, each in tensors.items() if name.partition(':')[0] in needed},
+                [each.name for each in results])
+            return tf.nest.pack_sequence_as(elements, found, expand_composites=True)
+        return self._dataset.map(as_graph(of_element))
+
+
+@contextlib.contextmanager
+def _recorded():
+    """Context in which one-shot iterators are `_Iterator`s; gives a list of them."""
+    made = []
+
+    def make(dataset, *_):
+        made.append(_Iterator(dataset))
+        return made[-1]
+    with patched({(owner, 'make_one_shot_iterator'): make for owner in (tf.data, tf.data.Dataset)}):
+        yield made
+
+
+def _placeholders(structure):
+    specs = tf.nest.flatten(structure, expand_composites=True)
+    return tf.nest.pack_sequence_as(
+        structure, [tf.placeholder(each.dtype, each.shape) for each in specs], expand_composites=True)
 
 
 class Batches(Source):
@@ -45,6 +107,7 @@ class Batches(Source):
 
     Attributes:
       structure: of a batch: `tf.TypeSpec`s.
+      rows: in training, those of the first batch, as `script.rehearsed` takes them.
 
     Raises:
       UsageError: there is no such function, it fails, it gives no batch of `batch_size` examples in training, or has no
@@ -59,7 +122,10 @@ class Batches(Source):
             'dataset', source, 'mode, batch_size', each_time=True)
         # The functions of Python that the data set calls live as long as this graph.
         with code.usage_errors('dataset', self.name), seeded_graph(seed) as self._graph:
-            dataset = function(mode, batch_size)
+            with _recorded() as iterators:
+                dataset = function(mode, batch_size)
+            if iterators and not isinstance(dataset, tf2.data.Dataset):
+                dataset = iterators[0].with_elements(dataset)
             if not isinstance(dataset, tf2.data.Dataset):
                 raise BrokenRule(f'it returns {phrase(dataset)}; return a tf.data.Dataset of batches')
             self.structure = dataset.element_spec
@@ -84,7 +150,8 @@ class Batches(Source):
         with code.usage_errors('dataset', self.name), cpu_session() as session:
             data, read = self.load()
             iterator, start = started(self._whole(data) if self._mode == TRAIN else data, [read])
-            tensors = tf.nest.flatten(iterator.get_next(), expand_composites=True)
+            batch = iterator.get_next()
+            rows = [rows_of(each) for each in tf.nest.flatten(batch)]
             cardinality = tf.data.experimental.cardinality(data)
             session.run(start)
             batches = int(session.run(cardinality))
@@ -93,7 +160,8 @@ class Batches(Source):
                     raise BrokenRule(f"it has no end in mode {self._mode!r}; call repeat() in mode 'train' only")
                 return
             try:
-                for value in session.run(tensors):
+                values, self.rows = session.run((tf.nest.flatten(batch, expand_composites=True), rows))
+                for value in values:
                     digest.update(f'{value.dtype} {value.shape} {value.tolist()}'.encode())
             except tf.errors.OutOfRangeError:
                 raise BrokenRule(f'it has no batch of {self.batch_size} examples; make batches by '
@@ -108,9 +176,7 @@ class Batches(Source):
 
     def placeholders(self) -> Any:
         """Returns a batch of placeholders in the current graph."""
-        specs = tf.nest.flatten(self.structure, expand_composites=True)
-        return tf.nest.pack_sequence_as(
-            self.structure, [tf.placeholder(each.dtype, each.shape) for each in specs], expand_composites=True)
+        return _placeholders(self.structure)
 
     def load(self):
         variant, *tables = tf.import_graph_def(

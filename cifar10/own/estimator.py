@@ -40,7 +40,10 @@ class TPUEstimatorSpec(NamedTuple):
     prediction_hooks: Any = None
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op, training_hooks=self.training_hooks,
+        metrics, tensors = self.eval_metrics or (dict, {})
+        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op,
+                             metrics(**tensors) if isinstance(tensors, dict) else metrics(*tensors),
+                             training_hooks=self.training_hooks,
                              scaffold=self.scaffold_fn() if self.scaffold_fn else None)
 
 

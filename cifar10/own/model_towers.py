@@ -96,7 +96,7 @@ class ModelTowers:
             traced = self._training(batch, dtype)
             notes = [*traced.notes, *rehearsal.notes_on_draws(traced)]
             if in_numbers:
-                notes += rehearsed(self._called, batch, self._seed, refusals.MODEL)
+                notes += rehearsed(self._called, batch, self._seed, refusals.MODEL, self._batches.rows)
         return [Line('warning', f'--network={self._name}: {note}') for note in notes]
 
     def batches(self, source: Any, batch_size: int, mode: str) -> Batches:

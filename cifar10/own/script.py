@@ -17,7 +17,7 @@ from cifar10.base.graphs import has_old_shapes, usual_switches
 from cifar10.base.own_files import executed, hash_of
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.own import refusals, rehearsal
-from cifar10.own.batches import examples_of
+from cifar10.own.batches import examples_of, rows_of
 from cifar10.own.code import shapes, unchanged
 from cifar10.own.computed import copied_tower
 from cifar10.own.gradient_marks import marking
@@ -179,18 +179,20 @@ def _joined(values):
     return tf.reduce_mean(tf.stack([tf.cast(each, tf.float32) for each in values]))
 
 
-def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str) -> list[str]:
+def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str,
+              real: Sequence[np.ndarray] = ()) -> list[str]:
     """Returns the notes of a rehearsal on made-up batches, in which each example has a row of numbers.
 
     Args:
       make: function (batch, the tensors of the batch) -> the Tower.
       batch: with the structure, the types and the shapes of the batches; its tensors are not used.
       entry: as `trace` takes it.
+      real: the rows of a real batch, as `rows_of` returns them for each of its parts, from which batches are drawn.
 
     Raises:
       BrokenRule: there is no answer with the batches of several towers.
     """
-    rows = [_rows_of(each) for each in tf.nest.flatten(batch)]
+    rows = [rows_of(each) for each in tf.nest.flatten(batch)]
     if any(each.shape.rank == 0 and each.dtype.is_floating for each in rows):
         return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
                 'tower']
@@ -208,20 +210,13 @@ def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str) -> 
                  for number, each in enumerate(rows)}
         return trace(called, types, True, seed if seed_of_it is None else seed_of_it, entry=entry)
     try:
-        return rehearsal.compare(rehearsal.Subject(traced, _made_up, few, seed, False))
+        return rehearsal.compare(rehearsal.Subject(traced, functools.partial(_made_up, real), few, seed, False))
     except BrokenRule:
         raise
     except Exception as error:  # it needs the number of examples of its batches, for example
         return [f'another call of it, for {few} examples, fails ({reason(error)}), so its towers were not compared '
                 'with one tower; write -1 or tf.shape(x)[0] for the number of examples, and keep no tensors from call '
                 'to call']
-
-
-def _rows_of(leaf):
-    """Returns a tensor of a batch; of a sparse or ragged one its values."""
-    if isinstance(leaf, tf.RaggedTensor):
-        return leaf.flat_values
-    return leaf.values if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
 def _made_of(leaf, rows):
@@ -236,8 +231,9 @@ def _made_of(leaf, rows):
     return rows
 
 
-def _made_up(random, count, inputs):
-    """Returns a made-up batch; integers and truths are 0 or 1."""
+def _made_up(real, random, count, inputs):
+    """Returns a batch of real rows, if there are any, or made-up ones, in which integers and truths are 0 or 1."""
+    drawn = random.random(count)
     offsets = np.sort(random.standard_normal(count))
     batch = {}
     for name, tensor in inputs.items():
@@ -250,6 +246,9 @@ def _made_up(random, count, inputs):
         else:
             order = (np.arange(count) + 0.5).reshape([count] + [1] * (len(shape) - 1)) / count if shape else 0
             batch[name] = (0.4 * order + 0.6 * random.random(shape) > 0.5).astype(tensor.dtype.as_numpy_dtype)
+    for (name, value), rows in zip(batch.items(), real):
+        if value.ndim and len(rows):
+            batch[name] = rows[(drawn * len(rows)).astype(int)]
     return batch
 
 

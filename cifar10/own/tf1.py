@@ -42,6 +42,8 @@ class _Contrib:
             return tf.estimator
         if name == 'distributions':
             return tf.distributions
+        if name == 'data':
+            return tf.data.experimental
         if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
             return importlib.import_module(f'tf_slim.{name}')
         if hasattr(tf_slim, name):

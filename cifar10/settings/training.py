@@ -117,7 +117,8 @@ class DataSettings:
         DATA_DIR, 'directory of the data set, created if necessary', is_path=True,
         kind=Kind.MACHINE)
     dataset: str = setting(
-        'cifar10', 'data set; CIFAR is downloaded once, FOLDER/ or FILE.npz has your own images',
+        'cifar10', 'data set; CIFAR is downloaded once, FOLDER/ or FILE.npz has your own images, FILE.py:FUNCTION your '
+        'own batches',
         choices=DATASETS, kind=Kind.FIXED)
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if there are no test images',
