@@ -146,7 +146,9 @@ def lookahead(loss):
                 ops.append(fast.assign(each.read_value()))
         return tf.group(*ops)
     with tf.control_dependencies([updated]):
-        return tf.cond(tf.equal(tf.identity(step_of()) % 3, 0), synchronised, tf.no_op)
+        update = tf.cond(tf.equal(tf.identity(step_of()) % 3, 0), synchronised, tf.no_op)
+    with tf.control_dependencies([update]):
+        return tf.identity(loss)
 
 
 @model(statistics=True)

@@ -17,6 +17,7 @@ from cifar10.own.gradient_marks import MARKS, Mark
 from cifar10.own.isolated_call import STEP, Call, Tower
 from cifar10.own.subgraphs import Order, Piece, Subgraphs, library_of, within
 
+_READS = 'VarHandleOp', 'ReadVariableOp'  # types of operations that are stateful, but do not act
 # The global step before the update and after it, as the operations of the follow-up take it.
 BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
 
@@ -110,8 +111,10 @@ def divide(call: Call, tower: Tower) -> Division:
                                        for is_late in (False, True))
 
     # Beside the changes, such as a tf.print of a gradient. The value of the train_op counts for nothing.
-    effects_of_means = {each for each in after & needed if each.op_def.is_stateful and each.type != 'ReadVariableOp'}
-    targets = {*(each.op for each in late_summaries), *changing, *effects_of_means} - of_batch
+    acting = changing | {each for each in after & needed if each.op_def.is_stateful and each.type not in _READS}
+    # A tf.cond acts only if an operation takes its result.
+    taking = {each for each in needed if not acting.isdisjoint(tensor.op for tensor in each.inputs)}
+    targets = {*(each.op for each in late_summaries), *acting, *taking} - of_batch
     once = with_inputs(targets, without=of_batch | taken)
     once |= with_inputs([value.op for key, value in call.feeds.items() if key.op in once], without=of_batch | taken)
     crossing = _crossing(once, of_batch, taken)
