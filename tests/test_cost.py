@@ -90,6 +90,20 @@ def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow,
     assert [round(int(first) / 200) for first in said] == slow
 
 
+@pytest.mark.parametrize('every, begin, last, rates', [
+    (1, 0, 3, [0.8, 80, 80]), (4, 0, 8, [80, 80]), (4, 6, 10, [80, 80]), (4, 0, 1, [0.8])])
+def test_the_rates_of_a_run_leave_its_slow_first_step_out_unless_it_is_the_only_one(
+        every, begin, last, rates, tmp_path, capsys):
+    now = [0.0]
+    progress = Progress(begin, last, every, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
+    for step in range(begin + 1, last + 1):
+        now[0] += 10.0 if step == begin + 1 else 0.1
+        progress.after_step(step, dict(figures=dict(loss=1.0), losses=[1.0], thread=0))
+    assert [record['images_per_sec'] for record in metrics.read(str(tmp_path), metrics.TRAIN)] == pytest.approx(rates)
+    printed = re.findall(r'\(([\d.]+) examples/sec', capsys.readouterr().out)
+    assert list(map(float, printed)) == pytest.approx(rates)
+
+
 def test_explain_is_not_recommended_where_it_is_refused(tmp_path, capsys):
     now = [0.0]
     progress = Progress(0, 10 ** 6, 10, 1, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0], False)
