@@ -8,9 +8,11 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.installed import command
 from cifar10.run import metrics
-from cifar10.run.checkpoints import find_best, note_best
+from cifar10.run.checkpoints import find_best, note_best, tidy
 from cifar10.run.folder import best_of, look, step_of
+from cifar10.run.record import RunRecord
 from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.helpers import assert_same_bits, best_prefix, checkpoints, evaluated, train, variables
 
@@ -46,6 +48,20 @@ def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved
     assert (found and found['step']) == (best and best[0])
     assert best_of(str(tmp_path)) == (figures(best) if best else None)
     assert find() == best_of(str(tmp_path)) == find(None)
+
+
+@pytest.mark.parametrize('figure', ['accuracy', None])
+def test_a_start_of_a_run_that_has_ended_leaves_its_best_checkpoint(figure, tmp_path):
+    log = metrics.Log(str(tmp_path))
+    for each, accuracy in (A, B, C):
+        record = log.write(metrics.EVAL, each, accuracy=accuracy, cross_entropy=1.0, examples=10)
+        log.write(metrics.CHECKPOINT, each)
+        (tmp_path / f'model.ckpt-{each}.index').touch()
+        if (each, accuracy) == B:
+            note_best(str(tmp_path), record)
+    folder = look(str(tmp_path))._replace(record=RunRecord(train_settings(max_to_keep=1)))
+    tidy(folder, 30, 1, figure)
+    assert steps(tmp_path) == [20, 30]
 
 
 def test_a_run_that_does_not_keep_its_best_notes_none(tmp_path):

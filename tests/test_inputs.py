@@ -167,6 +167,17 @@ def consumed(config, steps, directory):
     return np.array(taken)
 
 
+def test_a_tower_gets_the_examples_at_its_distance_by_which_its_network_draws(settings):
+    found = []
+    for towers, size in ((3, 4), (1, 12)):
+        given, cpu = settings(num_towers=towers, batch_size=size), devices.choose(1, 'cpu').with_towers(towers)
+        run = Run(plan_of(given, datasets.find(given.data).images(), cpu, update_mode('parameter_server', cpu)))
+        with run.opened():
+            batches = run.session.run(run.graph.batches)
+        found.append({distance + i: label for (_, labels), distance in batches for i, label in enumerate(labels)})
+    assert found[0] == found[1] and len(found[0]) == 12
+
+
 def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_path):
     marked = Marked(COUNT)
     helpers.write_records(tmp_path / 'marked', marked.labels, marked.images)

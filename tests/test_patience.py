@@ -10,6 +10,7 @@ import cifar10
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.run import metrics
 from cifar10.run.best import is_better
+from cifar10.run.checkpoints import remove
 from cifar10.run.ended import ended
 from cifar10.run.folder import best_of, step_of
 from cifar10.settings.training import train_settings
@@ -167,6 +168,16 @@ def test_a_kill_beside_the_last_evaluation_changes_no_end(moment, whole, tmp_pat
     path.write_text(''.join([*lines[:last + whole_lines], lines[last][:characters]]))
     for part in path.parent.glob(f'model.ckpt-{expected_end(whole, 3)[0]}.*'):
         os.remove(part)
+    trainer.train(again)
+    assert_same_run(again, whole)
+
+
+def test_evaluations_of_steps_that_are_taken_again_count_once(whole, tmp_path):
+    again = whole.replace(train_dir=str(shutil.copytree(whole.run.train_dir, tmp_path / 'again')))
+    _, best = expected_end(whole, 3)
+    for prefix in checkpoints(again.run.train_dir):
+        if step_of(prefix) > best:
+            remove(prefix)
     trainer.train(again)
     assert_same_run(again, whole)
 
