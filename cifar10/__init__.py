@@ -17,7 +17,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
 """
 import importlib
 
-__version__ = '2.0.0.dev0'
+__version__ = '1.0.0'
 
 _MODULES = {
     'train': 'training.api', 'evaluate': 'training.api', 'predict': 'training.api', 'export': 'training.api',
