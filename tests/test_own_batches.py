@@ -22,7 +22,7 @@ from cifar10.training import decisions
 from cifar10.training.run import Run
 from cifar10.training.start import prepared
 from tests import own_estimators
-from tests.helpers import ROOT, assert_same_bits, evaluated, go_back, scalars, tf, train
+from tests.helpers import ROOT, assert_same_bits, evaluated, go_back, mostly_stress, scalars, tf, train
 
 FILE = f'{ROOT}/tests/own_estimators.py'
 BATCH = 4
@@ -92,8 +92,9 @@ MODELS = {'regression': ('prices', loss_of_prices, adagrad),
 
 
 @pytest.mark.parametrize('network', MODELS)
-@pytest.mark.parametrize('towers, devices, mode', [
-    (1, 1, 'parameter_server'), (2, 2, 'replicated'), (4, 2, 'parameter_server'), (4, 4, 'replicated')])
+@pytest.mark.parametrize('towers, devices, mode', mostly_stress([
+    (1, 1, 'parameter_server'), (2, 2, 'replicated'), (4, 2, 'parameter_server'), (4, 4, 'replicated')],
+    (4, 2, 'parameter_server')))
 def test_towers_take_the_steps_of_plain_tensorflow(network, towers, devices, mode, tmp_path):
     dataset, loss_of, update = MODELS[network]
     settings = with_data(network, dataset, tmp_path / 'train', num_gpus=devices, num_towers=towers,
@@ -106,7 +107,7 @@ def test_towers_take_the_steps_of_plain_tensorflow(network, towers, devices, mod
         np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize('network', MODELS)
+@pytest.mark.parametrize('network', mostly_stress(MODELS, 'language_model'))
 def test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one(network, tmp_path):
     """It goes on in the second epoch, and on one device."""
     changes = dict(num_gpus=2, num_towers=2)
