@@ -6,7 +6,7 @@ import pytest
 
 import cifar10
 from cifar10 import UsageError, on_towers
-from tests.helpers import mostly_stress, python, tf
+from tests.helpers import ancestors, mostly_stress, python, tf
 
 STEPS = 5
 RANDOM = np.random.default_rng(0)
@@ -155,6 +155,24 @@ def test_gradients_that_wait_for_an_update_are_of_the_values_before_it(mode, tow
     found = on_them(second_after_first, batch=(X, Y), before=before, mode=mode, towers=towers)
     assert_equal(found, expected, towers)
     assert capsys.readouterr().out == ''
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+def test_what_a_step_reads_before_an_update_is_read_before_that_of_the_means(mode):
+    def step(batch):
+        weight, before = (tf.get_variable(name, [], initializer=tf.ones_initializer()) for name in ('w', 'before'))
+        value = weight.read_value()
+        loss = tf.reduce_mean(tf.square(batch * value))
+        trained = tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[weight])
+        return loss, tf.group(trained, before.assign(2 * value))
+    with tf.Graph().as_default() as graph:
+        on_towers(step, [tf.placeholder(tf.float32, [2])] * 2, ['/cpu:0', '/cpu:1'], mode)
+    update = [op for op in graph.get_operations() if op.name.startswith('update/network')]
+    changes = [op for op in update if op.type == 'ResourceApplyGradientDescent']
+    for change in changes:
+        read, = [op for op in update if op.type == 'ReadVariableOp' and op.inputs[0] is change.inputs[0]]
+        assert read in ancestors(change)
+    assert len(changes) == (1 if mode == 'parameter_server' else 2)
 
 
 def sparse(batch):

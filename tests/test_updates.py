@@ -213,6 +213,16 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
         assert found == [3] and session.run([staleness[0], step.train_ops[0]])[0] == 0
 
 
+def test_a_tower_reads_the_step_from_which_staleness_counts_before_any_variable():
+    with built('async', 3):
+        operations = tf.get_default_graph().get_operations()
+    steps = [op for op in operations if op.type == 'ReadVariableOp' and op.name.startswith('report/')]
+    for k, step in enumerate(steps):
+        reads = [op for op in operations if op.type == 'ReadVariableOp' and tower_of(op) == f'tower_{k}']
+        assert len(reads) >= 2 and all(step in ancestors(op) for op in reads)
+    assert len(steps) == 3
+
+
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_one_set_of_names_is_saved(mode):
     with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _), \
