@@ -223,6 +223,15 @@ def test_a_tower_reads_the_step_from_which_staleness_counts_before_any_variable(
     assert len(steps) == 3
 
 
+def test_asynchronous_updates_exclude_each_other():
+    """By one lock, which an update takes once its gradients are there, and gives back at its end."""
+    with built('async', 3):
+        updates = [op for op in tf.get_default_graph().get_operations() if op.type == 'ResourceApplyGradientDescent']
+    locks = [[op for op in ancestors(update) if op.type == 'MutexLock'] for update in updates]
+    assert [len(each) for each in locks] == [1] * 6 and len({lock for lock, in locks}) == 3
+    assert len({lock.inputs[0] for lock, in locks}) == 1
+
+
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_one_set_of_names_is_saved(mode):
     with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _), \
