@@ -134,6 +134,17 @@ def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
     own_optimizer.check(mine(before=line), averages_within=True)  # or it raises a UsageError
 
 
+@pytest.mark.parametrize('mode', UPDATE_MODES)
+def test_what_an_optimizer_saves_has_the_names_of_tensorflow_1_in_every_mode(mode, mine):
+    make = OPTIMIZERS.load(mine(before='return tf.train.AdamOptimizer(rate)'))
+
+    def tower_fn(k, scope):
+        return dict(total_loss=tf.get_variable('v', []) * tf.placeholder_with_default(1.0, []))
+    with stepping(mode, ['/cpu:0', '/cpu:1'], tower_fn, lambda: make(tf.constant(RATE))):
+        names = {variable.op.name for variable in tf.global_variables()}
+    assert names == {'v', 'v/Adam', 'v/Adam_1', 'beta1_power', 'beta2_power', 'global_step'}
+
+
 APPLY = '_resource_apply_dense(self, grad, handle)'
 
 
