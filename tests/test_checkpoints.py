@@ -56,9 +56,9 @@ def saving(tmp_path):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 
-        def save(at, best=None):
+        def save(at, **options):
             variables[0].load(at, session)
-            saved.save(session, best=best)
+            saved.save(session, **options)
         yield save, dict(zip(names, values))
 
 
@@ -114,6 +114,21 @@ def test_best_json_is_written_once_its_checkpoint_is_there(saving, tmp_path, mon
     save(2)
     save(3, best=dict(step=3, accuracy=0.6))
     assert {*named} == {(1, True), (3, True)}
+
+
+def test_a_checkpoint_by_the_clock_is_removed_once_the_next_one_is_there(saving, tmp_path, monkeypatch):
+    save, _ = saving
+    remove, removed = of_run.remove, []
+
+    def watched(prefix):
+        removed.append((step_of(prefix), [*map(step_of, checkpoints(tmp_path))]))
+        remove(prefix)
+    monkeypatch.setattr(of_run, 'remove', watched)
+    save(1)
+    save(2, passing=True)
+    save(3, passing=True)
+    save(4)
+    assert removed == [(2, [1, 2, 3]), (3, [1, 3, 4])]
 
 
 DATA = 'model.ckpt-7.data-00000-of-00001'

@@ -175,6 +175,19 @@ def test_what_a_step_reads_before_an_update_is_read_before_that_of_the_means(mod
     assert len(changes) == (1 if mode == 'parameter_server' else 2)
 
 
+def test_the_updates_of_all_copies_take_the_global_step_from_one_read():
+    def step(batch):
+        rate = 0.1 / tf.cast(1 + tf.train.get_or_create_global_step(), tf.float32)
+        loss = tf.reduce_mean(batch) * tf.get_variable('w', [])
+        return loss, tf.train.GradientDescentOptimizer(rate).minimize(loss)
+    with tf.Graph().as_default() as graph:
+        on_towers(step, [tf.placeholder(tf.float32, [2])] * 3, ['/cpu:0', '/cpu:1', '/cpu:2'], 'replicated')
+        handle = tf.train.get_global_step().handle
+    found = [{each for each in ancestors(op) if each.type == 'ReadVariableOp' and each.inputs[0] is handle}
+             for op in graph.get_operations() if op.type == 'ResourceApplyGradientDescent']
+    assert len(found) == 3 and len(found[0]) == 1 and found[0] == found[1] == found[2]
+
+
 def sparse(batch):
     words, mask, y = batch
     masked = words * tf.cast(mask, words.dtype)
