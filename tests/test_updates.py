@@ -241,13 +241,15 @@ def test_one_set_of_names_is_saved(mode):
         assert names == ['a', 'a/Momentum', 'b', 'b/Momentum', 'global_step', 'unused']
 
 
-@pytest.mark.parametrize('mode', list(UPDATE_MODES))
-def test_a_variable_changes_only_after_its_towers_have_read_it(mode):
+@pytest.mark.parametrize('mode, towers, copies', [
+    ('parameter_server', 2, 1), ('replicated', 2, 2), ('mirrored', 2, 2), ('async', 2, 2), ('local', 2, 2),
+    ('parameter_server', 4, 1), ('replicated', 4, 2), ('local', 4, 4)])  # on two devices
+def test_a_variable_changes_only_after_its_towers_have_read_it(mode, towers, copies):
     # The gradient by `a` needs `b` alone, so it may be there before `a` is read.
-    with built(mode, 2):
+    with stepping(mode, devices.choose(2, 'cpu').with_towers(towers), tower_fn, gradient_descent):
         operations = tf.get_default_graph().get_operations()
     updates = [op for op in operations if op.type == 'ResourceApplyGradientDescent']
-    assert len(updates) == (2 if mode == 'parameter_server' else 4)
+    assert len(updates) == 2 * copies
     for update in updates:
         before = ancestors(update)
         towers = set(map(tower_of, before)) - {None}
