@@ -224,8 +224,11 @@ def test_of_the_activations_tensorboard_shows_the_outputs_of_layers(after_steps)
 
 
 def test_a_branch_that_is_not_taken_adds_no_loss(graph):
-    computed = add_tower(own_towers(name_of('loss_in_the_other_branch')), tf.zeros([4, 24, 24, 3]))
+    computed = add_tower(own_towers(name_of('loss_in_the_other_branch')), tf.ones([4, 24, 24, 3]))
     assert computed.scalars.keys() == {'total_loss', 'cross_entropy', 'accuracy'}
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(computed.scalars['total_loss'] - computed.scalars['cross_entropy']) == 0
 
 
 @pytest.mark.parametrize('network, options', [

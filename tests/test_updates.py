@@ -12,6 +12,7 @@ from cifar10.base.graphs import primary_name
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.model import add_moving_statistic
 from cifar10.parallel import devices
+from cifar10.parallel.packing import _LARGE
 from tests.helpers import ancestors, mostly_stress, patient, stepping, update_mode, values_by_name
 
 RATE = 0.1
@@ -245,8 +246,11 @@ def test_one_set_of_names_is_saved(mode):
     ('parameter_server', 2, 1), ('replicated', 2, 2), ('mirrored', 2, 2), ('async', 2, 2), ('local', 2, 2),
     ('parameter_server', 4, 1), ('replicated', 4, 2), ('local', 4, 4)])  # on two devices
 def test_a_variable_changes_only_after_its_towers_have_read_it(mode, towers, copies):
-    # The gradient by `a` needs `b` alone, so it may be there before `a` is read.
-    with stepping(mode, devices.choose(2, 'cpu').with_towers(towers), tower_fn, gradient_descent):
+    def tower(k, scope):
+        # The gradient by `a` needs `b` alone, so it may be there before `a` is read. It travels alone.
+        a, b = tf.get_variable('a', [_LARGE]), tf.get_variable('b', [])
+        return dict(total_loss=tf.placeholder_with_default(1.0, []) * tf.reduce_mean(a) * b)
+    with stepping(mode, devices.choose(2, 'cpu').with_towers(towers), tower, gradient_descent):
         operations = tf.get_default_graph().get_operations()
     updates = [op for op in operations if op.type == 'ResourceApplyGradientDescent']
     assert len(updates) == 2 * copies
