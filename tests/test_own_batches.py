@@ -22,7 +22,17 @@ from cifar10.training import decisions
 from cifar10.training.run import Run
 from cifar10.training.start import prepared
 from tests import own_estimators
-from tests.helpers import ROOT, assert_same_bits, evaluated, go_back, mostly_stress, scalars, tf, train
+from tests.helpers import (
+    ROOT,
+    assert_same_bits,
+    evaluated,
+    go_back,
+    last_variables,
+    mostly_stress,
+    scalars,
+    tf,
+    train,
+)
 
 FILE = f'{ROOT}/tests/own_estimators.py'
 BATCH = 4
@@ -337,11 +347,44 @@ def test_workers_read_the_batches_of_their_towers(towers):
     assert batches(towers, 4)[:4] == [whole[k] for k in range(8) if k % 4 in towers][:4]
 
 
-def test_only_data_sets_with_code_of_python_need_this_process(own):
+def test_a_resume_reports_how_long_it_skips(own, tmp_path, capsys):
     name = own("""
+import time
+import numpy as np
 import tensorflow.compat.v1 as tf
+from tests.own_estimators import regression as model
+def slow(x):
+    time.sleep(0.05)
+    return x
 def data(mode, batch_size):
-    return tf.data.Dataset.from_generator(lambda: iter(range(9)), tf.int64, []).batch(batch_size)
+    dataset = tf.data.Dataset.from_tensor_slices((dict(
+        rooms=np.ones(80, np.float32), city=['Rome'] * 80, tags=tf.sparse.from_dense([['sea']] * 80)),
+        np.ones(80, np.float32))).batch(batch_size)
+    return dataset.map(lambda x, y: (x, tf.ensure_shape(tf.py_func(slow, [y], tf.float32), [None])))
 """, 'data')
-    assert DATASETS.load(name)(BATCH, 0).needs_this_process
-    assert not DATASETS.load(f'{FILE}:prices')(BATCH, 0).needs_this_process
+    for steps in (20, 22):
+        train(with_data('regression', 'x', tmp_path / 'train', dataset=name, max_steps=steps))
+    before, after = re.findall(r'^cost .*', capsys.readouterr().out, re.M)
+    assert 'skip' not in before
+    assert float(re.search(r'([\d.]+) s first step, with the skip', after)[1]) >= 1.0
+
+
+@pytest.mark.parametrize('data, changes, told', [
+    ('prices', dict(variable_update='async'), 'use parameter_server or replicated'),
+    ('of_python', {}, 'calls functions of Python')])
+def test_what_no_other_worker_can_read_is_refused_in_a_cluster(data, changes, told, tmp_path):
+    settings = with_data('regression', data, tmp_path / 'train', **changes)
+    devices, images, _ = prepared(settings)
+    with pytest.raises(UsageError, match=told):
+        decisions.plan(settings, devices.spread(2, 0), images)
+
+
+@pytest.mark.stress
+def test_a_cluster_has_the_bits_of_one_machine(tmp_path):
+    flags = [f'--network={FILE}:regression', f'--dataset={FILE}:prices', '--batch_size=4', '--max_steps=15',
+             '--tower_device=cpu']
+    one = [sys.executable, 'multi_gpu_train.py', *flags, '--num_gpus=2', f"--train_dir={tmp_path / 'one'}"]
+    subprocess.run(one, cwd=ROOT, check=True)
+    two = [sys.executable, 'multi_gpu_train.py', *flags, f"--train_dir={tmp_path / 'two'}"]
+    subprocess.run([sys.executable, '-m', 'cifar10', 'local-cluster', '--workers=2', '--', *two], cwd=ROOT, check=True)
+    assert_same_bits(last_variables(tmp_path / 'two'), last_variables(tmp_path / 'one'))

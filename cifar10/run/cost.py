@@ -7,6 +7,7 @@ from cifar10.base.console import Output
 from cifar10.run.reporter import Reporter
 
 STARTING, STEPS, EVALUATION, SAVING = 'starting', 'steps', 'evaluation', 'saving'
+_SKIPPING = 'first step, with the skip to its batch'
 _CALLER = 'on_record'  # the caller's own code
 
 
@@ -16,12 +17,14 @@ class Cost(Reporter):
     Args:
       began: when the start began, as `time.perf_counter` had it.
       step: the step that it continues from.
+      skips: whether the first step waits until its input has skipped the batches of earlier steps.
     """
 
-    def __init__(self, began: float, step: int, examples_per_step: int):
+    def __init__(self, began: float, step: int, examples_per_step: int, skips: bool = False):
         self._step = self._last = step
+        self._skips = skips and step > 0
         self._examples_per_step = examples_per_step
-        self._seconds = dict.fromkeys((STEPS, EVALUATION, SAVING, STARTING, _CALLER), 0.0)
+        self._seconds = dict.fromkeys((STEPS, EVALUATION, SAVING, STARTING, _SKIPPING, _CALLER), 0.0)
         self._part, self._mark = STARTING, began
         self._of_caller = Output.current.record_seconds
 
@@ -44,7 +47,12 @@ class Cost(Reporter):
     def seconds_of_steps(self) -> float:
         """Returns the seconds so far without evaluations, checkpoints and the caller's own code, a clock for rates."""
         self._enter(self._part)
-        return self._seconds[STARTING] + self._seconds[STEPS]
+        return self._seconds[STARTING] + self._seconds[_SKIPPING] + self._seconds[STEPS]
+
+    def also(self, step, thread):
+        if self._skips and self._last == self._step:
+            self._enter(_SKIPPING)
+        return {}
 
     def after_step(self, step, results):
         self._enter(STEPS)

@@ -16,7 +16,7 @@ from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import DATA_DIR
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.installed import command
-from cifar10.base.registry import UPDATE_MODES
+from cifar10.base.registry import DATASETS, UPDATE_MODES
 from cifar10.base.signals import Termination
 from cifar10.base.stuck import StuckWatch
 from cifar10.cluster import membership
@@ -282,7 +282,8 @@ def take_part(cluster: membership.Cluster, settings: TrainSettings, termination:
     if cluster.job == 'worker':
         check_network(settings)
         local = local_devices(towers)
-        files = find_images(settings, look(settings.run.train_dir)).images().files
+        if not DATASETS.is_code(data.dataset):
+            files = find_images(settings, look(settings.run.train_dir)).images().files
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size,
                      num_gpus=towers.num_gpus, tower_device='gpu' if local.on_gpus else 'cpu')
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,

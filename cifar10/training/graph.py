@@ -29,7 +29,7 @@ class TrainingGraph(NamedTuple):
       summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
       inputs: the first images of the batch that the first tower's network gets, augmented, and their labels; empty if
         it gets no images.
-      batches: (the batch, its distance from `examples_seen`) of each tower; each tensor may be fed.
+      batches: (the tensors of the batch, its distance from `examples_seen`) of each tower; each tensor may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local_steps.Average`, with which the moving averages move; None where the towers' variables
         are equal after each step.
@@ -98,7 +98,7 @@ def _tower(plan, learnt, next_batch, examples_seen):
     def tower(k, scope):
         batch = next_batch(k)
         offset = tf.placeholder_with_default(np.int64(k * plan.source.batch_size), [])
-        batches.append((batch, offset))
+        batches.append((tf.nest.flatten(batch, expand_composites=True), offset))
         with recipe.divided(plan.devices.devices_of(k), mode.gate(k)), \
                 at_position(plan.settings.run.seed, examples_seen, offset):
             if recipe.own:

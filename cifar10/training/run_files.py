@@ -64,7 +64,7 @@ class RunFiles:
                 directory, restored, folder, settings.reports.max_to_keep, self._log)
             if not plan.checkpoint:  # else TensorBoard has it
                 self._curves[metrics.TRAIN].add_graph(tf.get_default_graph())
-        self._cost = Cost(began, plan.step, plan.examples_per_step)
+        self._cost = Cost(began, plan.step, plan.examples_per_step, plan.source.is_sequential)
         found = hyperparameters(record.settings)
         self._curves[metrics.TRAIN].add_config(found, record.command(), plan.step)
         if validation:
