@@ -276,6 +276,18 @@ def drawn_by_numpy(batch):
     return tf.reduce_mean(tf.square((x + noise) @ w * random.uniform(0.5, 2.0) - y))
 
 
+def assigned_twice(batch):
+    x, y = batch
+    count = tf.get_variable('count', [], trainable=False, initializer=tf.zeros_initializer())
+    with tf.control_dependencies([count.assign_add(1.0)]):
+        first = count.read_value()
+    with tf.control_dependencies([first]):
+        added = count.assign_add(0.5)
+    with tf.control_dependencies([added]):
+        second = count.read_value()
+    return tf.reduce_mean(tf.square(x @ tf.get_variable('w', [3, 1]) * first / second - y))
+
+
 def minimised(loss_of, **options):
     def step(batch):
         loss = loss_of(batch)
@@ -285,8 +297,8 @@ def minimised(loss_of, **options):
 
 @pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
 @pytest.mark.parametrize('loss_of, written_for_today', [
-    (summed_in_place, summed), (drawn_by_numpy, drawn_by_numpy)])
-def test_a_step_sums_and_draws_as_in_tensorflow_1(loss_of, written_for_today, mode, towers, capsys):
+    (summed_in_place, summed), (drawn_by_numpy, drawn_by_numpy), (assigned_twice, assigned_twice)])
+def test_a_step_sums_draws_and_assigns_as_in_tensorflow_1(loss_of, written_for_today, mode, towers, capsys):
     np.random.seed(1)
     random.seed(1)
     before, expected = plain(minimised(written_for_today), batch=(X, Y))
