@@ -117,7 +117,8 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
         data, read = loaded[host]
         with tf.device(host):
             batches = source.stream(data, start, stop, towers, num_towers, at_a_time).prefetch(AHEAD)
-        if devices and len({devices[k] for k in towers}) == 1 and _has_no_text(batches):
+        kinds = {each.dtype for each in tf.nest.flatten(batches.element_spec, expand_composites=True)}
+        if devices and len({devices[k] for k in towers}) == 1 and tf.string not in kinds:
             place = devices[towers[0]]
         with tf.device(place):
             if place != host:
@@ -136,10 +137,6 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
             taken[stream] = [tf.nest.flatten(batch, expand_composites=True)[0].op]
         return batch
     return next_batch, start_ops
-
-
-def _has_no_text(batches):
-    return all(each.dtype != tf.string for each in tf.nest.flatten(batches.element_spec, expand_composites=True))
 
 
 def _batches_of_machines(source, start, stop, hosts, loaded):

@@ -1,7 +1,5 @@
 """Evaluation of, and prediction by, a model function on a data set of the user's own."""
 import collections
-import csv
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
 from cifar10.base.console import say
-from cifar10.base.directories import make_dir
 from cifar10.base.errors import RunError, UsageError
-from cifar10.base.files import new_file
-from cifar10.evaluation.classification import check_new
+from cifar10.evaluation.classification import check_new, write_rows
 from cifar10.evaluation.result import EvalResult
 from cifar10.evaluation.trained import Model
 from cifar10.model.recipe import Recipe
@@ -61,24 +57,17 @@ def _each(built, session) -> Iterator[dict[str, Any]]:
 
 
 def evaluated_data(model: Model, settings: EvalSettings) -> tuple[str, bool]:
-    """Returns (the data set to evaluate a run on, whether it is the run's own).
-
-    Raises:
-      UsageError: a setting is for images.
-    """
-    for name, value in (('num_examples', settings.num_examples), ('per_class', settings.per_class),
-                        ('eval_data', settings.eval_data != 'test' and settings.eval_data)):
-        if value:
-            raise UsageError(f'--{name}={value} is for images, but the run was trained on batches; leave it out, and '
-                             'evaluate on other data by --dataset=FILE.py:FUNCTION')
+    """Returns (the data set to evaluate a run on, whether it is the run's own)."""
     name = settings.dataset or model.record.settings.data.dataset
     is_runs = 'dataset' not in model.record.difference_to(dict(dataset=name))
     say('data', name + ('' if is_runs else "; it is not the run's, so the result is only printed"))
     return name, is_runs
 
 
-def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray]:
+def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray | list]:
     """Returns the predictions of the newest checkpoint of a run in mode 'infer', by their names.
+
+    They are arrays, or lists of rows if batches have rows of several shapes.
 
     Args:
       dataset: a function that returns a `tf.data.Dataset` of batches of features; None: that of the settings, or of
@@ -103,27 +92,13 @@ def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray
             for name, value in each['predictions'].items():
                 rows[name].append(np.atleast_1d(value))
     say('model', f'{found.prefix}, step {found.step}')
-    return {name: _joined(values) for name, values in rows.items()}
-
-
-def _joined(values):
-    """Returns the rows of all batches; as objects if the batches have rows of several shapes."""
-    if len({value.shape[1:] for value in values}) == 1:
-        return np.concatenate(values)
-    rows = [row for value in values for row in value]
-    joined = np.empty(len(rows), object)
-    joined[:] = rows
-    return joined
+    return {name: np.concatenate(values) if len({value.shape[1:] for value in values}) == 1 else
+            [row for value in values for row in value] for name, values in rows.items()}
 
 
 def write_csv(settings: EvalSettings) -> None:
     """Writes the predictions that are one number or text for each example to `settings.csv`, a new file."""
     check_new(settings.csv)
     columns = {name: [each.decode(errors='replace') if isinstance(each, bytes) else each for each in value]
-               for name, value in predict(settings).items() if value.ndim == 1 and not isinstance(value[0], np.ndarray)}
-    make_dir(os.path.dirname(os.path.abspath(settings.csv)), '--csv')
-    with new_file(settings.csv) as temporary, open(temporary, 'w', encoding='utf-8', newline='') as stream:
-        rows = csv.writer(stream, lineterminator='\n')
-        rows.writerow(columns)
-        rows.writerows(zip(*columns.values()))
-    say('written', f'{settings.csv}, {len(next(iter(columns.values()), ()))} rows')
+               for name, value in predict(settings).items() if isinstance(value, np.ndarray) and value.ndim == 1}
+    write_rows(settings.csv, [columns, *zip(*columns.values())])

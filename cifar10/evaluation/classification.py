@@ -150,8 +150,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
         elif not settings.csv or path in found.errors:
             show(printable(_as_row(path, outcome, width)))
     if settings.csv and len(found.errors) < len(found.files):
-        _write_csv(settings.csv, found)
-        say('written', f'{settings.csv}, {len(found.files)} rows')
+        write_rows(settings.csv, [*_rows(found)])
     if found.errors:
         raise UsageError(f'{len(found.errors)} of {len(found.files)} files could not be classified; see the lines '
                          'above')
@@ -164,15 +163,20 @@ def check_new(path: str) -> None:
         raise UsageError(f'--csv={path} exists; remove it, or give the name of a new file')
 
 
-def _write_csv(path, found):
+def write_rows(path: str, rows: Sequence) -> None:
+    """Writes a heading and rows to a new file, and prints their number."""
     make_dir(os.path.dirname(os.path.abspath(path)), '--csv')
     with new_file(path) as temporary, open(
             temporary, 'w', encoding='utf-8', errors='surrogateescape', newline='') as stream:
-        rows = csv.writer(stream, lineterminator='\n')
-        rows.writerow(['file', 'class', *(f'p({name})' for name in found.classes)])  # a class may be called 'file'
-        for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
-            values = map(str, row) if predicted else [''] * len(row)  # as text, a float32 has the digits that it needs
-            rows.writerow([file, predicted, *values])
+        csv.writer(stream, lineterminator='\n').writerows(rows)
+    say('written', f'{path}, {len(rows) - 1} rows')
+
+
+def _rows(found):
+    yield ['file', 'class', *(f'p({name})' for name in found.classes)]  # a class may be called 'file'
+    for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
+        values = map(str, row) if predicted else [''] * len(row)  # as text, a float32 has the digits that it needs
+        yield [file, predicted, *values]
 
 
 def _top_classes(probabilities, classes):

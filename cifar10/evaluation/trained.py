@@ -233,7 +233,7 @@ def _record_of(settings, folder):
 
 def _refuse_for_batches(settings):
     """Raises a UsageError if a setting is for images, but the run was trained on batches of the user's own."""
-    for name in ('image', 'export_dir', 'test_time_averaging', 'use_ema'):
-        if getattr(settings, name):
-            raise UsageError(f'--{name} is for runs on images, but this run was trained on batches; leave it out '
-                             '(--csv=FILE writes predictions)')
+    for name in ('image', 'export_dir', 'test_time_averaging', 'per_class', 'num_examples', 'eval_data'):
+        if (value := getattr(settings, name)) not in (None, False, EvalSettings.eval_data):
+            raise UsageError(f'--{name}={value} is for runs on images, but this run was trained on batches; leave it '
+                             'out (--dataset=FILE.py:FUNCTION evaluates other data, --csv=FILE writes predictions)')

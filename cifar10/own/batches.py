@@ -196,7 +196,5 @@ class Batches(Source):
         return batches
 
     def __str__(self):
-        if self._mode != TRAIN:
-            return self.name
         size = f'{self.count:,} examples' if self.count else 'of unknown length'
         return f'{self.name}, {size}; batches with fewer than {self.batch_size} examples are dropped'
