@@ -196,5 +196,5 @@ class Batches(Source):
         return batches
 
     def __str__(self):
-        size = f'{self.count:,} examples' if self.count else 'of unknown length'
+        size = f'at most {self.count:,} examples' if self.count else 'of unknown length'
         return f'{self.name}, {size}; batches with fewer than {self.batch_size} examples are dropped'
