@@ -405,6 +405,24 @@ def network(images, num_classes, training):
         assert session.run(penalty) == pytest.approx(sum((value ** 2).sum() / 2 for value in values), rel=1e-5)
 
 
+@pytest.mark.parametrize('line, factor', [
+    ('pass', 1), ('tf.losses.add_loss(tf.losses.get_regularization_loss())', 1),
+    ('tf.losses.add_loss(3 * tf.losses.get_regularization_loss())', 3)])
+def test_a_penalty_counts_once_whether_or_not_the_network_adds_it_to_its_losses(line, factor, own, graph):
+    computed = add_tower(own_towers(own(f'''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    w = tf.get_variable('w', [3, num_classes], regularizer=tf.nn.l2_loss)
+    {line}
+    return tf.reduce_mean(images, [1, 2]) @ w
+''')), tf.ones([4, 24, 24, 3]))
+    w, = [each for each in tf.global_variables() if each.op.name == 'w']
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        penalty, value = session.run([computed.scalars['total_loss'] - computed.scalars['cross_entropy'], w])
+    assert penalty == pytest.approx(factor * (value ** 2).sum() / 2, rel=1e-4)
+
+
 OF_AN_OPTIMIZER = '''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
