@@ -19,7 +19,7 @@ def test_gpus_are_divided_among_towers():
 def test_more_devices_than_anybody_has_are_refused_and_many_are_named_by_the_first_and_the_last():
     assert str(devices.choose(64, 'cpu')) == '64 CPU devices (as requested): /cpu:0 /cpu:1 /cpu:2 ... /cpu:63'
     assert str(devices.choose(8, 'cpu')).endswith(': ' + ' '.join(f'/cpu:{i}' for i in range(8)))
-    with pytest.raises(UsageError, match=r'--num_gpus=400: of CPU devices \(as requested\) there can be 64; use'):
+    with pytest.raises(UsageError, match=r'--num_gpus=400 .*\b64 CPU devices \(as requested\).*--num_gpus=64,'):
         devices.choose(400, 'cpu')
 
 
@@ -74,10 +74,9 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
     pretend(driver=True, nodes=2, visible=visible)
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
-    assert str(refused.value) == (
-        f'this machine has an NVIDIA GPU and the driver 535.129.03, but TensorFlow cannot use it{with_it}; install '
-        "driver 525 or newer, and the CUDA libraries by pip install 'tensorflow[and-cuda]', or use "
-        '--tower_device=cpu')
+    for fact in ('NVIDIA GPU', f'driver 535.129.03, but TensorFlow cannot use it{with_it};', 'driver 525 or newer',
+                 "pip install 'tensorflow[and-cuda]'", '--tower_device=cpu'):
+        assert fact in str(refused.value)
     assert devices.choose(1, 'cpu').tower_devices == ('/cpu:0',)
 
 
@@ -93,7 +92,7 @@ def test_a_selection_of_gpus_is_shown(visible, order, expected, pretend):
 
 
 @pytest.mark.parametrize('machine, found', [
-    (dict(), 'no GPU found'), (dict(driver=True), 'this container has been given no GPU')])
+    (dict(), 'no GPU found'), (dict(driver=True), 'this container has no GPU')])
 def test_selected_gpus_that_are_not_there_are_an_error(machine, found, pretend):
     pretend(**machine, visible='2,5')
     for kind in ('auto', 'gpu'):
@@ -113,7 +112,7 @@ def test_a_selection_of_too_few_gpus_is_an_error_that_shows_it(pretend):
 
 @pytest.mark.parametrize('machine, reason', [
     (dict(), 'no GPU found'),
-    (dict(driver=True), 'this container has been given no GPU'),
+    (dict(driver=True), 'this container has no GPU'),
     (dict(driver=True, nodes=1, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
     (dict(driver=True, nodes=1, visible='-1,0'), 'CUDA_VISIBLE_DEVICES=-1,0 hides all GPUs'),
     (dict(visible='NoDevFiles'), 'CUDA_VISIBLE_DEVICES=NoDevFiles hides all GPUs')])
@@ -182,7 +181,7 @@ def test_a_session_without_the_towers_devices_is_refused():
     with tf.Session(config=session_config(three)) as session:
         refuse_absent(session, three)
         refuse_absent(session, one)
-    with tf.Session(config=session_config(one)) as session, pytest.raises(UsageError, match='no /cpu:1 /cpu:2 in this'):
+    with tf.Session(config=session_config(one)) as session, pytest.raises(UsageError, match='without /cpu:1 /cpu:2;'):
         refuse_absent(session, three)
 
 

@@ -333,14 +333,12 @@ def test_whatever_has_several_copies_is_compared_with_its_primary(mode, local_st
     assert {'a', 'a/Momentum', 'unused'} <= {*compared.values()}
 
 
-@pytest.mark.parametrize('tower, told', [
-    (0, 'tower 1 does not have the variables of tower 0'),
-    (1, 'copy 1 has the variable replica_1/more, and copy 0 does not')])
-def test_a_variable_that_one_tower_leaves_out_is_named(tower, told):
+@pytest.mark.parametrize('tower, named', [(0, 'tower 1'), (1, 'replica_1/more')])
+def test_a_variable_that_one_tower_leaves_out_is_named(tower, named):
     def lopsided(k, scope):
         scalars = tower_fn(k, scope)
         if k == tower:
             scalars['total_loss'] += tf.get_variable('more', [])
         return scalars
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=named):
         update_mode('replicated', cpu_names(2)).build(lopsided, gradient_descent, tf.train.create_global_step())

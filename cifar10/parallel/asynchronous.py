@@ -1,7 +1,7 @@
-"""Asynchronous updates: one copy of the variables; each tower applies its gradients as soon as it has them.
+"""Asynchronous updates: one copy of the variables, to which each tower applies its gradients at once.
 
-Each tower runs in a thread of its own (`Stepper`) and waits for no other. Its gradients may therefore be
-stale: computed from variables that other towers have changed since.
+Each tower runs in its own thread (`Stepper`) and does not wait for other towers. So its gradients may be stale:
+computed from variables that other towers have changed since.
 """
 import contextlib
 import queue
@@ -16,11 +16,11 @@ from cifar10.base.activity import unlimited
 from cifar10.base.graphs import LOST
 from cifar10.parallel.parameter_server import ParameterServer
 
-_GRACE_SECS = 120  # in which a thread ends its step after an error; one that hangs on a lost device is left behind
+_GRACE_SECS = 120  # the time that threads get to end their steps after an error; a thread may hang on a lost device
 
 
 class Asynchronous(ParameterServer):
-    """Like ParameterServer, but with a train operation for each tower; each run of one is an update."""
+    """Like ParameterServer, but with one train operation per tower, and each run of a train operation is an update."""
     synchronous = False
     one_tower_per_device = True
 
@@ -37,8 +37,8 @@ class Asynchronous(ParameterServer):
             yield
 
     def reduce(self, towers):
-        # One tower's gradients are their own mean. They are averaged all the same, so that a change to the mean
-        # (clipping, for example) reaches every mode that has one copy of the variables.
+        # The mean over one tower changes nothing, but a change to the mean (clipping, for example) then reaches every
+        # mode with one copy of the variables.
         return [update for tower in towers for update in super(Asynchronous, self).reduce([tower])]
 
     def apply(self, update, counter):
@@ -51,22 +51,22 @@ class Asynchronous(ParameterServer):
             with tf.control_dependencies([applied]):
                 return tf.identity(staleness)
 
-        # One update at a time: some optimizers read, compute and assign, and would overwrite an update that
-        # came in between. A tower enters only when it has its gradients, so towers still compute in parallel.
+        # One update at a time: some optimizers read, compute and assign, and would overwrite a concurrent update.
+        # A tower enters only when it has its gradients, so towers still compute in parallel.
         tower.scalars['staleness'] = self._updating.execute(measure_and_apply)
         return tower.scalars['staleness'].op
 
 
 class Stepper:
-    """Takes steps and hands out their results in the order in which they come: the one door to threads of steps.
+    """Runs steps and yields their results as they arrive.
 
-    Where each step is of all towers, they are taken one after the other, in the thread that asks for the results. Where
-    each is of one tower, every tower has a thread, and its next step begins once its last result was taken.
+    With one kind of step, all steps run in the calling thread. With several kinds, one for each tower, each kind has a
+    thread, and its next step begins after the caller has consumed its last result.
 
-    A context, for one session: a thread that hangs on a lost device may end long after the next session was made.
+    A context manager for one session: a thread that hangs on a lost device may outlive the session.
 
     Args:
-      kinds: how many kinds of steps there are; the steps of each kind follow one another.
+      kinds: number of kinds of steps; steps of the same kind run one after another.
     """
 
     def __init__(self, kinds: int):
@@ -87,23 +87,23 @@ class Stepper:
         limit = time.monotonic() + _GRACE_SECS
         for thread in self._threads:
             thread.join(max(limit - time.monotonic(), 0))
-        # From the loss of a device the loop recovers, but it may make other threads raise anything.
+        # The training loop recovers from a lost device, but the loss may make other threads raise any exception.
         while not isinstance(error, LOST) and not self._ended.empty():
             if isinstance(other := self._ended.get()[2], LOST):
                 raise other from error
 
     def results(self, step: int, begin: Callable[[int, int], Callable[[], Any] | None],
                 awaits: Callable[[int], bool] = lambda step: False) -> Iterator[Any]:
-        """Yields the results of the steps that follow `step`, until no more begin.
+        """Yields the results of the steps after `step`, until no step is left.
 
         Args:
-          begin: function (kind, number of a step) -> the function that takes this step and returns its results; None if
-            no step is to begin now. Where several steps are under way, their results may come in another order.
-          awaits: function (number of the step that began last) -> whether no later one may begin before the caller is
-            done with its results.
+          begin: function (kind, step number) -> the function that runs this step and returns its results; None if no
+            step may begin now. The results of concurrent steps may arrive in any order.
+          awaits: function (number of the newest step) -> whether the next step must wait until the caller has consumed
+            its results.
 
         Raises:
-          Exception: what a step has raised.
+          Exception: raised by a step.
         """
         begun = step
         while True:
@@ -121,7 +121,7 @@ class Stepper:
         if not self._threads:
             kind, take = self._begun.get()
             return kind, take()
-        with unlimited():  # the threads say what they are doing
+        with unlimited():  # the threads report their own activity
             kind, results, error = self._ended.get()
         if error:
             raise error
@@ -133,6 +133,6 @@ class Stepper:
             results = error = None
             try:
                 results = take()
-            except Exception as raised:  # of any type: the caller raises it
+            except Exception as raised:  # any type: the caller raises it again
                 error = raised
             self._ended.put((kind, results, error))

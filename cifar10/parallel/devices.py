@@ -1,6 +1,6 @@
-"""Which devices the towers run on.
+"""The devices of the towers.
 
-GPUs are counted before anything is built, so that no tower falls back to the CPU silently.
+GPUs are counted before the graph is built, so no tower silently falls back to the CPU.
 """
 import dataclasses
 
@@ -8,21 +8,21 @@ import tensorflow as tf2
 
 from cifar10.parallel import gpus
 
-_MOST_NAMED = 8  # groups of devices in a line
+_MAX_NAMED = 8  # groups of devices in a line
 
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The devices of the towers. Tower k runs on group k mod D of the D groups, so any number of towers fits.
+    """The devices of the towers. With D groups of devices, tower k runs on group k mod D.
 
     Attributes:
       groups: tuples of device names such as '/gpu:0' or '/job:worker/task:1/cpu:0'. A group computes one tower at a
         time. It has one device, or several with model parallelism.
       on_gpus: whether the devices are GPUs.
-      reason: why they are CPU devices; of GPUs how the environment selects them, or ''.
+      reason: why towers run on CPU devices; for GPUs, the environment variables that select them, or ''.
       servers: the CPUs that hold shared variables.
-      target: target of the session that reaches all devices; '' for a session of this process alone.
-      num_towers: at least one for each group, which is the default.
+      target: target of the session that reaches all devices; '' for a session within this process.
+      num_towers: at least the number of groups, the default.
     """
     groups: tuple[tuple[str, ...], ...]
     on_gpus: bool
@@ -35,36 +35,36 @@ class Devices:
         object.__setattr__(self, 'num_towers', self.num_towers or len(self.groups))
 
     def group_of(self, k: int) -> int:
-        """Returns the number of tower k's group."""
+        """Returns the index of tower k's group."""
         return k % len(self.groups)
 
     def devices_of(self, k: int) -> tuple[str, ...]:
-        """Returns tower k's devices: one, or with model parallelism several."""
+        """Returns tower k's devices: one, or several with model parallelism."""
         return self.groups[self.group_of(k)]
 
     @property
     def tower_devices(self) -> tuple[str, ...]:
-        """Each tower's device; with model parallelism its first one."""
+        """Each tower's device; with model parallelism its first device."""
         return tuple(self.devices_of(k)[0] for k in range(self.num_towers))
 
     @property
     def group_hosts(self) -> tuple[str, ...]:
-        """For each group the CPU of its machine."""
+        """Each group's CPU device on the same machine."""
         return tuple(group[0].rpartition('/')[0] + '/cpu:0' for group in self.groups)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """For each tower the CPU of its machine."""
+        """Each tower's CPU device on the same machine."""
         return tuple(self.group_hosts[self.group_of(k)] for k in range(self.num_towers))
 
     def place(self, k: int) -> str:
-        """Returns the names of tower k's devices, and in a cluster the worker that has them, for people to read."""
+        """Returns a label for tower k's devices, such as '/gpu:0', or '/gpu:0 (worker 1)' in a cluster."""
         task = tf2.DeviceSpec.from_string(self.hosts[k]).task
         return '+'.join(self.devices_of(k)) + ('' if task is None else f' (worker {task})')
 
     @property
     def home(self) -> str:
-        """The task of an operation that names no device; '' if there is one task only."""
+        """The task of operations without a device; '' without a cluster."""
         return self.group_hosts[0].removesuffix('/cpu:0')
 
     @property
@@ -78,15 +78,15 @@ class Devices:
         return self.count if self.on_gpus else 0
 
     def with_towers(self, num_towers: int) -> 'Devices':
-        """Returns these Devices with another number of towers, without groups that would have no tower."""
+        """Returns these Devices with `num_towers` towers and without groups that would have no tower."""
         return dataclasses.replace(self, groups=self.groups[:num_towers], num_towers=num_towers)
 
     def spread(self, num_workers: int, num_ps: int, target: str = '') -> 'Devices':
-        """Returns the Devices of all workers of a cluster, each of which has these.
+        """Returns the Devices of a cluster with these Devices in each worker.
 
         Args:
-          num_workers: how many worker tasks there are.
-          num_ps: how many ps tasks hold the shared variables; if none does, worker 0 holds them.
+          num_workers: number of worker tasks.
+          num_ps: number of ps tasks, which hold the shared variables; with 0, worker 0 holds them.
           target: target of the session that reaches all tasks.
         """
         tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
@@ -100,7 +100,7 @@ class Devices:
         plural = 's' if self.count > 1 else ''
         reason = f' ({self.reason})' if self.reason else ''
         names = ['+'.join(group) for group in self.groups]
-        if len(names) > _MOST_NAMED:
+        if len(names) > _MAX_NAMED:
             names[3:-1] = ['...']
         names = ' '.join(names)
         return f'{self.count} {kind}{plural}{reason}: {names}'
@@ -112,7 +112,7 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
     Args:
       num_devices: a multiple of per_tower.
       kind: 'gpu', 'cpu', or 'auto': GPUs if the machine has any, else CPU devices.
-      per_tower: devices of one tower.
+      per_tower: number of devices of each tower.
       count_flag: the caller's flag for num_devices, for error messages.
     """
     reason = gpus.why_cpu(num_devices, kind, per_tower, count_flag)

@@ -1,7 +1,7 @@
 """Mirrored variables: `tf.distribute.MirroredStrategy` behind the interface of the other modes.
 
-The strategy owns the copies of the variables and the all-reduce, and it expects gradients and updates inside
-its replica context. This mode therefore builds everything itself, including the towers' name scopes.
+The strategy owns the copies of the variables and the all-reduce, and it requires that gradients and updates are built
+in its replica context. So this mode overrides `build`, including the towers' name scopes.
 """
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -12,7 +12,7 @@ from cifar10.parallel.update import Step, UpdateMode, move, stacked
 
 
 class Mirrored(UpdateMode):
-    """The strategy's own variables and reductions, with one replica on each device."""
+    """Uses the strategy's variables and reductions, with one replica on each device."""
     one_tower_per_device = True
     uses_strategy = True
 
@@ -20,7 +20,7 @@ class Mirrored(UpdateMode):
         super().__init__(devices)
         device_names = devices.tower_devices
         if not devices.on_gpus:
-            # The strategy looks its devices up in TensorFlow's process-wide list, not in the session.
+            # The strategy looks up its devices in TensorFlow's process-wide list, not in the session.
             cpu, = tf.config.list_physical_devices('CPU')
             num_cpus = 1 + max(int(name.rsplit(':', 1)[1]) for name in device_names)
             if len(tf.config.get_logical_device_configuration(cpu) or [None]) < num_cpus:
@@ -28,7 +28,7 @@ class Mirrored(UpdateMode):
                     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
                 except RuntimeError as error:
                     raise UsageError(f'--variable_update=mirrored requires {num_cpus} CPU devices, but this process '
-                                     'has started TensorFlow with fewer; start a new process') from error
+                                     'started TensorFlow with fewer; start a new process') from error
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
     def build(self, tower_fn, make_optimizer, global_step):
@@ -78,15 +78,15 @@ class Mirrored(UpdateMode):
         return self._strategy.experimental_local_results(value)
 
     def copied(self):
-        found = [self._per_replica(variable) for variable in tf.global_variables()]
-        return [list(zip(*[each for each in found if len(each) == self.devices.num_towers]))]
+        variables = [self._per_replica(variable) for variable in tf.global_variables()]
+        return [list(zip(*[copies for copies in variables if len(copies) == self.devices.num_towers]))]
 
     def scope(self):
         return self._strategy.scope()
 
 
 def _create_averaged(next_creator, **arguments):
-    """Creates a variable; what the replicas assign to it is averaged unless it is trained, or is the same in all."""
+    """Creates a variable; assignments to an untrained float variable are averaged over the replicas."""
     if arguments.get('trainable') is False:
         initial = arguments.get('initial_value')
         is_averaged = tf.as_dtype(arguments.get('dtype') or getattr(initial, 'dtype', tf.float32)).is_floating

@@ -13,7 +13,7 @@ class ParameterServer(UpdateMode):
 
     def __init__(self, devices):
         super().__init__(devices)
-        self._elements = dict.fromkeys(devices.servers, 0)  # server -> elements that it holds
+        self._elements = dict.fromkeys(devices.servers, 0)  # server -> number of elements of its variables
 
     @contextlib.contextmanager
     def tower_variables(self, k):
@@ -21,9 +21,9 @@ class ParameterServer(UpdateMode):
             yield
 
     def reduce(self, towers):
-        # Statistics, such as those of batch normalisation, are averaged like gradients.
+        # Statistics, such as the moving averages of batch normalisation, are averaged like gradients.
         tower_grads = [tower.gradients + tower.statistics for tower in towers]
-        # Small gradients of GPUs travel together. Between CPU devices nothing travels, and packing would only copy.
+        # Small gradients of GPUs travel together. CPU devices share memory, so packing would only copy.
         packed, unpack = pack_gradients(tower_grads) if self.devices.on_gpus else (tower_grads, list)
         with tf.device('/cpu:0'):
             means = unpack(average_gradients(packed))
@@ -31,7 +31,7 @@ class ParameterServer(UpdateMode):
         return [Update(means[:count], means[count:], towers, '/cpu:0')]
 
     def _create_on_server(self, next_creator, on_first_server=False, **arguments):
-        """Creates a variable on the server that holds the fewest elements so far, or on the first one."""
+        """Creates a variable on the server with the fewest elements, or on the first server."""
         server = next(iter(self._elements)) if on_first_server else min(self._elements, key=self._elements.get)
         with tf.device(server):
             variable = next_creator(**arguments)

@@ -1,10 +1,8 @@
 """Replicated variables: each device has its own copy, and gradients are all-reduced to their mean.
 
-No device has the gradients of all towers, so `average_gradients` cannot average them: `means_over_towers` gives each
-device the mean. Every device applies the same mean to the same values, so the copies never drift apart, and only
-gradients and what else is averaged, such as moving statistics, travel between devices. `Copies` and `CopiedVariables`
-create the variables of a copy and say which towers use it; `local`, which keeps the copies equal in another way, uses
-them too.
+No device has the gradients of all towers, so `means_over_towers` replaces `average_gradients`. Every device applies the
+same mean to the same values, so the copies never drift apart. Only gradients and moving statistics travel between
+devices. `Copies` and `CopiedVariables` create the copies and assign them to towers; mode `local` uses both, too.
 """
 import contextlib
 from collections.abc import Iterator
@@ -20,36 +18,36 @@ from cifar10.parallel.update import Update, UpdateMode
 class Copies:
     """Creates the variables of several copies.
 
-    Copy 0 has the primaries: plain names, and the only ones that are saved. The other copies are local variables, named
-    `replica_<number>/...`, which start with the values of the primaries.
+    Copy 0 has the primaries, which have plain names and are saved. The other copies are local variables, named
+    `replica_<number>/...`, whose initial values are the values of the primaries.
 
     Attributes:
       variables: for each copy the variables created so far, slots included; all copies create them in the same order.
-      trained: for each copy those that are trained.
+      trained: for each copy its trained variables.
     """
 
     def __init__(self, count: int):
         self.variables = [[] for _ in range(count)]
         self.trained = [[] for _ in range(count)]
-        self._primary_values = []  # reads of copy 0's variables, in the order of their creation
+        self._primary_values = []  # reads of copy 0's variables, in order of creation
 
     @contextlib.contextmanager
     def created(self, copy: int, reuse: bool = False) -> Iterator[None]:
-        """Context in which one copy gets its variables.
+        """Context in which `tf.get_variable` creates or returns the variables of one copy.
 
         Args:
-          copy: its number.
-          reuse: whether `tf.get_variable` returns variables that the copy has already.
+          copy: index of the copy.
+          reuse: whether `tf.get_variable` returns existing variables of the copy.
         """
         def creator(next_creator, **arguments):
             is_trained = arguments.get('trainable') is not False
             if copy > 0:
-                # Local variables are initialised after the primaries were initialised or restored, so the copies
-                # follow a restore by themselves. They must not be trainable: those are in another collection, too.
+                # Local variables are initialised after the primaries are initialised or restored, so a restore updates
+                # all copies. They must not be trainable: TensorFlow would add them to a second collection.
                 made = len(self.variables[copy])
                 if made == len(self._primary_values):
-                    raise ValueError(f"copy {copy} has the variable {arguments['name']}, and copy 0 does not; get the "
-                                     'same variables in each tower')
+                    raise ValueError(f"copy {copy} has the variable {arguments['name']}, but copy 0 does not; create "
+                                     'the same variables in each tower')
                 arguments.update(initial_value=self._primary_values[made], trainable=False,
                                  collections=[tf.GraphKeys.LOCAL_VARIABLES])
             variable = next_creator(**arguments)
@@ -67,14 +65,14 @@ class Copies:
 
 
 class CopiedVariables(UpdateMode):
-    """An update mode with several copies of the variables: the towers c, c + count, c + 2 count, ... use copy c.
+    """An update mode with several copies of the variables: towers c, c + count, c + 2 count, ... use copy c.
 
-    It is on the device of tower c, with the slots of its optimizer.
+    Copy c and its optimizer's slots are on the device of tower c.
 
     Attributes:
       copy_devices: the device of each copy.
     """
-    has_copies = True  # which become alike through collectives, whose members would wait for a lost one forever
+    has_copies = True  # made equal by collectives, whose members would wait forever for a lost member
 
     def __init__(self, devices: Devices, count: int):
         super().__init__(devices)
@@ -119,7 +117,7 @@ class Replicated(CopiedVariables):
         tower_grads = [tower.gradients + tower.statistics for tower in towers]
         primaries = [variable for _, variable in tower_grads[0]]
         gradients_by_variable([[(gradient, primary) for (gradient, _), primary in zip(pairs, primaries)]
-                               for pairs in tower_grads])  # which checks that they match
+                               for pairs in tower_grads])  # checks that the towers match
         averaged = means_over_towers(
             [[gradient for gradient, _ in pairs if gradient is not None] for pairs in tower_grads], self.devices)
         num_gradients = len(towers[0].gradients)

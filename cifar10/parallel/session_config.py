@@ -1,4 +1,4 @@
-"""TensorFlow sessions for the devices of the towers: how they are configured, and whether they lack a device."""
+"""The configuration of TensorFlow sessions for the towers' devices, and the check for missing devices."""
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -12,19 +12,17 @@ LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives o
 
 def session_config(devices: Devices, log_device_placement: bool = False, xla: bool = False,
                    fuse: bool = True, fold: bool = True) -> tf.ConfigProto:
-    """Returns the `tf.ConfigProto` of a session with as many CPU devices or GPUs as `devices` has.
-
-    GPUs are configured as `gpus.claim` left them.
+    """Returns the `tf.ConfigProto` of a session on `devices`, with the GPU options that `gpus.claim` has set.
 
     Args:
       log_device_placement: print the device of every operation.
-      xla: compile with XLA whatever it can compile for GPUs.
+      xla: compile with XLA on GPUs.
       fuse: let TensorFlow fuse operations ("remapping").
-      fold: let TensorFlow fold constants, for which it reorders products.
+      fold: let TensorFlow fold constants, which may reorder products.
     """
     config = tf.ConfigProto(
         device_count={'GPU': devices.count} if devices.on_gpus else {'CPU': max(devices.count, 1), 'GPU': 0},
-        # Some operations have no kernel for GPUs: the string constants of `copy_to_device`, and some of own networks.
+        # Some operations have no GPU kernel: the string constants of `copy_to_device`, and some in users' networks.
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
     _limit_gpu_memory(config.gpu_options, devices)
@@ -34,8 +32,7 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
     if not fold:
         config.graph_options.rewrite_options.constant_folding = config.graph_options.rewrite_options.OFF
     if devices.target:
-        # The session that follows the loss of a peer must not share state with a step that still runs in the
-        # one before it.
+        # After the loss of a peer, a step may still run in the old session: the new session must not share its state.
         config.isolate_session_state = True
         config.experimental.collective_group_leader = LEADER
     if xla:
@@ -44,7 +41,7 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
 
 
 def _limit_gpu_memory(options, devices):
-    """Lets TensorFlow take a GPU's memory as it needs it, or all that other processes have left, if they have some."""
+    """Sets memory growth, or the memory limits of the logical devices of split GPUs."""
     limits = gpus.memory_limits()
     used = gpus.used(devices.num_gpus, limits)
     options.allow_growth = all(grows for _, grows in used)
@@ -55,22 +52,21 @@ def _limit_gpu_memory(options, devices):
 
 
 def refuse_absent(session: tf.Session, devices: Devices) -> None:
-    """Raises a UsageError if a session lacks devices of the towers: soft placement would silently use others."""
+    """Raises a UsageError if a session lacks a tower's device; soft placement would silently replace it."""
     missing = absent(devices, [device.name for device in session.list_devices()])
     if missing:
-        raise UsageError(f"TensorFlow has made no {' '.join(missing)} in this process, because it was started with "
-                         'other devices; start a new process')
+        raise UsageError(f"this process started TensorFlow without {' '.join(missing)}; start a new process")
 
 
 def absent(devices: Devices, present: list[str]) -> list[str]:
-    """Returns the names of tower devices that do not exist.
+    """Returns the names of missing tower devices.
 
     Args:
-      present: full names of the devices that exist, as in `session.list_devices()`.
+      present: full names of the existing devices, as in `session.list_devices()`.
     """
     def identity(name):
         spec = tf2.DeviceSpec.from_string(name)
-        task = (spec.job, spec.task) if devices.target else ()  # within one process, names leave it out
+        task = (spec.job, spec.task) if devices.target else ()  # without a cluster, device names have no task
         return *task, spec.device_type, spec.device_index
     existing = set(map(identity, present))
     return [name for group in devices.groups for name in group if identity(name) not in existing]

@@ -1,7 +1,4 @@
-"""Towers: the same computation on every device, over shared variables, and the mean of their gradients.
-
-Any model can be built on this: it is a function that builds a tower.
-"""
+"""Towers: the same computation on every device, over shared variables, and the mean of their gradients."""
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,14 +8,14 @@ from six.moves import range, zip
 
 
 def shared_variables(k: int) -> AbstractContextManager:
-    """Context in which tower 0 creates variables, and every later tower gets the same ones by name."""
-    # Reuse ends with the context. AUTO_REUSE would silently create a variable whose name is misspelt.
+    """Context in which tower 0 creates variables, and every later tower gets the same variables by name."""
+    # Reuse ends with the context. AUTO_REUSE would silently create a variable with a misspelt name.
     return tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False)
 
 
 def build_towers(device_names: Sequence[str], tower_fn: Callable[[int, str], Any],
                  variables: Callable[[int], AbstractContextManager] = shared_variables) -> list:
-    """Builds the same computation on each device, each time in a name scope of its own.
+    """Builds the same computation on each device, each in its own name scope.
 
     Args:
       device_names: the K towers' devices.
@@ -37,14 +34,14 @@ def build_towers(device_names: Sequence[str], tower_fn: Callable[[int, str], Any
 
 
 def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
-    """Builds one tower's loss: the sum of what its network adds to the collection LOSSES.
+    """Builds one tower's loss: the sum of its network's losses in the collection LOSSES.
 
     Args:
-      scope: the tower's name scope; it distinguishes the tower's losses from those of other towers.
+      scope: the tower's name scope, which its losses have.
       network: function without arguments that builds the network on the tower's batch.
 
     Returns:
-      (total loss, float32 scalar; what `network` returned).
+      (total loss, float32 scalar; the result of `network`).
 
     Raises:
       ValueError: the network added no loss.
@@ -52,26 +49,26 @@ def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
     outputs = network()
     losses = tf.get_collection(tf.GraphKeys.LOSSES, scope)
     if not losses:
-        raise ValueError(f'the network of {scope} adds nothing to the collection LOSSES; add its loss to it')
+        raise ValueError(f'the network of {scope} added no loss; add its loss to the collection LOSSES')
     return tf.add_n(losses, name='total_loss'), outputs
 
 
 def collected_losses(scope: str = '') -> dict[str, tf.Tensor]:
-    """Returns the losses that a tower has added to the collection LOSSES, by their names in the tower."""
+    """Returns a tower's losses in the collection LOSSES, by their names in the tower."""
     by_name = {}
     for loss in tf.get_collection(tf.GraphKeys.LOSSES, scope or None):
         name = loss.op.name.removeprefix(scope)
-        while name in by_name:  # a loss that was added twice, or another output of the same operation
+        while name in by_name:  # a loss that was added twice, or a second output of the same operation
             name += '_'
         by_name[name] = loss
     return by_name
 
 
 def dense(pairs: Sequence[tuple]) -> list[tuple]:
-    """Returns (gradient, variable) pairs with each sparse gradient (`tf.IndexedSlices`) made dense.
+    """Converts sparse gradients (`tf.IndexedSlices`) in (gradient, variable) pairs to dense gradients.
 
-    An embedding has sparse gradients. Optimizers treat them differently: momentum, for example, moves only
-    the rows that a step used.
+    Embeddings have sparse gradients. Optimizers treat them differently: momentum, for example, updates only the rows
+    that a step used.
     """
     return [(tf.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
              if isinstance(gradient, tf.IndexedSlices) else gradient, variable) for gradient, variable in pairs]
@@ -86,10 +83,10 @@ def average_gradients(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]:
 
     Returns:
       N (gradient, variable) pairs: the means over the K towers. The gradient of a variable that no tower
-      uses stays None. The mean of sparse gradients (`tf.IndexedSlices`) is dense; rows that one has twice are added.
+      uses stays None. The mean of sparse gradients (`tf.IndexedSlices`) is dense; duplicate rows are added.
 
     Raises:
-      ValueError: there is no tower, the towers' variables differ, or only some towers use a variable.
+      ValueError: there are no towers, the towers' variables differ, or only some towers use a variable.
     """
     return [(mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
 
@@ -98,13 +95,13 @@ def gradients_by_variable(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]
     """Transposes the towers' gradients, after checking that they match.
 
     Args:
-      tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them.
+      tower_grads: K towers x N (gradient, variable) pairs, as for `average_gradients`.
 
     Returns:
       N (gradients, variable) pairs: the K towers' gradients of a variable, or None if no tower uses it.
 
     Raises:
-      ValueError: as `average_gradients`.
+      ValueError: as in `average_gradients`.
     """
     tower_grads = [list(pairs) for pairs in tower_grads]
     if not tower_grads:

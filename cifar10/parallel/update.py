@@ -1,7 +1,7 @@
-"""The skeleton of the update modes: towers, their gradients, the order of reads and updates.
+"""The base class of the update modes: towers, their gradients, and the order of reads and updates.
 
-A mode overrides where a tower's variables live, how the towers' gradients are reduced, and how they are
-applied. Any model can be built on this: it is a function that builds a tower.
+A mode overrides the placement of variables and the reduction and application of gradients. A model is a function that
+builds a tower.
 """
 import contextlib
 import functools
@@ -18,15 +18,15 @@ from cifar10.parallel.turns import Turns, TurnsOfParts
 
 
 class Step(NamedTuple):
-    """The graph of a training step, as a mode builds it.
+    """The graph of a training step.
 
     Attributes:
-      scalars: for each tower a dict of float32 scalars, as `tower_fn` returned it, but on the CPU.
-      gradients: the (gradient, variable) pairs that are applied to the variables that are saved.
+      scalars: for each tower the float32 scalars that `tower_fn` returned, copied to the CPU.
+      gradients: the (gradient, variable) pairs that are applied to the saved variables.
       values: variable name -> its value before the update, for summaries.
-      train_ops: one operation for each thread that runs steps; each run of one is an update.
-      turns: the `Turns` of the towers; None where the mode has none.
-      average: the `local_steps.Average`; None where all towers have the same variables after each step.
+      train_ops: one operation for each thread that runs steps; each run of an operation is an update.
+      turns: the `Turns` of the towers; None if the mode has no turns.
+      average: the `local_steps.Average`; None if all towers have the same variables after each step.
     """
     scalars: list
     gradients: list
@@ -37,14 +37,14 @@ class Step(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """The results of a tower that has taken its gradients itself, such as a copy of a user's own code.
+    """The results of a tower that computes its own gradients, such as a user's model.
 
     Attributes:
       scalars: dict of float32 scalars, among them 'total_loss'.
-      gradients: (gradient, variable) pairs, float32, of the loss times the scale of the optimizer, if it has one.
-      statistics: (variable, value, keep) triples, as `move` takes them.
-      others: further tensors of which the update takes the mean, and sparse gradients.
-      follow_up: applies the means in the place of the optimizer; or None.
+      gradients: (gradient, variable) pairs, float32, multiplied by the optimizer's loss scale, if any.
+      statistics: (variable, value, keep) triples, as for `move`.
+      others: further tensors that the update averages, and sparse gradients.
+      follow_up: applies the means instead of the optimizer; or None.
     """
     scalars: dict
     gradients: list
@@ -54,10 +54,10 @@ class Computed(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Takes the place of a variable that is not trained where its values are averaged like gradients.
+    """Stands for an untrained variable whose values are averaged like gradients.
 
     Attributes:
-      variable, keep: as `move` takes them.
+      variable, keep: as for `move`.
     """
     variable: tf.Variable
     keep: float | None
@@ -71,14 +71,13 @@ class Tower(NamedTuple):
     """One tower, before its gradients are reduced.
 
     Attributes:
-      k: its number.
+      k: index of the tower.
       scalars: dict of float32 scalars; on the CPU, once all towers are built.
       gradients: (gradient, variable) pairs; no gradient is sparse.
-      statistics: (value, Moving) pairs: the values that its batch adds to, or towards which it moves, variables not
-        trained.
-      counters: (value, Moving) pairs of integers, which are the same in all towers, so that none is averaged.
-      optimizer: the optimizer that will apply the gradients.
-      others, follow_up: those of `Computed`.
+      statistics: (value, Moving) pairs: the values that untrained variables move towards, or that are added to them.
+      counters: (value, Moving) pairs of integers, which are equal in all towers and are not averaged.
+      optimizer: the optimizer that applies the gradients.
+      others, follow_up: as in `Computed`.
     """
     k: int
     scalars: dict
@@ -96,8 +95,8 @@ class Update(NamedTuple):
     Attributes:
       gradients: (gradient, variable) pairs.
       statistics: (value, Moving) pairs.
-      towers: the Towers that read these variables; none changes until these towers have ended their turns. The
-        optimizer of the first applies the gradients.
+      towers: the Towers that read these variables; the update waits for the end of their turns. The first tower's
+        optimizer applies the gradients.
       device: the device on which the update runs.
       others: the means of the towers' `others`.
     """
@@ -109,17 +108,17 @@ class Update(NamedTuple):
 
 
 class UpdateMode:
-    """How K towers' gradients become updates of the variables.
+    """Turns the gradients of K towers into updates of the variables.
 
     Attributes:
       synchronous: whether one update consumes the batches of all towers.
-      one_tower_per_device: whether each tower needs a device of its own.
-      has_copies: whether devices or towers have copies of the variables. Then no server holds any, and training does
-        not continue when a lost device comes back.
-      drifts: whether the copies drift apart until a `local_steps.Average` is run. The mode is then made with the number
-        of steps that there are at most between two.
-      uses_strategy: whether a strategy of tf.distribute has the variables and averages the gradients: on one machine,
-        device by device, and only within the optimizer's `apply_gradients`.
+      one_tower_per_device: whether each tower needs its own device.
+      has_copies: whether devices or towers have copies of the variables. Then no server holds variables, and training
+        does not continue when a lost device comes back.
+      drifts: whether the copies drift apart between two runs of a `local_steps.Average`. The constructor then takes the
+        maximum number of steps between them.
+      uses_strategy: whether a tf.distribute strategy owns the variables and averages the gradients: on one machine,
+        one replica per device, and only in the optimizer's `apply_gradients`.
     """
     synchronous = True
     one_tower_per_device = False
@@ -134,16 +133,15 @@ class UpdateMode:
 
     @property
     def batches(self) -> int:
-        """How many towers' batches one update consumes."""
+        """Number of towers whose batches one update consumes."""
         return self.devices.num_towers if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict | Computed], make_optimizer: Callable[[], tf.train.Optimizer],
               global_step: tf.Variable) -> Step:
         """Builds the towers and their updates.
 
-        A tower may add (variable, value, keep) triples to the collection MOVING_STATISTICS, such as those of batch
-        normalisation. The values are averaged over the towers like gradients, and the update moves each variable as
-        `move` says.
+        A tower may add (variable, value, keep) triples to the collection MOVING_STATISTICS, as batch normalisation
+        does. The values are averaged over the towers like gradients, and `move` updates the variables.
 
         Args:
           tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss', or a Computed; builds
@@ -167,7 +165,7 @@ class UpdateMode:
             return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, turns)
 
     def _tower(self, tower_fn, k, scope):
-        """Builds tower k in its turn; returns (the Tower, its scalars as one vector)."""
+        """Builds tower k; returns (the Tower, its scalars as one vector)."""
         optimizer = self._optimizers[k]
         with tf.control_dependencies([self._turns.begin(k)]):
             computed = self.computed(scope, tower_fn(k, scope), optimizer, self.trained_variables(k))
@@ -180,7 +178,7 @@ class UpdateMode:
 
     def computed(self, scope: str, tower: dict | Computed, optimizer: tf.train.Optimizer,
                  variables: Sequence[tf.Variable]) -> Computed:
-        """Returns the `Computed` of a tower, given the result of its function; takes its gradients if it has not."""
+        """Returns the `Computed` of a tower, given the result of `tower_fn`; computes missing gradients."""
         if isinstance(tower, Computed):
             return tower
         gradients = dense(optimizer.compute_gradients(
@@ -188,11 +186,11 @@ class UpdateMode:
         return Computed(dict(tower), gradients, tf.get_collection(MOVING_STATISTICS, scope))
 
     def optimizer_of(self, k: int) -> tf.train.Optimizer:
-        """Returns the optimizer of tower k, while the towers are built."""
+        """Returns the optimizer of tower k, for use in `tower_fn`."""
         return self._optimizers[k]
 
     def _with_others(self, updates, towers):
-        """Returns Updates with the `others` of all towers whose batches an update consumes."""
+        """Returns the Updates with the mean of `others` over the towers whose batches each update consumes."""
         joined = []
         for update in updates:
             consumed = towers if self.synchronous and not self.drifts else update.towers[:1]
@@ -202,11 +200,11 @@ class UpdateMode:
         return joined
 
     def _applied(self, updates, values, global_step):
-        """Applies the updates, each once the towers that read its variables have ended their turns."""
+        """Applies each update after the turns of the towers that read its variables."""
         applied = []
         for update in updates:
             reads = [self._turns.ended[tower.k] for tower in update.towers]
-            if not applied:  # the first also waits for `values`, or these could be from before or after it
+            if not applied:  # the first update also waits for `values`, which must be from before it
                 reads += values.values()
             # All updates of a synchronous step count as one.
             counter = None if applied and self.synchronous else global_step
@@ -215,7 +213,7 @@ class UpdateMode:
         return applied
 
     def gate(self, k: int) -> Callable[[tf.Tensor, int, int], tf.Operation] | None:
-        """Returns `Turns.gate` for tower k, for `tower_fn` to build the tower's parts with; None: they do not wait."""
+        """Returns `Turns.gate` for the parts of tower k; None if the mode has no turns."""
         return functools.partial(self._turns.gate, k) if self._turns else None
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
@@ -228,7 +226,7 @@ class UpdateMode:
         return shared_variables(k)
 
     def trained_variables(self, k: int) -> list[tf.Variable]:
-        """Returns the variables that tower k, which is built, computes gradients of."""
+        """Returns the trained variables of tower k, once it is built."""
         return tf.trainable_variables()
 
     def reduce(self, towers: list) -> list:
@@ -236,15 +234,15 @@ class UpdateMode:
         raise NotImplementedError
 
     def apply(self, update: Update, counter: tf.Variable | None) -> tf.Operation:
-        """Builds an update, which increments `counter` if there is one; returns its operation."""
+        """Returns the operation of an update, which also increments `counter` unless it is None."""
         first = update.towers[0]
-        moved = move([(each.variable, value, each.keep) for value, each in update.statistics + first.counters])
+        moved = move([(moving.variable, value, moving.keep) for value, moving in update.statistics + first.counters])
         if first.follow_up:
             return tf.group(first.follow_up.apply(update.gradients, update.others, counter), *moved)
         return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
     def copied(self) -> list[list[list[tf.Variable]]]:
-        """Returns groups of copies that must be equal: for each copy its variables, in the same order."""
+        """Returns groups of copies that must be equal: each copy is a list of its variables, in the same order."""
         return []
 
     def scope(self) -> AbstractContextManager:
@@ -253,7 +251,7 @@ class UpdateMode:
 
 
 def _together(values):
-    """Returns the mean of the towers' tensors; that of sparse gradients is sparse, and has the rows of all."""
+    """Returns the mean of the towers' tensors; the mean of sparse gradients is sparse, with the rows of all towers."""
     if not isinstance(values[0], tf.IndexedSlices):
         return mean_gradient(values)
     rows, indices = (tf.concat([getattr(each, name) for each in values], 0) for name in ('values', 'indices'))
@@ -261,24 +259,25 @@ def _together(values):
 
 
 def _values_before(update):
-    """Returns the values of the variables before an update, by their names, each on its variable's device.
+    """Returns the values of the variables before an update, by name.
 
-    There, a value that no summary shows does not travel; `read_value` would bring it to the present device.
+    Each value stays on its variable's device, so it travels only for a summary. `read_value` would always copy it to
+    the current device.
     """
     return {variable.op.name: variable.value() for _, variable in update.gradients}
 
 
 def stacked(scalars: dict) -> tf.Tensor:
-    """Returns a tower's scalars as one vector, because a transfer costs more in delay than in bytes."""
-    with tf.device(scalars['total_loss'].device):  # with several devices the last, and not that of the tower
+    """Returns a tower's scalars as one vector, because latency costs more than bandwidth."""
+    with tf.device(scalars['total_loss'].device):  # with model parallelism, the tower's last device
         return tf.stack(list(scalars.values()), name='scalars')
 
 
 def move(statistics: Iterable[tuple]) -> list:
-    """Builds the updates of variables that are not trained; those of one variable run in the order given.
+    """Builds the updates of untrained variables; several updates of a variable run in the given order.
 
     Args:
-      statistics: (variable, value, keep) triples; each makes the variable keep * variable + (1 - keep) * value. Where
+      statistics: (variable, value, keep) triples; each sets the variable to keep * variable + (1 - keep) * value. If
         `keep` is None, the value is added.
 
     Returns:
@@ -286,8 +285,8 @@ def move(statistics: Iterable[tuple]) -> list:
     """
     moved = {}
     for variable, value, keep in statistics:
-        # The variable is read at the time of the change: a change computed from an older value would overshoot, as one
-        # without `keep` may in `async`, which its tower has computed.
+        # The update reads the variable itself: a change computed from an older value would overshoot. A value without
+        # `keep`, which its tower computed earlier, may overshoot in `async`.
         with tf.control_dependencies([moved[variable.name]] if variable.name in moved else []):
             moved[variable.name] = _moved(variable, value, keep)
     return list(moved.values())
