@@ -83,7 +83,7 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
 
 
 @pytest.mark.parametrize('text, problem', [
-    ('cats=2', "--class_weights=cats=2: there is no class cats; the classes are 0, 1, 2"),
+    ('cats=2', '--class_weights=cats=2: .* cats; .*0, 1, 2'),
     *((text, f'--class_weights={text} is not valid; give balanced, none, or') for text in ('even', '0=0', '=2'))])
 def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
     with pytest.raises(UsageError, match=problem):

@@ -58,7 +58,7 @@ REFUSED = [
         ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients',
          'which takes the same steps, or --clip_norm=0'),
         ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
-        ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 times the learning rate of 0.001 takes away'),
+        ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 is too large for the learning rate of 0.001'),
         ('--epochs=0', '--epochs=0 trains nothing'),
         ('--epochs=1e30', '--epochs=1e+30 is too large; the maximum is 1e9'),
         ('--epochs=-1', '--epochs=-1 is not valid; give 0, or a number'),

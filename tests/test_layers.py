@@ -105,9 +105,9 @@ def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evalua
 
 def test_dropout_names_what_is_wrong():
     x = tf.zeros([8, 4])
-    with pytest.raises(ValueError, match='the rate of dropout is 1.0; give one from 0 to below 1'):
+    with pytest.raises(ValueError, match='rate is 1.0; .*less than 1'):
         dropout(x, 1.0, True)
-    with pytest.raises(ValueError, match='draw them only where `training` is true, and in a program of your own'):
+    with pytest.raises(ValueError, match='only if `training` is true, .*at_position'):
         dropout(x, 0.5, True)
 
 

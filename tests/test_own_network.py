@@ -109,7 +109,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_current_name_scope(); tf2.get_variable("more", [])', 'pixels @ weights',
      "no attribute 'get_variable' (line 11 of mine.py); write import tensorflow.compat.v1 as tf"),
-    ('uniform_like(pixels)', 'pixels @ weights', 'random numbers are drawn for a training batch; draw them only'),
+    ('uniform_like(pixels)', 'pixels @ weights', 'only if `training` is true'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(weights, 0))', 'pixels @ weights', 'ValueError: Shapes'),
     ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 11 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
@@ -121,7 +121,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
     ('state = tf.get_variable("state", [], tf.float64, trainable=False); add_moving_statistic(state, 1.0, 0.9)',
-     'pixels @ weights', 'takes a float32 variable that is not trainable'),
+     'pixels @ weights', 'float32 variable with trainable=False'),
     (f'{STATE}; add_moving_statistic(state, 0.5 + state, 1.5)', 'pixels @ weights', 'a fraction to keep from 0 to 1'),
     *[(f'{STATE}; used = {write}', 'pixels @ weights + 0.0 * tf.cast(used, tf.float32)',
        f'its operation {name} changes a variable (line 11 of mine.py), ') for write, name in (

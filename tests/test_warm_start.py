@@ -206,7 +206,7 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
             (dict(freeze='second$'), 'matches no variable; the network has first/weights'),
-            (dict(freeze='weights|beta'), 'matches all variables that are trained')):
+            (dict(freeze='weights|beta'), r'--freeze=weights\|beta matches all ')):
         with pytest.raises(UsageError, match=part) as refused:
             trainer.train(tuned(**flags))
         assert '\n' not in str(refused.value)

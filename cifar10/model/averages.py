@@ -1,4 +1,4 @@
-"""The moving averages of the variables, which evaluation uses."""
+"""The moving averages of the variables, for evaluation."""
 from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -11,24 +11,24 @@ DECAY = 0.9999
 class MovingAverages:
     """The moving averages of the classic recipe, each on the device of its variable.
 
-    The decay is lower at the beginning, min(0.9999, (1 + step) / (10 + step)), so that the averages follow faster.
+    The decay is min(0.9999, (1 + step) / (10 + step)), so the averages follow faster at the beginning.
 
     Args:
-      variables: the variables, float; an average starts with the value of its variable.
+      variables: the variables, float; the initial value of an average is the value of its variable.
       global_step: the number of steps, int64.
-      steps: int64 scalar, how many steps a move of the averages makes up for: it has that power of the decay at
-        `global_step`. None: they move in every step.
+      steps: int64 scalar, number of steps since the last move; a move uses that power of the decay at `global_step`.
+        None: the averages move in every step.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], global_step: tf.Variable, steps: tf.Tensor | None = None):
-        different = {variable.op.name: variable for variable in variables}.values()
-        self._averages = [(variable, _average(variable)) for variable in different]
+        distinct = {variable.op.name: variable for variable in variables}.values()
+        self._averages = [(variable, _average(variable)) for variable in distinct]
         self._global_step = global_step
         self._steps = steps
 
     def move(self) -> tf.Operation:
         """Returns an operation that moves the averages towards the values of the variables."""
-        rates, moved = {}, []  # for each device, so that only the step travels
+        rates, moved = {}, []  # one rate per device, so only the step travels
         for variable, average in self._averages:
             with tf.device(variable.device):
                 if variable.device not in rates:
@@ -52,10 +52,10 @@ def _average(variable):
 
 
 def saved_names(names: Iterable[str], saved: Collection[str], averaged: bool) -> dict[str, str]:
-    """Returns the names of the values of variables in a checkpoint, by the names of the variables.
+    """Maps the names of variables to names in a checkpoint.
 
     Args:
-      saved: the names of all values in the checkpoint.
-      averaged: whether a variable gets its moving average, if that is saved: those that are not trained have none.
+      saved: all names in the checkpoint.
+      averaged: whether variables get their moving averages; untrained variables have no average.
     """
     return {name: name + AVERAGE if averaged and name + AVERAGE in saved else name for name in names}

@@ -1,7 +1,7 @@
-"""Weights of the classes in the loss, for data sets in which some classes have far fewer images than others.
+"""Weights of the classes in the loss, for data sets with large and small classes.
 
-Their mean over the training images is 1, so the loss keeps its scale, and the mean over the towers is that over the
-batch.
+The mean weight over the training images is 1, so the loss keeps its scale, and the mean over the towers is the mean
+over the batch.
 """
 from collections.abc import Mapping, Sequence
 
@@ -11,29 +11,28 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.settings.presets import BALANCED, parse_class_weights
 
-_UNEVEN = 3  # times as many images as the smallest class
+_UNEVEN = 3  # ratio of the largest class to the smallest
 
 
 def class_weights(text: str, counts: Mapping[str, int]) -> np.ndarray:
     """Returns the weight of each class, float32 [classes], in the order of their labels.
 
     Args:
-      text: as the flag has it: 'balanced', by which all classes weigh alike, or 'cat=2,dog=1', where other classes have
-        the weight 1 before all are scaled.
-      counts: the training images of each class, by its name.
+      text: the flag's value: 'balanced', for equal total weights, or weights such as 'cat=2,dog=1' before scaling; the
+        default weight is 1.
+      counts: class name -> number of training images.
 
     Raises:
-      UsageError: there is no class of a name.
+      UsageError: a class does not exist.
     """
     images = np.array(list(counts.values()), np.float64)
     if text == BALANCED:
         weights = 1 / images
     else:
-        given = parse_class_weights(text)
-        if unknown := given.keys() - counts.keys():
-            raise UsageError(f'--class_weights={text}: there is no class {min(unknown)}; the classes are '
-                             f"{', '.join(counts)}")
-        weights = np.array([given.get(name, 1.0) for name in counts])
+        by_name = parse_class_weights(text)
+        if unknown := by_name.keys() - counts.keys():
+            raise UsageError(f"--class_weights={text}: unknown class {min(unknown)}; use {', '.join(counts)}")
+        weights = np.array([by_name.get(name, 1.0) for name in counts])
     return (weights * images.sum() / (weights @ images)).astype(np.float32)
 
 
@@ -42,7 +41,7 @@ def weigh(losses: tf.Tensor, labels: tf.Tensor, weights: np.ndarray) -> tf.Tenso
 
     Args:
       losses: float32 [n].
-      labels: int32 [n], or float32 [n, classes], the fraction of each class.
+      labels: int32 [n], or the fractions of the classes, float32 [n, classes].
       weights: float32 [classes].
     """
     if labels.dtype.is_integer:
@@ -51,5 +50,5 @@ def weigh(losses: tf.Tensor, labels: tf.Tensor, weights: np.ndarray) -> tf.Tenso
 
 
 def are_uneven(counts: Sequence[int]) -> bool:
-    """Returns whether the largest class has so many more images than the smallest that accuracy tells little of it."""
+    """Returns whether the class sizes differ so much that accuracy says little about the smallest class."""
     return max(counts) >= _UNEVEN * min(counts)

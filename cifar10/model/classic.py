@@ -19,8 +19,8 @@ def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_
       num_classes: number of logits of each image.
 
     Returns:
-      Logits, float32 [n, num_classes]. The output of each layer is in the collection ACTIVATIONS, the L2
-      losses of local3 and local4 are in LOSSES.
+      Logits, float32 [n, num_classes]. The outputs of the layers are added to the collection ACTIVATIONS, and the L2
+      losses of local3 and local4 to LOSSES.
     """
     del training
     pool1 = _convolution('conv1', images, 64, bias=0.0, pool=True)
@@ -42,8 +42,8 @@ def _convolution(name, x, channels, bias, pool=False):
         activation = _activation(tf.nn.bias_add(y, biases))
         if not pool:
             return activation
-        # Bias and ReLU commute with the maximum, and after pooling only a quarter of the values is left to
-        # add, clip and differentiate. `activation` then is for TensorBoard only, and computed when fetched.
+        # Bias and ReLU commute with the maximum, and pooling leaves a quarter of the values to add, clip and
+        # differentiate. So `activation` is only for TensorBoard, and only computed when it is fetched.
         return tf.nn.relu(tf.nn.bias_add(_pool(y, 'pool'), biases))
 
 
@@ -82,5 +82,5 @@ def _weights(shape, stddev):
     return read('weights', shape, initial_value)
 
 
-# The dense layer local3 has weights for each position of 24 x 24 pixels, a quarter as high and as wide by then.
+# The weights of local3 depend on the image size: pooling reduces 24 x 24 pixels to 6 x 6.
 NETWORK = Network(inference, image_sizes=range(24, 25))

@@ -1,4 +1,4 @@
-"""Loss and accuracy of a network that classifies images, the same for training and evaluation."""
+"""Loss and accuracy of an image classifier, for training and evaluation."""
 from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
@@ -9,9 +9,8 @@ def cross_entropies(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0
 
     Args:
       logits: float32 [n, classes].
-      labels: int32 [n], or the fractions of classes, float32 [n, classes].
-      smoothing: label smoothing, the probability that is spread evenly over all classes (Szegedy et al. 2016,
-        section 7).
+      labels: int32 [n], or the fractions of the classes, float32 [n, classes].
+      smoothing: label smoothing, a probability to spread evenly over all classes (Szegedy et al. 2016, section 7).
     """
     classes = int(logits.shape[-1])
     if smoothing or labels.dtype.is_floating:
@@ -23,7 +22,9 @@ def cross_entropies(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0
 
 
 def predicted(logits: tf.Tensor) -> tf.Tensor:
-    """Returns the most likely class of each example, int64 [n]; the number of classes if probabilities are not finite.
+    """Returns the most likely class of each example, int64 [n].
+
+    If probabilities are not finite, the result is the number of classes, which is not a label.
 
     Args:
       logits: float32 [n, classes].
@@ -33,13 +34,13 @@ def predicted(logits: tf.Tensor) -> tf.Tensor:
 
 
 def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns which examples of a training batch are classified correctly, bool [n].
+    """Returns whether each example of a training batch is classified correctly, bool [n].
 
-    It looks for no NaN, as `predicted` does, because a loss of NaN ends the run.
+    Unlike `predicted`, it does not check for NaN, because a loss of NaN ends the run.
 
     Args:
       logits: float32 [n, classes].
-      labels: int32 [n], or the fractions of classes, float32 [n, classes], of which the largest counts.
+      labels: int32 [n], or the fractions of the classes, float32 [n, classes]; the largest counts.
     """
     labels = tf.argmax(labels, 1) if labels.dtype.is_floating else labels
     # As int64, because GPUs compare int32 on the host: three small copies for each batch.
@@ -56,7 +57,7 @@ def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, dtype: t
       labels: as for `cross_entropies`.
       dtype: the type that the network computes in.
       losses: function (logits, labels) -> the loss of each example, float32 [n].
-      name: of their mean.
+      name: name of the mean loss.
 
     Returns:
       Float32 scalars by name: the loss and 'accuracy', each the mean over the batch.

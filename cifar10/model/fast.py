@@ -1,8 +1,8 @@
 """Networks that learn in few epochs: whitened patches, groups of two convolutions, batch normalisation.
 
-The architecture is that of cifar10-airbench (Keller Jordan 2024), but with ReLU, and with a maximum over all
-remaining positions at the end, so that it takes images of any size. `fast` has three groups; `photos` has four, because
-its images are larger.
+The architecture follows cifar10-airbench (Keller Jordan 2024), with two changes: it uses ReLU, and it ends with a
+maximum over all positions, so it accepts images of any size. `fast` has three groups; `photos` has four, because its
+images are larger.
 """
 import functools
 import sys
@@ -27,7 +27,7 @@ _WHITENING_EPSILON = 5e-4
 
 def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_CLASSES,
               widths: Sequence[int] = _WIDTHS, whitening: np.ndarray | None = None) -> tf.Tensor:
-    """Builds the network in the current variable scope, with each group of convolutions in a part of its own.
+    """Builds the network in the current variable scope; each group of convolutions is a part.
 
     Args:
       images: [n, height, width, 3], of mean 0 and variance 1. The network computes in their type: float32,
@@ -36,7 +36,7 @@ def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_
       num_classes: number of logits of each image.
       widths: channels of each group.
       whitening: initial filters of the first layer, float32 [2, 2, 3, 24], from `whitening_filters`; None
-        where they are restored from a checkpoint.
+        if they are restored from a checkpoint.
 
     Returns:
       Logits, float32 [n, num_classes].
@@ -71,7 +71,7 @@ def _convolution(name, x, channels):
 
 
 def _activate(x, name, training):
-    """Batch normalisation without a scale, whose offset has a learning rate and an L2 loss of its own, and ReLU."""
+    """Applies ReLU after batch normalisation without a scale; its offset has its own learning rate and L2 loss."""
     with tf.variable_scope(name):
         channels = [x.shape[-1]]
         offset = read('offset', channels, tf.zeros_initializer())
@@ -84,14 +84,14 @@ def _activate(x, name, training):
 
 
 def _uniform(shape, dtype=tf.float32, partition_info=None):
-    """Initialises uniformly within +-1/sqrt(fan-in), PyTorch's default."""
+    """Initialises uniformly within +-1/sqrt(fan_in), PyTorch's default."""
     del partition_info
     bound = float(np.prod(shape[:-1], dtype=int)) ** -0.5
     return tf.random.stateless_uniform(shape, seed_of('weights'), -bound, bound, dtype)
 
 
 def _identity_first(shape, dtype=tf.float32, partition_info=None):
-    """Initialises the first filters to the identity, each passing on one channel; the others uniformly."""
+    """Initialises the first filters to the identity, one input channel each, and the remaining filters uniformly."""
     height, width, inputs, outputs = shape
     copies = min(inputs, outputs)
     identity = np.zeros(shape, np.float32)
@@ -100,10 +100,10 @@ def _identity_first(shape, dtype=tf.float32, partition_info=None):
 
 
 def whitening_filters(images: np.ndarray) -> np.ndarray:
-    """Returns filters whose outputs on the images are uncorrelated and of variance 1, and the negatives of these.
+    """Returns whitening filters, whose outputs on the images are uncorrelated with variance 1, and their negatives.
 
-    They are the eigenvectors of the second moments of all 2x2 patches, each divided by the root of its
-    eigenvalue, as in the first layer of cifar10-airbench (Keller Jordan 2024), after Page's cifar10-fast.
+    The filters are the eigenvectors of the second moments of all 2x2 patches, divided by the square roots of their
+    eigenvalues, as in the first layer of cifar10-airbench (Keller Jordan 2024), after Page's cifar10-fast.
 
     Args:
       images: float32 [n, height, width, channels], preprocessed as for the network.
@@ -122,7 +122,7 @@ def whitening_filters(images: np.ndarray) -> np.ndarray:
 
 
 def _network(widths):
-    smallest = 2 ** len(widths) + _PATCH - 1  # each group's pooling halves the images, and must leave a pixel
+    smallest = 2 ** len(widths) + _PATCH - 1  # pooling in each group halves the images, and must leave a pixel
     return Network(functools.partial(inference, widths=widths), range(smallest, sys.maxsize),
                    learn=lambda images: dict(whitening=whitening_filters(images)))
 

@@ -1,7 +1,4 @@
-"""What networks share: reading variables, seeds, a 3x3 convolution, normalisations and dropout.
-
-The layers know no networks, no towers and no update modes.
-"""
+"""Building blocks of networks: variables, seeds, a 3x3 convolution, normalisations and dropout."""
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -12,22 +9,22 @@ import tensorflow.compat.v1 as tf
 from cifar10.model.network_draws import uniform_like
 from cifar10.model.untrained_variables import add_moving_statistic, is_frozen
 
-_MENDED = 'cifar10.Conv2D'  # the name under which TensorFlow has `_mended_gradient`
-_SAFE_CHANNELS = 16  # from which no CPU has that fault
+_MENDED = 'cifar10.Conv2D'  # the registered name of `_mended_gradient`
+_SAFE_CHANNELS = 16  # with at least so many input channels, the gradient is correct on every CPU
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
 
 
 def read(name: str, shape: Sequence, initializer: Callable) -> tf.Tensor:
-    """Returns the value of a variable in the current variable scope, which is made if it does not exist."""
-    # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
+    """Returns the value of a variable in the current variable scope; creates the variable if it does not exist."""
+    # One read for all uses, because each read of a variable on the CPU copies it to the tower's device.
     return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))
 
 
 def seed_of(name: str) -> tuple:
     """Returns the seed for a stateless random operation that initialises a variable in the current scope.
 
-    The seed depends on the graph's seed and on the variable's name. So operations elsewhere in the graph do
-    not change the initial value, and the layers of a network have different ones.
+    The seed depends on the graph's seed and on the variable's name. So layers have different initial values, and other
+    operations in the graph do not change them.
     """
     return tf.get_seed(zlib.crc32(f'{tf.get_variable_scope().name}/{name}'.encode()))
 
@@ -40,10 +37,9 @@ def add_l2_loss(value: tf.Tensor, factor: float) -> None:
 def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
     """Convolves images with 3x3 filters, stride 1 and zero padding; its gradient is optimised for CPUs.
 
-    oneDNN computes the gradient of the filters at half the speed of the forward convolution, and at a third
-    of it where images are a few pixels wide. For those, nine matrix products take about half the time. If the
-    gradients of images and filters run at the same time, they compete for memory; one after the other makes
-    the whole step 5% faster.
+    oneDNN computes the gradient of the filters at half the speed of the forward convolution, or at a third if the
+    images are a few pixels wide. For small images, nine matrix products take about half the time. Concurrent gradients
+    of images and filters compete for memory; computing them one after the other makes the whole step 5% faster.
 
     Args:
       x: [n, height, width, in].
@@ -66,11 +62,11 @@ def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
 
 
 def mended_gradients() -> AbstractContextManager:
-    """Returns the context in which `tf.nn.conv2d` gets a gradient that TensorFlow computes rightly on CPUs.
+    """Returns a context in which `tf.nn.conv2d` has a gradient that is correct on CPUs.
 
-    In TensorFlow 2.21, oneDNN's gradient of 1x1 filters with a stride writes beyond its memory if the input has fewer
+    In TensorFlow 2.21, oneDNN's gradient of 1x1 filters with a stride writes out of bounds if the input has fewer
     channels than a register has numbers, 8 with AVX2 and 16 with AVX-512: the process crashes, or the gradient is
-    wrong. Here the pixels between the strides, which such filters do not see, are left out first.
+    wrong. This gradient first removes the pixels between the strides, which such filters do not see.
     """
     return tf.get_default_graph().gradient_override_map({'Conv2D': _MENDED})
 
@@ -94,7 +90,7 @@ def _mended_gradient(operation, dy):
 
 
 def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Returns the gradient of 3x3 filters: for each filter position, the product of x, shifted by it, and dy.
+    """Returns the gradient of 3x3 filters: the products of dy with x, shifted to each filter position.
 
     Args:
       x: [n, height, width, in], the input of the convolution.
@@ -118,9 +114,9 @@ def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
 def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, name: str) -> tf.Tensor:
     """Computes y_c = x_c * s_c^-0.75, where s_c = 1 + alpha * sum of x_j^2 over |j - c| <= depth_radius.
 
-    This is `tf.nn.lrn` with bias 1 and beta 0.75 (Krizhevsky et al. 2012, section 3.3). On CPUs the gradient
-    of `tf.nn.lrn` is a scalar loop, and it does not support bfloat16. Here the sum over neighbouring channels
-    is one product with a banded matrix of ones, B, which CPUs and GPUs compute fast. The gradient is
+    This is `tf.nn.lrn` with bias 1 and beta 0.75 (Krizhevsky et al. 2012, section 3.3), whose gradient on CPUs is a
+    scalar loop without support for bfloat16. Here the sum over neighbouring channels is a product with a banded matrix
+    of ones, B, which CPUs and GPUs compute fast. The gradient is
 
         dx = dy * s^-0.75 - 2 * 0.75 * alpha * x * B(dy * y / s)
 
@@ -142,7 +138,7 @@ def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, 
         x32 = tf.cast(x, tf.float32)
         s = 1.0 + _mixed(x32 * x32, alpha * band)
         root = tf.rsqrt(s)
-        scale = root * tf.sqrt(root)  # s^-0.75, which is faster than a power
+        scale = root * tf.sqrt(root)  # s^-0.75, faster than a power
         y = x32 * scale
 
         def gradient(dy):
@@ -155,7 +151,7 @@ def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, 
 
 
 def _mixed(x, matrix):
-    """Returns the product of the channels of x, [..., channels], with a matrix [channels, channels]."""
+    """Multiplies the channels of x, [..., channels], by a matrix [channels, channels]."""
     flat = tf.reshape(x, [-1, len(matrix)])
     return tf.reshape(flat @ tf.constant(matrix, x.dtype), tf.shape(x))
 
@@ -165,21 +161,20 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
     """Batch normalisation (Ioffe and Szegedy 2015), as `tf.layers.batch_normalization` of TensorFlow 1 computes it.
 
     In training, each tower normalises with the statistics of its own batch, and the update moves the moving mean and
-    variance towards them, averaged over the towers. Evaluation uses the moving statistics, and so does training where
-    they are frozen. As in TensorFlow 1, the moving variance of images follows the unbiased variance, that of other
-    inputs (after a dense layer, for example) the biased one.
+    variance towards the mean statistics of the towers. Evaluation uses the moving statistics, and so does training if
+    they are frozen. As in TensorFlow 1, the moving variance follows the unbiased variance of images, but the biased
+    variance of other inputs, such as the output of a dense layer.
 
-    The defaults are those of TensorFlow 1 and of Keras, so a network that is carried over behaves as before. So are
-    the names of the variables in the current scope: gamma, beta, moving_mean and moving_variance. The moving statistics
-    need some hundreds of updates to forget what they begin with (0.99^500 = 0.7%). For shorter runs, choose a momentum
-    of 0.9.
+    The defaults and the names of the variables in the current scope (gamma, beta, moving_mean and moving_variance) are
+    the same as in TensorFlow 1 and Keras, so ported networks behave as before. The moving statistics need some hundreds
+    of updates to forget their initial values (0.99^500 = 0.7%). For shorter runs, choose a momentum of 0.9.
 
     Args:
       x: [n, ..., channels], images if it has four dimensions; float32, bfloat16 or float16. Statistics are computed in
         float32.
       training: whether to normalise with the statistics of the batch.
       momentum: the fraction of the moving mean and variance that an update keeps.
-      epsilon: is added to the variance; 1e-5 or more.
+      epsilon: constant to add to the variance; 1e-5 or more.
       scale: whether to multiply by a variable for each channel, gamma.
       offset: whether to add a variable for each channel, beta.
 
@@ -194,7 +189,7 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
 
 def normalise_batch(x: tf.Tensor, training: bool, scale: tf.Tensor, offset: tf.Tensor, keep: float,
                     epsilon: float) -> tf.Tensor:
-    """Batch normalisation with a given scale and offset; see `batch_normalisation`.
+    """Normalises like `batch_normalisation`, with a given scale and offset.
 
     Args:
       x, training, epsilon: as for `batch_normalisation`.
@@ -215,7 +210,7 @@ def normalise_batch(x: tf.Tensor, training: bool, scale: tf.Tensor, offset: tf.T
     y, mean, variance = tf.nn.fused_batch_norm(
         images, scale, offset, *statistics, epsilon=epsilon, is_training=by_batch)
     if by_batch:
-        if x.shape.rank != 4:  # where `tf.layers` does not use the fused kernel, whose variance is n / (n - 1) as large
+        if x.shape.rank != 4:  # `tf.layers` uses the biased variance here, the fused kernel the unbiased variance
             n = tf.cast(tf.shape(images)[0], tf.float32)
             variance *= (n - 1) / n
         add_moving_statistic(moving_mean, mean, keep)
@@ -224,23 +219,24 @@ def normalise_batch(x: tf.Tensor, training: bool, scale: tf.Tensor, offset: tf.T
 
 
 def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
-    """Dropout (Srivastava et al. 2014): in training sets each value to 0 with a probability, and scales the others.
+    """Dropout (Srivastava et al. 2014): sets random values to 0 in training, and scales the remaining values.
 
-    Which values it sets to 0 is drawn by `uniform_like`, so a resumed run ends with the same bits.
+    The random numbers come from `uniform_like`, so a resumed run ends with the same bits.
 
     Args:
       x: [n, ...], with a row for each image; float32, bfloat16 or float16.
-      rate: the probability, from 0 to below 1. The other values are multiplied by 1 / (1 - rate).
-      training: otherwise x is returned as it is.
+      rate: the fraction of values to set to 0, at least 0 and less than 1. The remaining values are multiplied by
+        1 / (1 - rate).
+      training: if false, x is returned unchanged.
 
     Returns:
       A tensor of the shape and type of x.
 
     Raises:
-      ValueError: the rate is not from 0 to below 1.
+      ValueError: the rate is out of range.
     """
     if not 0 <= rate < 1:
-        raise ValueError(f'the rate of dropout is {rate}; give one from 0 to below 1')
+        raise ValueError(f'the dropout rate is {rate}; use a rate of at least 0 and less than 1')
     if not training:
         return x
     return tf.where_v2(uniform_like(x) >= rate, x * (1 / (1 - rate)), tf.zeros([], x.dtype))

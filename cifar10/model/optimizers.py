@@ -1,4 +1,4 @@
-"""The optimizers that a recipe chooses from, as functions of the learning rate, and the clipping of gradients."""
+"""The built-in optimizers, as functions of the learning rate, and gradient clipping."""
 import tensorflow.compat.v1 as tf
 
 MOMENTUM = 0.9
@@ -29,27 +29,27 @@ def nesterov(rate: tf.Tensor) -> tf.train.Optimizer:
 class Adam(tf.train.AdamOptimizer):
     """Adam (Kingma and Ba 2014) with TensorFlow's default constants.
 
-    The powers of beta have the same names in the checkpoints of all update modes.
+    The beta powers have the same names in the checkpoints of all update modes.
 
     Args:
       rate: learning rate, float32 scalar.
     """
 
     def _create_slots(self, var_list):
-        with tf.name_scope(None):  # otherwise their names contain the name scope in which the update is built
+        with tf.name_scope(None):  # otherwise the names of the beta powers include the update mode's name scope
             super()._create_slots(var_list)
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
 
-    Before Adam's step, variables of two or more dimensions are multiplied by 1 - rate * weight decay, as in PyTorch's
-    AdamW; biases, scales and offsets are not. Unlike an L2 loss, the decay does not pass through Adam's moments, and
-    float16's loss scaling does not reach it.
+    Before Adam's step, variables of two or more dimensions are multiplied by 1 - rate * weight_decay, as in PyTorch's
+    AdamW; biases, scales and offsets do not decay. Unlike an L2 loss, the decay does not affect Adam's moments, and
+    loss scaling does not affect the decay.
 
     Args:
       rate: learning rate, float32 scalar.
-      weight_decay: the fraction of a variable, times the rate, that a step takes away.
+      weight_decay: a step removes this fraction of a variable, times the rate.
     """
 
     def __init__(self, rate: tf.Tensor | float, weight_decay: float):
@@ -69,11 +69,11 @@ class AdamW(Adam):
 
 
 class Clipped(tf.train.Optimizer):
-    """An optimizer whose gradients are scaled down together where their global norm is too large.
+    """An optimizer that clips the global norm of the gradients.
 
-    The norm is that of the gradients that are applied: of the mean over the towers where a mode has one, so it does
-    not depend on their number (Pascanu et al. 2013, https://arxiv.org/abs/1211.5063; `tf.clip_by_global_norm`). If a
-    gradient is not finite, all become NaN.
+    It clips the gradients that are applied: the mean over the towers in modes that have a mean, so the norm does not
+    depend on the number of towers (Pascanu et al. 2013, https://arxiv.org/abs/1211.5063; `tf.clip_by_global_norm`). If
+    a gradient is not finite, all become NaN.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer, norm: float):
@@ -91,10 +91,10 @@ class Clipped(tf.train.Optimizer):
 
 
 def orthogonalise(matrix: tf.Tensor, iterations: int = _MUON_ITERATIONS) -> tf.Tensor:
-    """Returns approximately the nearest matrix with orthonormal rows or columns: U V^T of the SVD.
+    """Approximates the nearest matrix with orthonormal rows or columns: U V^T of the SVD.
 
     Each Newton-Schulz iteration maps X to a X + (b A + c A^2) X with A = X X^T, which applies the polynomial
-    to every singular value. The norm is scaled to 1 first, so that no singular value is above 1.
+    to every singular value. The norm is scaled to 1 first, so no singular value exceeds 1.
 
     Args:
       matrix: float32 [rows, columns].
@@ -114,9 +114,9 @@ class Muon(tf.train.Optimizer):
     """Muon for convolution filters, gradient descent with Nesterov momentum for all other variables.
 
     Filters [height, width, in, out] are treated as a matrix [height * width * in, out]. A step computes the
-    momentum m <- 0.6 m + g, orthogonalises g + 0.6 m to u, and sets w <- w sqrt(out) / |w| - rate u. The
-    weights get the same norm before each step, which replaces weight decay; batch normalisation makes their
-    scale irrelevant. The source is `airbench94_muon.py` of cifar10-airbench (Keller Jordan 2024).
+    momentum m <- 0.6 m + g, orthogonalises g + 0.6 m to u, and sets w <- w sqrt(out) / |w| - rate u. Fixing the norm
+    of the weights before each step replaces weight decay; batch normalisation makes their scale irrelevant. The
+    source is `airbench94_muon.py` of cifar10-airbench (Keller Jordan 2024).
 
     Args:
       rate: learning rate of the filters, float32 scalar.
@@ -145,6 +145,6 @@ class Muon(tf.train.Optimizer):
         momentum = slot.assign(_MUON_MOMENTUM * slot.read_value() + grad).read_value()
         update = orthogonalise(tf.reshape(grad + _MUON_MOMENTUM * momentum, [-1, handle.shape[-1]]))
         weights = handle.read_value()
-        # The maximum is for filters that are all zero: without it, 0 * rsqrt(0) would make them NaN.
+        # The maximum keeps filters of zeros from becoming NaN: 0 * rsqrt(0).
         scale = tf.rsqrt(tf.maximum(tf.reduce_sum(weights * weights), _TINY)) * float(handle.shape[-1]) ** 0.5
         return handle.assign(weights * scale - self._rate_tensor * tf.reshape(update, handle.shape), read_value=False)

@@ -1,7 +1,6 @@
-"""Where a network can be cut into parts, each of which may be on a device of its own.
+"""Model parallelism: cuts a network into parts for several devices.
 
-A network calls `next_part` at each cut. Its caller says, with `divided`, which device computes which part, and what the
-parts wait for.
+A network calls `next_part` at each cut. Its caller assigns parts to devices, and adds their gates, with `divided`.
 """
 import contextlib
 import contextvars
@@ -9,26 +8,26 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-# In each thread the Division of the network that is being built.
+# The Division of the network that is being built in this thread.
 _division = contextvars.ContextVar('division', default=None)
 
 
 def next_part(x: tf.Tensor) -> tf.Tensor:
-    """Cuts a built-in network: what is built after this call belongs to its next part.
+    """Cuts a built-in network: later layers belong to its next part.
 
     In a user's file it returns x. With `--gpus_per_tower` the parts are on several devices. While one device
-    computes the next part of this tower, the device before it computes the next tower. Cut where a single tensor holds
-    everything that later layers need of earlier ones.
+    computes the next part of this tower, the previous device computes the next tower. Cut at a tensor that is the only
+    input of later layers.
 
     Args:
-      x: the tensor that the part before the cut hands to the part after it, float.
+      x: float, the output of the part before the cut.
 
     Returns:
-      The same values, for the part after the cut.
+      The same values, the input of the part after the cut.
 
     Raises:
       TypeError: x is not a single tensor.
-      ValueError: it was called within `tf.cond`, `tf.while_loop` or `tf.function`.
+      ValueError: the call is within `tf.cond`, `tf.while_loop` or `tf.function`.
     """
     division = _division.get()
     if division is None:
@@ -41,29 +40,29 @@ def next_part(x: tf.Tensor) -> tf.Tensor:
 
 
 class Division:
-    """A network that is being built, part by part; made by `divided`.
+    """A network that is being built part by part, from `divided`.
 
     Attributes:
-      graph: in which it is built.
-      parts: the number of parts that have been begun; once the network is built, of all.
+      graph: the network's graph.
+      parts: the number of parts so far.
     """
 
-    def __init__(self, devices: Sequence[str], of_parts: int, gate: Callable | None):
+    def __init__(self, devices: Sequence[str], num_parts: int, gate: Callable | None):
         self.parts = 1
         self._devices = devices
-        self._of_parts = of_parts
+        self._of_parts = num_parts
         self._gate = gate
         self.graph = tf.get_default_graph()
 
     def device_of(self, operation: tf.Operation) -> str:
-        """Returns the device of a new operation: its part's, unless it names one already."""
-        return operation.device or self._devices[self._place()]
+        """Returns the operation's own device, or else the device of its part."""
+        return operation.device or self._devices[self._device_index()]
 
     def cut(self, x: tf.Tensor) -> tf.Tensor:
-        """Begins the next part; returns what `next_part` returns."""
-        source = self._place()
+        """Begins the next part; returns its input."""
+        source = self._device_index()
         self.parts += 1
-        target = self._place()
+        target = self._device_index()
         if self._gate is None:
             return x
 
@@ -76,25 +75,23 @@ class Division:
                 return tf.identity(x), gradient
         return gated(x)
 
-    def _place(self):
-        """Returns the number of the device of the part that is being built: each has parts that follow each other."""
+    def _device_index(self):
+        """Returns the index of the current part's device; each device has consecutive parts."""
         return (self.parts - 1) * len(self._devices) // self._of_parts if len(self._devices) > 1 else 0
 
 
 @contextlib.contextmanager
-def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | None = None) -> Iterator[Division]:
-    """Context in which a network is built whose parts are on several devices, and wait for a gate at each cut.
+def divided(devices: Sequence[str] = ('',), num_parts: int = 1, gate: Callable | None = None) -> Iterator[Division]:
+    """Context for building a network with parts on several devices and a gate at each cut.
 
     Args:
-      devices: the names of the devices, each of which gets a share of the parts that follow each other; '' is the
-        device of the caller.
-      of_parts: the number of parts that the network has, which matters if there are several devices.
-      gate: function (tensor, source, target) -> the operation after which a tensor that was computed on device
-        number `source` is used on device number `target`, by the next part or, on the way back, by the one before. It
-        is called for the activations and for their gradient at each cut, also where both parts are on one device. None
-        if they wait for nothing.
+      devices: the names of the devices, each with consecutive parts; '' is the caller's device.
+      num_parts: the network's number of parts, required with several devices.
+      gate: function (tensor, source, target) -> the operation after which device number `target` may use a tensor that
+        device number `source` has computed. It is called at each cut for the activations, and for their gradient in
+        the backward pass, even if both parts are on one device. None for no gates.
     """
-    division = Division(devices, of_parts, gate)
+    division = Division(devices, num_parts, gate)
     token = _division.set(division)
     try:
         with tf.device(division.device_of):
@@ -105,7 +102,7 @@ def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | 
 
 @contextlib.contextmanager
 def undivided() -> Iterator[None]:
-    """Context in which `next_part` cuts nothing."""
+    """Context in which `next_part` does nothing."""
     token = _division.set(None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The floating-point types that towers compute in, and the loss scaling that float16 needs.
+"""The floating-point types of towers, and loss scaling for float16.
 
 Variables, losses and updates are float32 in every precision.
 """
@@ -10,11 +10,11 @@ import tensorflow.compat.v1 as tf
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """A floating-point type that towers compute in, and what hardware supports it.
+    """A floating-point type of towers, and its hardware support.
 
     Attributes:
       dtype: the type.
-      cpu_flags: flags of /proc/cpuinfo: a CPU with any of them multiplies in this type. Empty: every CPU does.
+      cpu_flags: flags of /proc/cpuinfo; a CPU with any of them multiplies in this type. Empty if every CPU does.
       gpu_capability: the lowest compute capability of GPUs that multiply in this type.
       scales_loss: whether the loss must be scaled, because gradients may be too small for this type.
     """
@@ -24,10 +24,10 @@ class Precision:
     scales_loss: bool = False
 
     def is_emulated(self, cpu_flags: Collection[str] | None = None) -> bool:
-        """Returns whether computing in this type is slow, because the CPU has no instructions for it.
+        """Returns whether this type is slow because the CPU has no instructions for it.
 
         Args:
-          cpu_flags: the flags of the CPU; default: this machine's.
+          cpu_flags: the CPU's flags; by default, this machine's flags.
         """
         if not self.cpu_flags:
             return False
@@ -37,13 +37,13 @@ class Precision:
         return self.cpu_flags.isdisjoint(cpu_flags)
 
     def optimizer(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> Callable[[], tf.train.Optimizer]:
-        """Returns a function that makes an optimizer for this type: with loss scaling if it needs that."""
+        """Wraps a function that makes an optimizer: adds loss scaling if this type needs it."""
         if not self.scales_loss:
             return make_optimizer
         return lambda: LossScaled(make_optimizer())
 
     def loss_scale(self, optimizer: tf.train.Optimizer) -> tf.Tensor | None:
-        """Returns the scale by which the loss is multiplied before gradients are taken; None: by nothing."""
+        """Returns the optimizer's loss scale; None if this type needs no loss scaling."""
         return optimizer.scale() if self.scales_loss else None
 
 
@@ -53,16 +53,16 @@ FP16 = Precision(tf.float16, frozenset({'avx512_fp16', 'amx_fp16'}), scales_loss
 
 
 class LossScaled(tf.mixed_precision.MixedPrecisionLossScaleOptimizer):
-    """An optimizer that scales the loss, so that small float16 gradients do not become 0.
+    """An optimizer with dynamic loss scaling, which keeps small float16 gradients from becoming 0.
 
-    If gradients overflow, the scale is halved and the variables stay as they are; global_step is still
-    incremented, because the step has consumed its examples. The scale is doubled after 2,000 good steps.
+    If gradients overflow, the scale is halved and the variables do not change; global_step is still incremented,
+    because the step has consumed its examples. The scale is doubled after 2,000 good steps.
 
     Args:
-      optimizer: the optimizer that applies the gradients, with the scale taken out again.
+      optimizer: the optimizer that applies the unscaled gradients.
 
     Attributes:
-      scale: function that returns the present scale, float32 scalar.
+      scale: function that returns the current scale, float32 scalar.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer):

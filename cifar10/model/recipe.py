@@ -1,7 +1,4 @@
-"""The recipe of a run: network, augmentation, optimizer and learning rates, for training and for evaluation.
-
-It does not know towers, devices, or the files of a run.
-"""
+"""The recipe of a run: network, augmentation, optimizer and learning rates, for training and for evaluation."""
 import contextlib
 import functools
 import pkgutil
@@ -27,30 +24,29 @@ from cifar10.settings.training import DataSettings, RecipeSettings
 
 
 class Recipe:
-    """The network, optimizer, schedule and augmentation that the settings of a run name, as objects.
+    """The network, optimizer, schedule and augmentation of a run, created from its settings.
 
     Args:
-      num_classes: classes of the data set.
-      count: training examples in an epoch; None for evaluation.
+      num_classes: number of classes of the data set.
+      count: number of training examples in an epoch; None for evaluation.
       epochs: the length of the run, or None if it is a number of steps.
       image_size: height and width in pixels of the images before augmentation.
-      weights: of the classes in the loss, float32 [num_classes]; None: all weigh 1.
-      batches: the `Source` of a training on a data set of the user's own; in evaluation, whether there is one.
+      weights: class weights in the loss, float32 [num_classes]; None if all weights are 1.
+      batches: the `Source` of a user's batches for training; in evaluation, whether the data set is a user's batches.
 
     Attributes:
-      image_size, weights: as given.
-      has_batches: whether the data set has batches of the user's own, not images.
-      own: the `own.recipe_towers.RecipeTowers` of a recipe with code of the user's own, or the
-        `own.model_towers.ModelTowers` of a model function on batches of the user's own; else None.
+      image_size, weights: the arguments.
+      has_batches: whether the data set is a user's batches instead of images.
+      own: the `own.recipe_towers.RecipeTowers` of a recipe with users' code, or the `own.model_towers.ModelTowers` of a
+        model function on a user's batches; else None.
       augmentation: a `data.augment.Augmentation`.
       schedule: a `model.schedule.Schedule`; None for evaluation.
-      total_examples: training examples of the whole run, or None if its length is a number of steps.
+      total_examples: number of training examples in the whole run, or None if its length is a number of steps.
       warnings: from `check`, one line each.
 
     Raises:
-      KeyError: a setting is a name that is not registered.
-      UsageError: the network does not take images of the size that the augmentation gives, or there is no augmentation
-        of a user's own.
+      KeyError: a setting names an object that is not registered.
+      UsageError: the network does not accept the augmentation's image size, or a user's augmentation does not exist.
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
@@ -65,7 +61,7 @@ class Recipe:
         self.total_examples = round(epochs * count) if epochs and count else None
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
-        # One of the user's own changes training images only.
+        # A user's augmentation only changes training images.
         augmentation = settings.augmentation if count else AUGMENTATIONS.divided(settings.augmentation)[0]
         self.augmentation = AUGMENTATIONS.load(augmentation)(sizes, self.total_examples, seed, image_size)
         self.schedule = None
@@ -84,59 +80,59 @@ class Recipe:
     def _refuse_other_sizes(self):
         refused = self._refused_by(self._network)
         if refused:
-            taken = self._network.image_sizes
-            needed = f'images of {taken[0]} pixels' if len(taken) == 1 else f'images of {taken[0]} pixels or more'
-            others = [f'--network={name}' for name in NETWORKS if not self._refused_by(NETWORKS.load(name))]
+            accepted = self._network.image_sizes
+            needed = f"images of {accepted[0]} pixels{' or more' if len(accepted) > 1 else ''}"
+            networks = [f'--network={name}' for name in NETWORKS if not self._refused_by(NETWORKS.load(name))]
             raise UsageError(
                 f'--network={self._settings.network} needs {needed}, but --augmentation={self._settings.augmentation} '
                 f'with --image_size={self.image_size} gives {refused[0]}; use '
-                f"{', or '.join([*others, self.augmentation.flags_for(taken[0])])}")
+                f"{', or '.join([*networks, self.augmentation.flags_for(accepted[0])])}")
 
     def _refused_by(self, network):
-        taken = network.image_sizes
-        return [size for size in self.augmentation.image_sizes() if taken and size not in taken]
+        accepted = network.image_sizes
+        return [size for size in self.augmentation.image_sizes() if accepted and size not in accepted]
 
     def learnt(self, source: Source) -> Mapping[str, Any]:
-        """Returns the options of `inference` that the network computes from training images before it is trained.
+        """Returns the options of `inference` that the network computes from training images before training.
 
-        They are initial values of variables. A run computes them once; its checkpoints store the variables.
+        The options are initial values of variables. A run computes them once; its checkpoints store the variables.
         """
         return self._network.learn(source.sample()) if self._network.learn else {}
 
     def check(self, batch_size: int, dtype: tf.DType, in_numbers: bool = True) -> None:
-        """Raises a UsageError if the network or the recipe cannot be trained.
-
-        A user's own network breaks a rule, weight decay leaves nothing of variables, or `freeze` matches no variable
-        or leaves none to train.
+        """Checks that the recipe can be trained.
 
         Args:
-          batch_size: images in a tower's batch.
-          dtype: the type that the towers compute in.
-          in_numbers: whether a user's own network is tried on random images, too.
+          batch_size: number of images in a tower's batch.
+          dtype: the towers' floating-point type.
+          in_numbers: whether to run a user's network on random images, too.
+
+        Raises:
+          UsageError: a user's network breaks a rule, weight decay removes whole variables, or `freeze` matches no
+            variable or all trained variables.
         """
         rate, decay, pattern = self._settings.learning_rate, self._settings.weight_decay, self._settings.freeze
         if decay and rate * decay >= 1:
-            raise UsageError(f'--weight_decay={decay:g} times the learning rate of {rate:g} takes away all of a '
-                             f'variable in a step; give less than {1 / rate:g}')
+            raise UsageError(f'--weight_decay={decay:g} is too large for the learning rate of {rate:g}; use less than '
+                             f'{1 / rate:g}')
         if pattern is not None:
             variables = self.variables(batch_size, dtype)
             if not any(re.search(pattern, name) for name in variables):
                 raise UsageError(f'--freeze={pattern} matches no variable; the network has '
                                  f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}")
             if not any(variable.trainable for variable in variables.values()):
-                raise UsageError(f'--freeze={pattern} matches all variables that are trained, so nothing would be '
-                                 'learnt; let it match fewer')
+                raise UsageError(f'--freeze={pattern} matches all trained variables; use a pattern that matches fewer')
         sizes = self.augmentation.image_sizes()
         self.warnings = self.own.check(batch_size, sizes, dtype, in_numbers) if self.own else []
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
-        """Returns the variables that the network makes in training, by their names; see `check`."""
+        """Returns the variables of the network in training, by name; `check` describes the arguments."""
         with self._built(batch_size, dtype):
             step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
 
     def check_parts(self, devices: int) -> None:
-        """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
+        """Raises a UsageError if the network has fewer parts than a tower has devices."""
         if devices > 1 and devices > self._parts:
             count = f'{self._parts} parts' if self._parts > 1 else 'a single part'
             if self.own:
@@ -146,9 +142,9 @@ class Recipe:
 
     @contextlib.contextmanager
     def _built(self, batch_size, dtype):
-        """Context in a graph of its own in which the network is built for training; gives its Division.
+        """Context with the network built for training in a new graph; yields its Division.
 
-        Without a batch size it is built for evaluation, with two images.
+        If `batch_size` is None, the network is built for evaluation, with two images.
         """
         training = batch_size is not None
         sizes = self.augmentation.image_sizes()
@@ -163,7 +159,7 @@ class Recipe:
             yield division
 
     def divided(self, devices: Sequence[str], gate: Callable | None = None) -> contextlib.AbstractContextManager:
-        """Returns the context in which `inference` divides the network over a tower's devices; see `parts.divided`."""
+        """Returns the `parts.divided` context for building the network on a tower's devices."""
         return parts.divided(devices, self._parts if len(devices) > 1 else 1, gate)
 
     @functools.cached_property
@@ -179,23 +175,23 @@ class Recipe:
 
     @functools.cached_property
     def has_classes(self) -> bool:
-        """Whether the network predicts classes; otherwise it is a whole model that is evaluated by its loss."""
+        """Whether the network predicts classes; if not, it is a whole model that is evaluated by its loss."""
         return not self.has_batches and (
             not self.is_whole or self.own.has_classes(self.augmentation.image_sizes()[-1]))
 
     def called(self, images: tf.Tensor, training: bool, **learnt: Any) -> tf.Tensor:
-        """Calls the network's function; returns logits. A user's own is called in a graph of its own only.
+        """Calls the network's function; returns logits. A user's network needs its own graph.
 
         Args:
           images, training: the arguments of `model.Network.inference`.
-          learnt: as `learnt` returns it; nothing if the variables are restored from a checkpoint.
+          learnt: from `learnt`; empty if the variables are restored from a checkpoint.
         """
         pattern = self._settings.freeze
         with freezing(pattern) if pattern else contextlib.nullcontext():
             return self._network.inference(images, training, **self._options, **learnt)
 
     def augmented(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the images and labels that `add_loss` takes, given those that a tower gets."""
+        """Returns the images and labels for `add_loss`, given a tower's batch."""
         return self.augmentation.in_tower(images, labels, self._options['num_classes'])
 
     @property
@@ -205,7 +201,7 @@ class Recipe:
 
     @property
     def moving_averages(self) -> bool:
-        """Whether training keeps moving averages of the variables; a whole model keeps its own, or none."""
+        """Whether training keeps moving averages of the variables; a whole model may keep its own averages."""
         return self._settings.moving_averages and not self.is_whole
 
     def add_loss(self, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType, **learnt: Any) -> dict[str, tf.Tensor]:
@@ -219,16 +215,16 @@ class Recipe:
         return 'own_loss' if LOSSES.is_own(self._settings.loss) else self._settings.loss
 
     def losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the loss of each example, float32 [n]; the arguments are as for `classifier.cross_entropies`."""
+        """Returns the loss of each example, float32 [n]; `classifier.cross_entropies` describes the arguments."""
         options = {} if LOSSES.is_own(self._settings.loss) else dict(smoothing=self._settings.label_smoothing)
         losses = LOSSES.load(self._settings.loss)(logits, labels, **options)
         return losses if self.weights is None else weigh(losses, labels, self.weights)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor | None]:
-        """Returns the learning rate and Muon's auxiliary one: float32 scalars; None where there is none.
+        """Returns the learning rate and Muon's auxiliary learning rate: float32 scalars, or None if there is none.
 
         Args:
-          examples_seen: int64 scalar, the training examples before this step.
+          examples_seen: int64 scalar, number of training examples before this step.
         """
         if self.is_whole:
             return None, None
@@ -240,16 +236,16 @@ class Recipe:
             return rate * factor, auxiliary
 
     def optimizer(self, rate: tf.Tensor | None, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
-        """Returns a function that makes an optimizer with these learning rates; None for a whole model."""
+        """Returns a function that makes an optimizer with these learning rates; it returns None for a whole model."""
         if self.is_whole:
             return lambda: None
         settings = self._settings
         make = OPTIMIZERS.load(settings.optimizer)
         options = dict(auxiliary_rate=auxiliary_rate, weight_decay=settings.weight_decay)
-        given = {name: value for name, value in options.items() if value is not None}
+        options = {name: value for name, value in options.items() if value is not None}
         if not settings.clip_norm:
-            return lambda: make(rate, **given)
-        return lambda: Clipped(make(rate, **given), settings.clip_norm)
+            return lambda: make(rate, **options)
+        return lambda: Clipped(make(rate, **options), settings.clip_norm)
 
     def __str__(self):
         settings = self._settings

@@ -1,6 +1,6 @@
-"""Learning rate schedules, as functions of the number of training examples seen.
+"""Learning rate schedules, as functions of the number of training examples.
 
-They count examples instead of steps, so the rate at a given example does not depend on the batch size.
+They count examples instead of steps, so they do not depend on the batch size.
 """
 import dataclasses
 import math
@@ -13,12 +13,12 @@ DECAY_EPOCHS = 350
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The factor that the initial learning rate is multiplied by: it may rise from 0 to 1 first, then it decays.
+    """A factor for the initial learning rate: it rises from 0 to 1 in an optional warm-up, then it decays.
 
     Attributes:
       examples_per_epoch: number of training images.
-      total_examples: examples of the whole run; None if its length is given in steps.
-      warm_up: the examples over which the factor rises. The decay begins after them.
+      total_examples: number of examples in the whole run; None if its length is a number of steps.
+      warm_up: length of the warm-up in examples.
     """
     examples_per_epoch: int
     total_examples: int | None = None
@@ -32,16 +32,16 @@ class Schedule:
         return tf.where_v2(examples_seen < self.warm_up, risen, self.decay(examples_seen - self.warm_up))
 
     def describe(self, examples_per_step: int, examples: int) -> str:
-        """Returns a phrase that says how the rate changes in a run with so many examples a step, and in all."""
+        """Describes the rate in a run with `examples` examples, such as 'linearly to 0 after 50,000 images'."""
         rising = f'rising from 0 over {self.warm_up:,} images, then ' if self.warm_up else ''
         return rising + self.describe_decay(examples_per_step, examples)
 
     def decay(self, examples: tf.Tensor) -> tf.Tensor:
-        """Returns the factor, a float32 scalar, so many examples after the warm-up; 1 for none."""
+        """Returns the factor, a float32 scalar, `examples` examples after the warm-up; it begins with 1."""
         raise NotImplementedError
 
     def describe_decay(self, examples_per_step: int, examples: int) -> str:
-        """Returns a phrase for `describe` that says how the rate falls."""
+        """Describes the decay of the rate, for `describe`."""
         raise NotImplementedError
 
     def _fraction_left(self, examples):
@@ -53,9 +53,9 @@ class Staircase(Schedule):
     """Staircase decay: x0.1 every 350 epochs, as in the classic recipe."""
 
     def decay(self, examples):
-        # The integer division counts whole periods exactly. In float32 it would not: 350 epochs of CIFAR-10
-        # are more examples than float32 counts, and graph optimisation turns a division by a constant into a
-        # multiplication, which may round to just below the step.
+        # The integer division is exact. In float32 it would not be: 350 epochs of CIFAR-10 have more examples than
+        # float32 can count, and graph optimisation replaces a division by a constant with a multiplication, which may
+        # round to just below a whole number.
         stairs = examples // (DECAY_EPOCHS * self.examples_per_epoch)
         return tf.train.exponential_decay(1.0, stairs, 1, DECAY_FACTOR)
 
@@ -78,7 +78,7 @@ class Linear(Schedule):
 
 
 class Cosine(Schedule):
-    """Decay by half a period of a cosine to 0 at the end of the run (Loshchilov and Hutter 2017, without restarts)."""
+    """Cosine decay to 0 at the end of the run (Loshchilov and Hutter 2017, without restarts)."""
 
     def decay(self, examples):
         return 0.5 - 0.5 * tf.cos(math.pi * self._fraction_left(examples))
