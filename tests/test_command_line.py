@@ -107,7 +107,7 @@ REFUSED = [
         ('--csv=x.csv --image=a.png --json', 'leave one of them out'),
         ('--csv=%(file)s/x --image=a.png', '/file is not a directory; use another'),
         ('--csv=%(file)s --image=a.png', '--csv=%(file)s exists; remove it, or give the name of a new file'),
-        ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s: no picture is in this folder'),
+        ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s has no pictures'),
         ('--image', 'expected at least one argument'),
         ('--checkpoint_dir=/nowhere', '--checkpoint_dir=/nowhere does not exist; give the train_dir of a run')))]
 

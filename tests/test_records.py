@@ -52,9 +52,9 @@ def test_the_inner_folder_is_not_data_dir(cifar_dir):
 
 
 @pytest.mark.parametrize('damage, said', [
-    (lambda path: path.unlink(), 'No such file or directory'), (lambda path: path.write_bytes(b''), 'holds 0 bytes'),
-    (lambda path: os.truncate(path, RECORD_BYTES + 1), 'not a whole number of records of 3073 bytes'),
-    (lambda path: rows(4, label=10).tofile(path), 'has label 10; labels must be 0 to 9')])
+    (lambda path: path.unlink(), 'No such file or directory'), (lambda path: path.write_bytes(b''), 'has 0 bytes'),
+    (lambda path: os.truncate(path, RECORD_BYTES + 1), 'of 3073 bytes'),
+    (lambda path: rows(4, label=10).tofile(path), 'has label 10')])
 def test_a_damaged_file_is_named(cifar_dir, damage, said):
     path = cifar_dir / FOLDER / 'data_batch_3.bin'
     damage(path)
@@ -120,7 +120,7 @@ def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory):
     (cifar_dir / FOLDER / 'test_batch.bin').unlink()
     link = member(FOLDER + '/test_batch.bin', tarfile.SYMTYPE, '/etc/passwd')
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, [(link, b'')])
-    with pytest.raises(UsageError, match=f'{FOLDER}/test_batch.bin is not in it'):
+    with pytest.raises(UsageError, match=f'{FOLDER}/test_batch.bin is missing'):
         datasets.prepare('cifar10', str(target))
     assert not (target / FOLDER).exists()
 

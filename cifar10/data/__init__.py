@@ -1,3 +1,3 @@
-"""Data sets, downloaded, rendered or converted, and the batches that are made from them."""
+"""Data sets (downloaded, rendered or converted) and their batches."""
 
 SIZE = 32  # height and width of CIFAR's images

@@ -1,7 +1,7 @@
 """A user's own images as NumPy arrays, in memory or in a file FILE.npz.
 
-The file has the arrays of `keras.datasets.mnist.load_data` and its like: x_train and y_train, and x_test and y_test
-unless a fraction of the others is set apart for testing. Importing this module must not import TensorFlow.
+The names of the arrays are x_train, y_train, x_test and y_test, as in the files of `keras.datasets.mnist`. Without test
+arrays, a fraction of the training images is used for testing. Importing this module must not import TensorFlow.
 """
 import functools
 import hashlib
@@ -23,20 +23,23 @@ _GIVE_LABELS = 'one label for each image: whole numbers [n] from 0'
 
 
 def scan(path: str) -> tuple[Scan, Callable]:
-    """Reads the labels in a file; raises a UsageError if no run can have them.
+    """Reads and checks the labels in a file.
 
     Returns:
-      (the Scan, whose sources are elements of arrays, such as 'x_train[7]'; the `pixels` of an `own_images.Own`).
+      (a Scan with sources such as 'x_train[7]'; the `pixels` of an `own_images.Own`).
+
+    Raises:
+      UsageError: the file or its labels are not valid.
     """
     parts, where = {}, f'--dataset={path}'
     with _opened(path) as file:
         state = [f'{array.filename} {array.file_size} {array.CRC}' for array in file.zip.infolist()]
-        for part, (of_images, of_labels) in _parts(file, where).items():
-            labels = _read(file, of_labels, path)
-            _check_labels(labels, f'{where} has {of_labels}')
-            # Not class after class: networks that look at some images before training take the first ones.
+        for part, (images_name, labels_name) in _parts(file, where).items():
+            labels = _read(file, labels_name, path)
+            _check_labels(labels, f'{where} has {labels_name}')
+            # Shuffled, because some networks sample the first images before training.
             order = np.random.default_rng(0).permutation(len(labels))
-            parts[part] = [(int(labels.flat[i]), f'{of_images}[{i}]') for i in order]
+            parts[part] = [(int(labels.flat[i]), f'{images_name}[{i}]') for i in order]
     classes = range(1 + max(label for pairs in parts.values() for label, _ in pairs))
     return Scan(tuple(map(str, classes)), parts, [], state), functools.cache(lambda: _pixels(path))
 
@@ -54,15 +57,15 @@ def _pixels(path):
     return image
 
 
-def saved(given: Any, data_dir: str) -> str:
-    """Writes a caller's arrays to a file in data_dir, unless it exists; returns its path, which has their digest.
+def saved(dataset: Any, data_dir: str) -> str:
+    """Writes a caller's arrays to a file in data_dir, named by their digest; returns its path.
 
     Args:
-      given: (images, labels), or ((images, labels), (test images, test labels)).
-      data_dir: is made if it does not exist.
+      dataset: (images, labels), or ((images, labels), (test images, test labels)).
+      data_dir: directory, created if it does not exist.
     """
-    pairs = given if isinstance(given, (tuple, list)) and given and _is_pair(given[0]) else (given,)
-    if not isinstance(given, (tuple, list)) or len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
+    pairs = dataset if isinstance(dataset, (tuple, list)) and dataset and _is_pair(dataset[0]) else (dataset,)
+    if not isinstance(dataset, (tuple, list)) or len(pairs) > 2 or any(len(pair) != 2 for pair in pairs):
         raise UsageError('dataset is neither a pair of arrays nor two pairs; give (images, labels), or ((images, '
                          'labels), (test images, test labels))')
     try:
@@ -84,21 +87,21 @@ def saved(given: Any, data_dir: str) -> str:
 
 
 def _is_pair(value):
-    """Returns whether a value is (images, labels), and not images as a list."""
+    """Returns whether a value is (images, labels) rather than a list of images."""
     return isinstance(value, tuple) or isinstance(value, list) and len(value) == 2 and hasattr(value[0], 'dtype')
 
 
 def coloured(image: np.ndarray) -> np.ndarray:
-    """Returns an image [height, width, 3], given one that may be [height, width, 1] or [height, width]."""
+    """Converts an image [height, width], [height, width, 1] or [height, width, 3] to [height, width, 3]."""
     return np.broadcast_to(image.reshape(*image.shape[:2], -1), (*image.shape[:2], 3))
 
 
 def check_images(images: np.ndarray, what: str, give: str = _GIVE_IMAGES) -> None:
-    """Raises a UsageError if an array is not images, uint8 [n, height, width, 3 or 1] or [n, height, width].
+    """Raises a UsageError unless an array is images, uint8 [n, height, width, 3 or 1] or [n, height, width].
 
     Args:
-      what: the begin of the message: 'predict got images'.
-      give: its end, the remedy.
+      what: beginning of the message, such as 'predict got images'.
+      give: the remedy, the end of the message.
     """
     wrong = []
     if images.dtype != np.uint8:
@@ -116,23 +119,23 @@ def check_images(images: np.ndarray, what: str, give: str = _GIVE_IMAGES) -> Non
 
 
 def _check(arrays, where):
-    for of_images, of_labels in _parts(arrays, where).values():
-        images, labels = arrays[of_images], arrays[of_labels]
-        check_images(images, f'{where} has {of_images}')
-        _check_labels(labels, f'{where} has {of_labels}')
+    for images_name, labels_name in _parts(arrays, where).values():
+        images, labels = arrays[images_name], arrays[labels_name]
+        check_images(images, f'{where} has {images_name}')
+        _check_labels(labels, f'{where} has {labels_name}')
         if len(images) != len(labels):
-            raise UsageError(f'{where} has {len(images)} images in {of_images} and {len(labels)} labels in '
-                             f'{of_labels}; give {_GIVE_LABELS}')
+            raise UsageError(f'{where} has {len(images)} images in {images_name} and {len(labels)} labels in '
+                             f'{labels_name}; give {_GIVE_LABELS}')
 
 
 def _parts(names, where):
     """Returns the names of the images and labels of each part; raises a UsageError if one is missing."""
     parts = {}
     for part, pair in _NAMES.items():
-        given = [name for name in pair if name in names]
-        if len(given) == 1:
-            raise UsageError(f'{where} has {given[0]} only; give {pair[0]} and {pair[1]}')
-        if given:
+        present = [name for name in pair if name in names]
+        if len(present) == 1:
+            raise UsageError(f'{where} has {present[0]} only; give {pair[0]} and {pair[1]}')
+        if present:
             parts[part] = pair
     return parts
 
@@ -150,8 +153,7 @@ def _opened(path):
         file = np.load(path, allow_pickle=False)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         why = describe_os_error(error) if isinstance(error, OSError) else error
-        raise UsageError(f'--dataset={path} cannot be read ({why}); give a file that numpy.savez has '
-                         'written') from error
+        raise UsageError(f'--dataset={path} cannot be read ({why}); give a file from numpy.savez') from error
     if not isinstance(file, np.lib.npyio.NpzFile) or any(name not in file for name in _NAMES[TRAIN]):
         names = ', '.join(file) if isinstance(file, np.lib.npyio.NpzFile) else 'a single array'
         raise UsageError(f'--dataset={path} has {names}; give a file with x_train and y_train, and x_test and y_test '

@@ -12,20 +12,19 @@ from cifar10.data.resize import cut_boxes, mirrored
 
 
 class Augmentation:
-    """How images of the data set become the input of a network; this one changes nothing at random.
+    """Converts images of the data set to the input of a network. This base class makes no random changes.
 
     Args:
-      sizes, total_examples: as for `data.shift.Shift`, which alone uses them.
+      sizes, total_examples: only for `data.shift.Shift`.
       seed: seed of all random choices.
-      image_size: height and width in pixels of the images of the data.
-      then: function (images, labels, num_classes) -> (images, labels), the user's own augmentation that follows in each
-        tower, or None. Its images are those of `pixels`; labels are int32 [n], or float32 [n, num_classes].
+      image_size: height and width in pixels of the images of the data set.
+      then: function (images, labels, num_classes) -> (images, labels), a user's augmentation, which follows in each
+        tower, or None. Its images come from `pixels`; labels are int32 [n], or float32 [n, num_classes].
 
     Attributes:
-      test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
-        the user says otherwise.
-      mean, deviation: of red, green and blue, from 0 to 255, by which images are normalised: ImageNet's, as torchvision
-        has them.
+      test_time_averaging: whether evaluation by default averages the predictions for several views of an image.
+      mean, deviation: statistics of red, green and blue, from 0 to 255, for normalisation: ImageNet's, as in
+        torchvision.
     """
     test_time_averaging = False
     mean, deviation = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -38,19 +37,19 @@ class Augmentation:
         self._then = then
 
     def image_sizes(self) -> list[int]:
-        """Returns the sizes (height and width in pixels) that images have in the course of a run."""
+        """Returns the heights and widths in pixels of the network's input in the course of a run."""
         return [self._image_size]
 
     def flags_for(self, size: int) -> str:
-        """Returns the flags with which images would have a size, for messages."""
+        """Returns the flags for images of a size, for messages."""
         return f'--image_size={size}'
 
     def boxes(self, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor | None:
-        """Returns the box of each picture that becomes an image; None for the largest square in the centre.
+        """Returns the box to cut out of each picture; None for the largest square in the centre.
 
         Args:
           shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
-          positions: where the training batch lies; None for evaluation.
+          positions: the positions of the training batch; None for evaluation.
 
         Returns:
           int32 [n, 4], the first row, first column, last row and last column. If the last column is left of the first,
@@ -61,7 +60,7 @@ class Augmentation:
     def pixels(self, images: tf.Tensor, positions: Positions) -> tf.Tensor:
         """Returns the images of a training batch: float32 [n, height, width, 3] from 0 to 255.
 
-        Every random choice follows from the positions and the seed.
+        Every random choice is a function of the positions and the seed.
 
         Args:
           images: uint8 [n, image_size, image_size, 3].
@@ -74,15 +73,16 @@ class Augmentation:
         return tf.cast(images, tf.float32)
 
     def normalise(self, pixels: tf.Tensor) -> tf.Tensor:
-        """Returns the input of a network, given `pixels`, the result of the user's function on them, or `centre`."""
-        # In the shape of an image, as in `augment`.
-        mean, deviation = (tf.broadcast_to(each, tf.shape(pixels)[1:]) for each in (self.mean, self.deviation))
+        """Returns the input of a network, given the images from `pixels`, `then` or `centre`."""
+        # In the shape of an image, which is faster, as in `augment`.
+        mean, deviation = (tf.broadcast_to(value, tf.shape(pixels)[1:]) for value in (self.mean, self.deviation))
         return (pixels - mean) * (1 / deviation)
 
     def __call__(self, images: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
-        """Returns a batch for `in_tower`, given images uint8 [n, image_size, image_size, 3].
+        """Returns a batch for `in_tower`, or without positions the input of a network in evaluation.
 
-        Without positions, returns the input of a network in evaluation.
+        Args:
+          images: uint8 [n, image_size, image_size, 3].
         """
         if positions is None:
             return self.normalise(self.centre(images))
@@ -90,7 +90,7 @@ class Augmentation:
         return pixels if self._then else self.normalise(pixels)
 
     def in_tower(self, images: tf.Tensor, labels: tf.Tensor, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the images and labels of a training batch as a network is fed them, given those that a tower gets."""
+        """Returns the network's images and labels for training, given a tower's batch."""
         if self._then is None:
             return images, labels
         images, labels = self._then(images, labels, num_classes)
@@ -120,12 +120,12 @@ class Classic(Augmentation):
 
 
 def crop_size(image_size: int) -> int:
-    """Returns the height and width of the crops of images: three quarters, as the tutorial's 24 of CIFAR's 32."""
+    """Returns the height and width of crops: three quarters of the image, as in the tutorial (24 of 32)."""
     return image_size * 3 // 4
 
 
 def augment(images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """Crops and mirrors images and changes their contrast, each by its own random numbers.
+    """Crops and mirrors images and changes their contrast, each with its own random numbers.
 
     Args:
       images: uint8 [n, size, size, 3].
@@ -139,7 +139,7 @@ def augment(images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     row, column, mirror, contrast = tf.unstack(numbers, axis=1)
     first = tf.cast(tf.stack([row, column], 1) * (size - crop + 1), tf.int32)
     crops = cut_boxes(images, mirrored(first, first + crop - 1, mirror < 0.5), crop, 'nearest')
-    # In the shape of a row: three values alone would be broadcast pixel by pixel, which takes twice the time.
+    # Tiled to the shape of a row: broadcasting three values pixel by pixel takes twice the time.
     means = tf.tile(tf.reduce_mean(crops, [1, 2], keepdims=True), [1, 1, crop, 1])
     return (crops - means) * tf.reshape(0.2 + 1.6 * contrast, [-1, 1, 1, 1]) + means
 
@@ -147,16 +147,16 @@ def augment(images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
 def standardise(pixels: tf.Tensor) -> tf.Tensor:
     """Scales each image to mean 0 and variance 1, as `tf.image.per_image_standardization` does.
 
-    As there, the standard deviation counts as at least 1/sqrt(number of elements), so a flat image stays
-    finite. The tutorial also shifts the brightness before this. Standardising cancels a shift exactly.
+    The standard deviation is at least 1/sqrt(number of elements), so a flat image stays finite. The tutorial also
+    shifts the brightness first, but standardising cancels a shift exactly.
 
     Args:
       pixels: float32 [n, height, width, 3].
     """
     elements = int(pixels.shape[1] * pixels.shape[2] * pixels.shape[3])
-    # The order of a sum decides how it rounds, and so the bits of a run: all red, all green, all blue. Graph
-    # optimisation would move a tf.transpose before a cast from bytes, which oneDNN cannot transpose on some CPUs.
+    # The order of the sum (all red, all green, all blue) determines its rounding, and so the bits of a run. Graph
+    # optimisation would move a tf.transpose before the cast from bytes, and oneDNN cannot transpose bytes on some CPUs.
     mean, variance = tf.nn.moments(tf.stack(tf.unstack(pixels, axis=-1), 1), [1, 2, 3])
-    mean, scale = (tf.reshape(each, [-1, 1, 1, 1]) for each in (
+    mean, scale = (tf.reshape(value, [-1, 1, 1, 1]) for value in (
         mean, tf.minimum(tf.rsqrt(variance), elements ** 0.5)))
     return (pixels - mean) * scale

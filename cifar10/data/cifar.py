@@ -26,15 +26,15 @@ class _Archive(NamedTuple):
 
 
 class _Published(Dataset):
-    """A data set whose folder is packed in an archive."""
+    """A data set in a published archive."""
 
     def make(self, folder):
-        """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
+        """Unpacks the archive to a new folder; downloads the archive to data_dir unless it exists."""
         data_dir = os.path.dirname(folder)
         name, size, checksum = self.archive
         path = os.path.join(data_dir, name)
-        is_by_hand = os.path.isfile(path)
-        if not is_by_hand:
+        existed = os.path.isfile(path)
+        if not existed:
             say('', f'downloading {_SITE}{name}')
             try:
                 download.fetch(_SITE + name, path, size, checksum)
@@ -43,8 +43,8 @@ class _Published(Dataset):
                     f'{error}; put {name} (SHA-256 {checksum}) into {data_dir} by hand') from error
         with new_folder(folder) as temporary:
             self._unpack(path, temporary)
-        if is_by_hand and not download.is_published(path, size, checksum):
-            say('warning', f'{path} is not the published archive (its checksum differs); it is used as it is')
+        if existed and not download.is_published(path, size, checksum):
+            say('warning', f'{path} is not the published archive (its checksum differs); using it anyway')
 
     def _unpack(self, path, folder):
         missing = {f'{self.folder}/{name}' for names in self.files.values() for name in names}
@@ -53,15 +53,15 @@ class _Published(Dataset):
                 for member in tar:
                     if member.isfile() and member.name in missing:
                         missing.remove(member.name)
-                        # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract` is
-                        # safe only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+                        # Copies only the contents, not the path, owner or mode. (`tar.extract` is only safe with
+                        # `filter=`, which Debian 12's Python 3.11.2 does not have.)
                         target = os.path.join(folder, os.path.basename(member.name))
                         with tar.extractfile(member) as source, open(target, 'wb') as copy:
                             shutil.copyfileobj(source, copy)
-                while stream.read(1 << 20):  # gzip compares its checksum when the end is read
+                while stream.read(1 << 20):  # gzip checks its checksum at the end
                     pass
             if missing:
-                raise tarfile.ReadError(f'{min(missing)} is not in it')
+                raise tarfile.ReadError(f'{min(missing)} is missing')
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             name, _, checksum = self.archive
             raise UsageError(f'{path} cannot be unpacked ({error}); delete it to download it again, or replace it '
@@ -90,7 +90,7 @@ _CIFAR100_CLASSES = (
 CIFAR10 = _Published('cifar-10-batches-bin', _CIFAR10_CLASSES, _COUNTS, archive=_Archive(
     'cifar-10-binary.tar.gz', 170052171, 'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd'))
 
-# A record has two labels, of which the second is that of the class.
+# A record has two labels; the second is the class, the first its superclass.
 CIFAR100 = _Published(
     'cifar-100-binary', _CIFAR100_CLASSES, _COUNTS, files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2,
     archive=_Archive(

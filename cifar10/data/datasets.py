@@ -1,7 +1,7 @@
 """Data sets in CIFAR's binary layout: makes their files if necessary, and verifies them.
 
-A record is a byte or two of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
-(https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
+A record is one or two bytes of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
+(https://www.cs.toronto.edu/~kriz/cifar.html). Each data set has a module that makes its files.
 """
 import dataclasses
 import errno
@@ -21,39 +21,38 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import SIZE
 
 ARRAYS = '.npz'  # the suffix of a file with a user's images as arrays
-MOST_CLASSES = 256  # of records, whose label is a byte
-LARGEST = 64  # height and width of a user's images that are converted to records, all of which are held in memory
+MOST_CLASSES = 256  # a record's label is a byte
+LARGEST = 64  # height and width up to which a user's images are converted to records, which are all held in memory
 
-# The files of CIFAR-10. The data sets that are made here have the same.
+# The files of CIFAR-10, and of rendered and converted data sets.
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
-_SOURCES = '.sources'  # at the end of the name of a file: what its records were made from, separated by zero bytes
+_SOURCES = '.sources'  # suffix of the file with the sources of a file's records, separated by zero bytes
 
-_MOST_SAID = 3  # pairs of equal images, in a line
-TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
+_MAX_SHOWN = 3  # pairs of equal images, in a line
+TEXT = dict(encoding='utf-8', errors='surrogateescape')  # Python's encoding of file names
 
 # The parts of a data set.
 TRAIN = 'train'
 TEST = 'test'
 _FILES = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}
-ALL = 1.0  # as a fraction for testing: no run trains on these images, so one image of one class is enough
+ALL = 1.0  # the fraction for testing if no run trains on the images, so one image of one class is enough
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set in CIFAR's binary layout; a subclass says how its files are made.
+    """A data set in CIFAR's binary layout; subclasses make its files.
 
     Attributes:
       folder: the folder of its files, below data_dir.
-      classes: the names of its classes, in the order of their labels; empty if they are known only from the
-        files.
-      counts: how many images each part has; None if it is known only from the files.
+      classes: the names of its classes, in the order of their labels; empty if only the files have them.
+      counts: number of images of each part; None if only the files have it.
       files: the names of the files of each part.
-      label_bytes: how many bytes of a record are labels, of which the last is used.
+      label_bytes: number of label bytes in a record; the last is used.
       size: height and width of the images in the files.
-      archive: what `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None if it
-        downloads nothing.
+      archive: the archive that `make` downloads unless it is in data_dir, with its `name` and its `size` in bytes; None
+        if there is none.
     """
     folder: str
     classes: tuple[str, ...] = ()
@@ -64,23 +63,24 @@ class Dataset:
     archive: Any = None
 
     def configured(self, test_fraction: float | None, image_size: int) -> 'Dataset':
-        """Returns the data set whose files have this fraction for testing and this size; itself if they are given."""
+        """Returns the data set with this test fraction and image size; built-in data sets return themselves."""
         del test_fraction, image_size
         return self
 
     def expected(self) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-        """Returns (the names of the classes, the labels of each part, in any order) as `make` will make them.
+        """Returns (class names, labels of each part in any order), which the files from `make` will have.
 
-        Raises a UsageError if it could not make them.
+        Raises:
+          UsageError: `make` would fail.
         """
         return self.classes, {part: np.arange(count) % len(self.classes) for part, count in self.counts.items()}
 
     def make(self, folder: str) -> None:
-        """Downloads, renders or converts the files into a new folder, which appears whole or not at all."""
+        """Downloads, renders or converts the files into a new folder, which appears only when it is complete."""
         raise NotImplementedError
 
     def images(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'ImageFiles':
-        """Returns the ImageFiles of a part that was made in `folder`, or will be; their count is not known yet."""
+        """Returns the ImageFiles of a part in `folder`, which may not exist yet; they have no counts."""
         paths = tuple(os.path.join(folder, file) for file in self.files[part])
         return ImageFiles(name, paths, classes, label_bytes=self.label_bytes, stored_size=self.size,
                        size=image_size)
@@ -92,14 +92,14 @@ class ImageFiles:
 
     Attributes:
       dataset: the name of the data set.
-      files: their paths, in order.
+      files: the paths of the files, in order.
       classes: the names of the classes, in the order of their labels.
-      count: records in all of them; 0 before they are `verified`.
-      class_counts: records of each class; empty before they are `verified`.
-      digest: the SHA-256 of the files, one after the other, in hexadecimal digits; '' before they are `verified`.
-      label_bytes: how many bytes of a record are labels, of which the last is used.
+      count: number of records in all files; 0 before they are `verified`.
+      class_counts: number of records of each class; empty before the files are `verified`.
+      digest: the SHA-256 of the concatenated files, in hexadecimal digits; '' before they are `verified`.
+      label_bytes: number of label bytes in a record; the last is used.
       stored_size: height and width in pixels of the images in the files.
-      size: height and width to which the input pipeline brings them.
+      size: height and width in pixels of the images from the input pipeline.
     """
     dataset: str
     files: tuple[str, ...]
@@ -121,37 +121,37 @@ class ImageFiles:
 
     @property
     def kept(self) -> list[str]:
-        """The files that a run needs when it is started again."""
+        """The files that a resumed run needs."""
         return [entry.path for entry in os.scandir(self.folder)]
 
     def verified(self) -> 'ImageFiles':
-        """Returns the files with their counts and digest; raises a UsageError if the files are not valid."""
+        """Returns these ImageFiles with counts and digest; raises a UsageError if a file is not valid."""
         digest = hashlib.sha256()
         labels = np.concatenate([self._labels(path, digest) for path in self.files])
         return self.counted(labels, digest.hexdigest())
 
     def counted(self, labels: np.ndarray, digest: str = '') -> 'ImageFiles':
-        """Returns the files with their counts, given all labels."""
+        """Returns these ImageFiles with counts and digest, given all labels."""
         counts = np.bincount(labels, minlength=len(self.classes))
         return dataclasses.replace(self, count=len(labels), class_counts=tuple(map(int, counts)), digest=digest)
 
     def _labels(self, path, digest):
-        remedy = f'move {self.folder} away, and the next start makes it again'
+        remedy = f'move {self.folder} away and start again'
         try:
             with named(path), open(path, 'rb') as stream:
                 content = stream.read()
         except OSError as error:
             raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
         if not content or len(content) % self.record_bytes:
-            raise UsageError(f'{path} holds {len(content)} bytes, which is not a whole number of records of '
+            raise UsageError(f'{path} has {len(content)} bytes, not a multiple of the record size of '
                              f'{self.record_bytes} bytes; {remedy}')
         digest.update(content)
         labels = np.frombuffer(content, np.uint8)[self.label_bytes - 1::self.record_bytes]
         wrong = np.flatnonzero(labels >= len(self.classes))
         if len(wrong):
-            raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}; labels must be 0 to '
+            raise UsageError(f'record {wrong[0]} of {path} has label {labels[wrong[0]]}, but labels must be 0 to '
                              f'{len(self.classes) - 1}; {remedy}')
-        return labels.copy()  # without the images
+        return labels.copy()  # frees the images
 
     def examples(self) -> Iterator[tuple[int, str | bytes]]:
         """Yields the label of each example and a digest of its image, in order."""
@@ -161,7 +161,7 @@ class ImageFiles:
                     yield row[self.label_bytes - 1], hashlib.sha256(row[self.label_bytes:]).digest()
 
     def name_of(self, example: int) -> str:
-        """Returns how a person can find an example: the file, or the array and index, of which its record was made."""
+        """Returns the source of an example: its file, or its array and index."""
         files = iter(self.files)
         while example >= (count := os.path.getsize(path := next(files)) // self.record_bytes):
             example -= count
@@ -183,23 +183,23 @@ class ImageFiles:
 
     @property
     def _where(self):
-        """A phrase with the folder, which --check may find before it is made."""
+        """A phrase with the folder, which may not exist yet in --check."""
         return f"{'in' if os.path.isdir(self.folder) else 'to be prepared in'} {self.folder}"
 
 
 def find(settings: Any, of_run: str | None = None) -> 'Found':
-    """Finds the images of a run; raises a UsageError if they, or data_dir, cannot be used.
+    """Finds the images of a run; raises a UsageError if the images or data_dir are not usable.
 
     Args:
       settings: the run's `DataSettings`.
-      of_run: the name of the folder of the files that a run has; it keeps to them if the user's images change. None for
-        a new run.
+      of_run: the name of the folder of a resumed run's files, which it keeps using if the user's images change. None
+        for a new run.
     """
     return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
 
 
 def find_other(settings: Any, name: str) -> 'Found':
-    """Finds another data set than the run's, whose test images are like the run's: all images, or a test part.
+    """Finds a second data set, whose test part (or all images, without a test part) has the run's image size.
 
     Args:
       settings: the run's `DataSettings`.
@@ -213,29 +213,29 @@ def _find(name, data_dir, test_fraction, image_size, of_run=None):
     refuse_among_images(data_dir, '--data_dir', name)
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
-    found = functools.partial(Found, name, data_dir, image_size, dataset)
+    in_folder = functools.partial(Found, name, data_dir, image_size, dataset)
     parent, base = os.path.split(os.path.abspath(data_dir))
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
-        raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
+        raise UsageError(f'--data_dir={data_dir} is the folder of the .bin files; use --data_dir={parent}')
     why, began_with = 'files were added, removed or changed since the run began', ''
     if of_run:
-        if found(folder).has_files_of(of_run):
-            why = f"{os.path.basename(folder).partition('_')[2]} would decode the files now"
+        if in_folder(folder).has_files_of(of_run):
+            why = f"the decoder is now {os.path.basename(folder).partition('_')[2]}"
         began_with = os.path.join(os.path.dirname(folder), of_run)
     if began_with == folder or not os.path.isdir(began_with):
-        return found(folder)
-    return found(began_with, Line('changed', f'{name}: {why}; the run keeps to its images, in {began_with}, and '
-                                             'another run takes the files as they are now', note=True))
+        return in_folder(folder)
+    return in_folder(began_with, Line('changed', f'{name}: {why}; this run keeps using its images in {began_with}, new '
+                                                 'runs use the current files', note=True))
 
 
 class Found(NamedTuple):
-    """A data set and the folder of its files. A user's own images are as they were when they were found.
+    """A data set and the folder of its files, as it was when it was found.
 
     Attributes:
       name, data_dir, image_size: as for `prepare`.
-      dataset: it can make the files.
-      folder: of the files, which need not exist.
-      line: about the folder, or None.
+      dataset: the Dataset, which makes the files.
+      folder: the folder of the files; it may not exist yet.
+      line: a line to print about the folder, or None.
     """
     name: str
     data_dir: str
@@ -245,7 +245,7 @@ class Found(NamedTuple):
     line: Line | None = None
 
     def has_files_of(self, folder: str | None) -> bool:
-        """Returns whether a folder, given by its name, was made of the same files, by whatever decoder."""
+        """Returns whether a folder, given by name, was made from the same files, with any decoder."""
         return (folder or '').partition('_')[0] == os.path.basename(self.folder).partition('_')[0]
 
     def images(self, part: str = TRAIN) -> ImageFiles:
@@ -258,9 +258,10 @@ class Found(NamedTuple):
         return self._files(part, classes).verified()
 
     def expected(self) -> 'Expected | None':
-        """Returns what `images` will make, or None if the files exist already.
+        """Returns the expected result of `images`, or None if the files exist.
 
-        Raises a UsageError if the files cannot be made.
+        Raises:
+          UsageError: the files cannot be made.
         """
         if os.path.isdir(self.folder):
             return None
@@ -278,15 +279,15 @@ class Found(NamedTuple):
 
 
 def refuse_among_images(path: str, flag: str, dataset: str) -> None:
-    """Raises a UsageError if a directory would lie among the folders of the classes of a user's own images."""
+    """Raises a UsageError if a directory is in a user's folder of images, where it would be a class."""
     if not DATASETS.is_own(dataset):
         return
     parts = [os.path.join(dataset, part) for part in (TRAIN, TEST)]
     folders = [dataset] if not any(map(os.path.isdir, parts)) else parts
     for folder in map(os.path.realpath, folders):
         if os.path.commonpath([folder, os.path.realpath(path)]) == folder:
-            raise UsageError(f'{flag}={path} is in the folder of the images, {folder}, where each folder is a class; '
-                             'use one outside it (what is there can be moved)')
+            raise UsageError(f'{flag}={path} is in the folder of the images, {folder}; use a directory outside it '
+                             '(move existing files)')
 
 
 def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None,
@@ -295,58 +296,58 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
 
     Args:
       name: a name in `registry.DATASETS`, or a folder of images.
-      data_dir: the directory of the data set's folder or archive, or where they will be put.
+      data_dir: the directory for the data set's folder and archive.
       part: TRAIN or TEST.
-      test_fraction: the fraction of the images to set apart for testing; needed for a folder of images
-        without train/ and test/, ignored for other data sets.
-      image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
-        images is converted at this size; other data sets are resized as they are used.
+      test_fraction: the fraction of the images to use for testing; required for a folder of images without train/ and
+        test/, ignored for other data sets.
+      image_size: height and width in pixels of the images from the input pipeline. A folder of images is converted to
+        this size; the input pipeline resizes other data sets.
     """
     return _find(name, data_dir, test_fraction, image_size).images(part)
 
 
-def _make(dataset, name, folder, image_size, given):
+def _make(dataset, name, folder, image_size, flag):
     try:
-        dataset.expected()  # raises what can be known before
+        dataset.expected()  # raises an error early
         with making(folder):
             if not os.path.isdir(folder):
                 dataset.make(folder)
                 if DATASETS.is_own(name):
                     classes = read_classes(folder)
-                    warn_of_equal(*(dataset.images(name, folder, each, classes, image_size) for each in (TRAIN, TEST)))
+                    warn_of_equal(*(dataset.images(name, folder, part, classes, image_size) for part in (TRAIN, TEST)))
     except OSError as error:
-        # A full disk has its remedy already.
-        remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; correct that, or name another directory'
-        raise UsageError(f'the data set cannot be made for {given}: {describe_os_error(error)}{remedy}') from error
+        # The message of a full disk includes a remedy.
+        remedy = '' if error.errno in (errno.ENOSPC, errno.EDQUOT) else '; fix this, or use another directory'
+        raise UsageError(f'the data set cannot be made for {flag}: {describe_os_error(error)}{remedy}') from error
 
 
 def warn_of_equal(train: ImageFiles, test: ImageFiles) -> None:
-    """Prints warnings if training and test images are equal, and if equal images have different classes."""
-    first, shared, unlike = {}, {}, {}
+    """Warns if test images equal training images, and if equal images have different classes."""
+    first, shared, ambiguous = {}, {}, {}
     for part in (train, test):
         for i, (label, digest) in enumerate(part.examples()):
             name = part.classes[label]
-            of_part, k, its_name = first.setdefault(digest, (part, i, name))
-            pair = (part, i), (of_part, k)
-            if part is not of_part:
+            first_part, first_i, first_name = first.setdefault(digest, (part, i, name))
+            pair = (part, i), (first_part, first_i)
+            if part is not first_part:
                 shared[i] = pair
-            if name != its_name:
-                unlike.setdefault(digest, pair)
-    for found, what in ((shared, 'of the test images are training images too'), (unlike, 'images are in two classes')):
-        if found:
+            if name != first_name:
+                ambiguous.setdefault(digest, pair)
+    for equal, what in ((shared, 'test images are also training images'), (ambiguous, 'images are in two classes')):
+        if equal:
             pairs = [' = '.join(part.name_of(i) for part, i in pair)
-                     for pair in itertools.islice(found.values(), _MOST_SAID)]
-            say('warning', f"{len(found):,} {what}: {', '.join(pairs)}{' ...' * (len(found) > _MOST_SAID)}")
+                     for pair in itertools.islice(equal.values(), _MAX_SHOWN)]
+            say('warning', f"{len(equal):,} {what}: {', '.join(pairs)}{' ...' * (len(equal) > _MAX_SHOWN)}")
 
 
 def stored_size(name: str, image_size: int) -> int | None:
-    """Returns the height and width of the images in the files of a data set, which need not be there.
+    """Returns the height and width of the images in a data set's files, which may not exist yet.
 
     Args:
       name: as for `prepare`.
 
     Returns:
-      None if each image of a run of this size is a photo of its own shape, in a file.
+      None if the images are stored as photos of different shapes.
     """
     if not DATASETS.is_own(name):
         return DATASETS.load(name).size
@@ -354,14 +355,14 @@ def stored_size(name: str, image_size: int) -> int | None:
 
 
 class Scan(NamedTuple):
-    """A user's own images, as found; no picture is decoded yet.
+    """A user's images, before decoding.
 
     Attributes:
       classes: the names of the classes, in the order of their labels.
       parts: {part: (label, source) pairs}; without test images, all are in TRAIN. A source is the path of a file below
-        the user's folder, or an element of an array. The order looks random but is always the same.
-      left_out: (path, reason) pairs of what is no picture.
-      state: differs if the images differ.
+        the user's folder, or an element of an array. The order is pseudorandom but always the same.
+      left_out: (path, reason) pairs of entries that are not pictures.
+      state: strings that change if the images change.
     """
     classes: tuple[str, ...]
     parts: Mapping[str, list]
@@ -370,44 +371,43 @@ class Scan(NamedTuple):
 
 
 def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: Iterable[str] = ()) -> None:
-    """Writes `count` records to the files of a part in a folder, one after the other, about as many to each.
+    """Writes `count` records to the files of a part in a folder, divided evenly.
 
     Args:
-      sources: for each record the name of the user's file below their folder, or an array and an index.
+      sources: for each record the path of the user's file below their folder, or an array and an index.
     """
     files, rows, sources = _FILES[part], iter(rows), map(os.fsencode, sources)
     for i, name in enumerate(files):
-        path, of_file = os.path.join(folder, name), count // len(files) + (i < count % len(files))
+        path, file_count = os.path.join(folder, name), count // len(files) + (i < count % len(files))
         with open(path, 'wb') as stream:
-            stream.writelines(itertools.islice(rows, of_file))
-        if listed := b'\0'.join(itertools.islice(sources, of_file)):
+            stream.writelines(itertools.islice(rows, file_count))
+        if listed := b'\0'.join(itertools.islice(sources, file_count)):
             with open(path + _SOURCES, 'wb') as stream:
                 stream.write(listed)
 
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:
-    """Writes the names of the classes beside the files, one a line."""
+    """Writes the names of the classes to a file in the folder, one per line."""
     with open(os.path.join(folder, CLASSES_FILE), 'w', **TEXT) as stream:
         stream.write('\n'.join(classes) + '\n')
 
 
 def read_classes(folder: str) -> tuple[str, ...]:
-    """Returns the names that `write_classes` wrote."""
+    """Reads the names of the classes in a folder."""
     path = os.path.join(folder, CLASSES_FILE)
     try:
         with open(path, **TEXT) as stream:
             return tuple(line.strip() for line in stream if line.strip())
     except OSError as error:
-        raise UsageError(f'{path} cannot be read ({error}); move {folder} away, and the next start makes it '
-                         'again') from error
+        raise UsageError(f'{path} cannot be read ({error}); move {folder} away and start again') from error
 
 
 class Expected(NamedTuple):
-    """What `Found.images` will make.
+    """The expected result of `Found.images`.
 
     Attributes:
       parts: the ImageFiles of each part. In a folder of images every file counts as an image.
-      how: how it begins, such as 'downloading 170 MB'.
+      how: the first action, such as 'downloading 170 MB'.
     """
     parts: dict[str, ImageFiles]
     how: str

@@ -1,4 +1,4 @@
-"""Downloads files, which get their names only once their size and checksum are verified."""
+"""Downloads files; a file gets its name only after its size and checksum are verified."""
 import os
 from http.client import HTTPException
 
@@ -12,24 +12,24 @@ _CHUNK = 1 << 20
 
 
 class DownloadError(UsageError):
-    """The file could not be downloaded, or is not the one that was published."""
+    """The download failed, or the file differs from the published file."""
 
 
 def is_published(path: str, size: int, checksum: str) -> bool:
-    """Returns whether a file has the size and the SHA-256 of the one that was published."""
+    """Returns whether a file has the size and the SHA-256 of the published file."""
     return os.path.getsize(path) == size and sha256(path) == checksum
 
 
 def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) -> None:
-    """Downloads `url` to `path`; replaces a file that is there only when the new one is verified and on the disk.
+    """Downloads `url` to `path`; replaces an existing file only after the new file is verified and on the disk.
 
     Args:
-      size: expected bytes.
+      size: expected size in bytes.
       checksum: expected SHA-256, hexadecimal.
-      timeout: seconds without a byte after which the attempt ends.
+      timeout: maximum time without data, in seconds.
 
     Raises:
-      DownloadError: no connection, or a file of another size or checksum. Nothing is left behind.
+      DownloadError: no connection, or a wrong size or checksum. Nothing is left behind.
     """
     with making(path), new_file(path) as part:
         _stream(url, part, size, timeout)

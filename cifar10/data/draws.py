@@ -8,19 +8,19 @@ import tensorflow.compat.v1 as tf
 
 # The operation's default of 4 rounds leaves consecutive epochs correlated (0.6 to 0.75).
 _SHUFFLE_ROUNDS = 8
-_PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw operation wants it
-_BLOCK = 2 ** 32  # between two blocks of images; the numbers between are for the draws of networks
+_PHILOX = 1  # tf.random.Algorithm.PHILOX, as an integer for the raw operation
+_BLOCK = 2 ** 32  # distance between the blocks of images; networks draw from the counters between them
 
 
 class Positions(NamedTuple):
-    """Where a batch lies in the stream of shuffled epochs.
+    """The positions of a batch in the stream of shuffled epochs.
 
     Attributes:
-      first: int64 scalar, the first position of the batch; the others follow it.
+      first: int64 scalar, the first of the batch's consecutive positions.
       step: int64 scalar, the first position of the step; a step may have the batches of several towers.
-      examples: int64 [n], the examples of the data set at these positions.
+      examples: int64 [n], the indices of the examples at these positions.
       epochs: int64 [n], the epoch of each position.
-      count: examples in an epoch.
+      count: number of examples in an epoch.
     """
     first: tf.Tensor
     step: tf.Tensor
@@ -34,7 +34,7 @@ def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
 
     Args:
       positions: int64 [n].
-      count: examples in an epoch.
+      count: number of examples in an epoch.
 
     Returns:
       int64 [n] in [0, count).
@@ -43,12 +43,11 @@ def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
 
 
 def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None = None) -> tf.Tensor:
-    """Returns where a random permutation of `count` numbers puts each of `index`.
+    """Applies random permutations of `count` numbers to indices.
 
     Args:
       index: int64 [n] in [0, count).
-      epochs: int64 [n], for each index the number of its permutation. None uses one more permutation, which
-        differs from those of all epochs.
+      epochs: int64 [n], the permutation of each index. None selects an additional permutation, which no epoch uses.
 
     Returns:
       int64 [n] in [0, count).
@@ -68,20 +67,20 @@ def draws(first_position: tf.Tensor, n: int, seed: int, block: int = 0) -> tf.Te
     A position has the same numbers in every batch.
 
     Args:
-      block: which four numbers of each position; blocks differ.
+      block: index of a block of four numbers; blocks are independent.
     """
     return philox([n, 4], seed, first_position, block * _BLOCK)
 
 
 def philox(shape: tf.Tensor, seed: int, count: tf.Tensor, block: int) -> tf.Tensor:
-    """Returns numbers of the counter-based generator Philox, float32, uniform in [0, 1).
+    """Returns random numbers from the counter-based generator Philox, float32, uniform in [0, 1).
 
     Each value of the counter gives four numbers.
 
     Args:
-      shape: int64 [k], of the result.
-      count: int64 scalar, the lower half of the first value of the counter.
-      block: its upper half.
+      shape: int64 [k], the shape of the result.
+      count: int64 scalar, the lower half of the counter's first value.
+      block: the upper half of the counter.
     """
     counter = tf.stack([tf.cast(count, tf.uint64), tf.constant(block, tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformV2(

@@ -15,8 +15,8 @@ from cifar10.data.draws import Positions, shuffled
 from cifar10.data.pipeline import AHEAD, Source, as_graph, started
 from cifar10.data.resize import cut_to_size
 
-_SAMPLE = 2000  # the most training images in a sample,
-_SAMPLE_PIXELS = _SAMPLE * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
+_SAMPLE = 2000  # maximum number of training images in a sample
+_SAMPLE_PIXELS = _SAMPLE * 64 ** 2  # maximum number of pixels in a sample, 100 MB in floats
 
 
 class Images:
@@ -26,7 +26,7 @@ class Images:
       count: the number of images.
       labels, pixels: uint8 [count] and uint8 [count, stored_size, stored_size, 3], as local variables, which are never
         saved.
-      read: the operation that reads the files into memory; to be run once in a session.
+      read: the operation that reads the files into memory; run it once in a session.
     """
 
     def __init__(self, files: ImageFiles):
@@ -37,11 +37,11 @@ class Images:
             lambda shape=shape: tf.raw_ops.Empty(shape=shape, dtype=tf.uint8), trainable=False,
             collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name) for name, shape in (
                 ('labels', [files.count]), ('pixels', [files.count, side, side, 3])))
-        # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB.
+        # Reads one file at a time into the variables: a second copy of all files would take 150 MB.
         paths = unfolded(list(files.files))
         first = 0
         read = tf.group(self.labels.initializer, self.pixels.initializer)
-        # `split` and `unstack` are one operation, an index is four; most of a small run is building operations.
+        # `split` and `unstack` are one operation, an index is four; a small run spends most time building operations.
         record, parts = tf.constant([-1, files.record_bytes]), tf.constant([files.label_bytes, 3 * side ** 2])
         shape, axis = tf.constant([-1, 3, side, side]), tf.constant(1)
         for path in tf.unstack(paths):
@@ -55,7 +55,7 @@ class Images:
                 read = tf.group(tf.scatter_update(self.labels, examples, tf.unstack(labels, axis=1)[-1]),
                                 tf.scatter_update(self.pixels, examples, pixels))
                 first = end
-        with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory
+        with tf.control_dependencies([read]):  # missing rows would be uninitialised memory
             self.read = tf.debugging.assert_equal(
                 first, files.count, message='the images have changed since they were checked; start again')
 
@@ -64,9 +64,9 @@ class Images:
         """Returns (images float32 [n, height, width, 3], labels int32 [n]).
 
         Args:
-          augmentation: applied to the images.
-          examples: int64 [n], their indices in the data set.
-          positions: where a training batch lies; None for evaluation.
+          augmentation: the Augmentation to apply.
+          examples: int64 [n], indices in the data set.
+          positions: the positions of a training batch; None for evaluation.
         """
         n = examples.shape[0] or tf.shape(examples)[0]
         boxes = augmentation.boxes(tf.fill([n, 2], self.pixels.shape[1]), positions)
@@ -75,10 +75,10 @@ class Images:
 
 
 def unfolded(value: Any) -> tf.Tensor:
-    """Returns a tensor of a value that TensorFlow does not take for a constant.
+    """Returns a tensor that TensorFlow does not treat as a constant.
 
-    It computes what follows from constants, and from defaults of placeholders, when it prepares the graph. With the
-    paths of files it would read the files then, and keep their contents in the graph.
+    TensorFlow folds constants and defaults of placeholders when it prepares the graph. With constant paths, it would
+    read the files then, and keep their contents in the graph.
     """
     variable = tf.Variable(value, trainable=False, collections=[], name='unfolded')
     with tf.control_dependencies([variable.initializer]):
@@ -87,20 +87,19 @@ def unfolded(value: Any) -> tf.Tensor:
 
 @functools.singledispatch
 def loaded(files: ImageFiles) -> Images:
-    """Returns the images of a data set, on the device of the caller."""
+    """Returns the images of a data set, on the current device."""
     return Images(files)
 
 
 class ImageSource(Source):
-    """The training images of a data set, shuffled anew in each epoch, and augmented.
+    """The training images of a data set, shuffled in each epoch, and augmented.
 
-    A batch is (images float32 [batch_size, height, width, 3], labels int32 [batch_size]), as `Augmentation.in_tower`
-    takes it.
+    A batch is (images float32 [batch_size, height, width, 3], labels int32 [batch_size]), for `Augmentation.in_tower`.
 
     Args:
-      images: the images, verified.
-      augmentation: applied to the images.
-      batch_size: examples of one tower in one step.
+      images: verified ImageFiles.
+      augmentation: the Augmentation to apply.
+      batch_size: number of examples of one tower in one step.
       seed: seed of the order of the examples.
     """
 
@@ -139,7 +138,7 @@ class ImageSource(Source):
         return data.batch(self._augmentation, examples, Positions(first, step, examples, epochs, self.count))
 
     def sample(self):
-        """Returns training images as a network is fed them in evaluation, float32 [n, height, width, 3]."""
+        """Returns training images, preprocessed as in evaluation, float32 [n, height, width, 3]."""
         size = self.images.size
         with cpu_session() as session:
             images = tf.constant(self.images.images(min(_SAMPLE, _SAMPLE_PIXELS // size ** 2)))
@@ -155,16 +154,16 @@ def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, 
     """Returns the batches of the first `num_examples` examples, in order and without random changes.
 
     Args:
-      images: as `loaded` returns them; the files must be read before the first pass.
-      augmentation: applied to the images.
-      share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
+      images: from `loaded`; run `read` before the first pass.
+      augmentation: the Augmentation to apply.
+      share, shares: selects batch number `share` of every `shares` batches, for evaluation on several devices.
 
     Returns:
       (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), the operation that
       starts it at the first example). n is `batch_size`, except in the last batch.
     """
     def batch(first):
-        # Not a slice of the rows: TensorFlow copies all of a variable for it once the variable was scattered into.
+        # Not a slice: after a scatter update, TensorFlow copies the whole variable for each slice.
         return images.batch(augmentation, tf.range(first, tf.minimum(first + batch_size, num_examples)), None)
 
     starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)

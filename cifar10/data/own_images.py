@@ -1,7 +1,7 @@
-"""A user's own images: a folder for each class, or NumPy arrays in FILE.npz.
+"""A user's images: a folder for each class, or NumPy arrays in FILE.npz.
 
-They are prepared once, at the size of the run, below data_dir: up to 64 pixels in CIFAR's binary layout; above, as a
-file for each photo, and a list of them.
+They are prepared once, at the size of the run, below data_dir: up to 64 pixels in CIFAR's binary layout, above as one
+file per photo and a list of the photos.
 """
 import collections
 import dataclasses
@@ -24,28 +24,28 @@ from cifar10.data.photos.picture_files import DECODER, NoPicture, each, prepared
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 
-_LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
-_LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
-_MOST_SAID = 3  # of them, in a line
+_MIN_IMAGES = len(TRAIN_FILES)  # number of training images, so no file is empty
+_LEFT_OUT = 'left-out.txt'  # lists the files that could not be decoded, if any
+_MAX_SHOWN = 3  # such files, in a line
 
 
 def dataset(path: str) -> Dataset:
-    """Returns the data set of a user's own images, in a folder or in FILE.npz; raises a UsageError if there is none."""
+    """Returns the data set of a user's images, in a folder or in FILE.npz; raises a UsageError if it does not exist."""
     path = os.path.abspath(path)
     if not os.path.exists(path):
-        raise UsageError(f'--dataset={path} does not exist; put your images there, or give the path where they are')
+        raise UsageError(f'--dataset={path} does not exist; put your images there, or give their path')
     return Own(path, path=path)
 
 
 @dataclasses.dataclass(frozen=True)
 class Own(Dataset):
-    """A user's own images; they are converted once the data set is `configured`, to a folder below data_dir.
+    """A user's images, which a `configured` data set can convert to a folder below data_dir.
 
     Attributes:
-      path: of the user's folder or file.
-      test_fraction: the fraction of the images of each class that is for testing; None if there are test images.
-      scan: the images that were found.
-      pixels: returns a function from a source of the scan to the path of a file, or to an array of pixels.
+      path: the path of the user's folder or file.
+      test_fraction: the fraction of the images of each class for testing; None if there are test images.
+      scan: the Scan of the images.
+      pixels: function () -> function (source of the scan) -> the path of a file, or an array of pixels.
     """
     path: str = ''
     test_fraction: float | None = None
@@ -55,8 +55,8 @@ class Own(Dataset):
     def configured(self, test_fraction, image_size):
         is_file = self.path.endswith(ARRAYS)
         if is_file and image_size > LARGEST:
-            raise UsageError(f'--dataset={self.path} can be used up to --image_size={LARGEST}; for larger images save '
-                             'them as picture files in a folder for each class')
+            raise UsageError(f'--dataset={self.path} supports at most --image_size={LARGEST}; save larger images as '
+                             'picture files in a folder for each class')
         scan, pixels = (arrays if is_file else folders).scan(self.path)
         fraction = None if TEST in scan.parts else test_fraction
         digest = hashlib.sha256('\0'.join(map(str, scan.state)).encode(**TEXT)).hexdigest()[:12]
@@ -72,7 +72,7 @@ class Own(Dataset):
                              f'--image_size above {LARGEST}')
         parts = self._divided(self.scan.parts)
         self._check_counts(parts, self.scan.left_out)
-        self.pixels()  # refuses arrays that are not images
+        self.pixels()  # raises a UsageError for arrays that are not images
         return classes, {part: np.array([label for label, _ in pairs], int) for part, pairs in parts.items()}
 
     def make(self, folder):
@@ -81,7 +81,7 @@ class Own(Dataset):
                    lambda source: (prepared(pixels(source), preparation), source))
 
     def _make(self, folder, doing, how, read):
-        """Makes a folder of the results of `read` for all sources, which are in memory meanwhile."""
+        """Writes the results of `read` for all sources to a new folder; holds them in memory meanwhile."""
         classes, parts, left_out, _ = self.scan
         unreadable, count = list(left_out), sum(map(len, parts.values()))
         say('', f'{doing} {count:,} images of {len(classes)} classes in {self.path}{how}')
@@ -95,12 +95,12 @@ class Own(Dataset):
                 lines = [f'{shown(file)} ({reason})' for file, reason in sorted(unreadable)]
                 with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                     stream.writelines(f'{line}\n' for line in lines)
-                say('warning', f'left out {len(lines)} of {count + len(left_out):,} files and folders, which are no '
-                               f"pictures: {', '.join(lines[:_MOST_SAID])}; all are in "
-                               f'{os.path.join(folder, _LEFT_OUT)}')
+                say('warning', f'left out {len(lines)} of {count + len(left_out):,} files and folders that are not '
+                               f"pictures: {', '.join(lines[:_MAX_SHOWN])}; {os.path.join(folder, _LEFT_OUT)} lists "
+                               'all of them')
 
     def _read(self, read, pairs, unreadable):
-        """Yields (label, result of `read`) of sources; adds (path, reason) of refused files to `unreadable`."""
+        """Yields (label, result of `read`) for each source; adds (path, reason) of unreadable files to `unreadable`."""
         results = each(read, [source for _, source in pairs], progress=True)
         for (label, source), result in zip(pairs, results, strict=True):
             if isinstance(result, NoPicture):
@@ -113,20 +113,20 @@ class Own(Dataset):
         datasets.write(folder, part, len(examples), rows, (source for _, (_, source) in examples))
 
     def _divided(self, parts: Mapping[str, list]) -> Mapping[str, list]:
-        """Sets the fraction of each class apart for testing, but at least one example; the order stays as it is."""
+        """Moves the test fraction of each class, but at least one example, to TEST; keeps the order."""
         if self.test_fraction is None:
             return parts
         counts = collections.Counter(label for label, _ in parts[TRAIN])
-        tests_to_come = {label: max(round(self.test_fraction * count), 1) for label, count in counts.items()}
+        remaining = {label: max(round(self.test_fraction * count), 1) for label, count in counts.items()}
         divided = {TRAIN: [], TEST: []}
         for example in parts[TRAIN]:
             label, _ = example
-            divided[TEST if tests_to_come[label] > 0 else TRAIN].append(example)
-            tests_to_come[label] -= 1
+            divided[TEST if remaining[label] > 0 else TRAIN].append(example)
+            remaining[label] -= 1
         return divided
 
     def _check_counts(self, parts, left_out):
-        """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) of others."""
+        """Raises a UsageError if a part or class has too few images; `left_out` has (path, reason) pairs."""
         classes, is_folder = self.scan.classes, os.path.isdir(self.path)
         if self.test_fraction == ALL:
             if not parts[TEST]:
@@ -135,7 +135,7 @@ class Own(Dataset):
         if len(classes) == 1:
             folder = os.path.join(self.path, TRAIN if self.test_fraction is None else '', *classes)
             nested = f', or, if its folder has the classes, use --dataset={folder}/' if is_folder else ''
-            raise UsageError(f'--dataset={self.path} has one class, {classes[0]}; give images of another{nested}')
+            raise UsageError(f'--dataset={self.path} has only one class, {classes[0]}; add a second class{nested}')
         for part, examples in parts.items():
             for missing in sorted(set(range(len(classes))) - {label for label, _ in examples}):
                 name = classes[missing]
@@ -143,30 +143,30 @@ class Own(Dataset):
                 why = ''
                 if files:
                     file, reason = files[0]
-                    why = f' ({len(files)} files or folders in it cannot be read; the first is {shown(file)}, {reason})'
-                held_out = ', as at least one is held out for testing' if self.test_fraction is not None else ''
-                remedy = 'remove its folder (images in folders below it are not read)' if is_folder else (
+                    why = f' ({len(files)} files or folders in it cannot be read, such as {shown(file)}, {reason})'
+                held_out = ' (at least one is used for testing)' if self.test_fraction is not None else ''
+                remedy = 'remove its folder (images in subfolders are ignored)' if is_folder else (
                     'number the labels from 0 without it')
                 raise UsageError(f"--dataset={self.path}: class {name} has no "
-                                 f"{'training' if part == TRAIN else 'test'} image{why}; give it more{held_out}, or "
+                                 f"{'training' if part == TRAIN else 'test'} image{why}; add images{held_out}, or "
                                  f'{remedy}')
-        if len(parts[TRAIN]) < _LEAST_IMAGES:
+        if len(parts[TRAIN]) < _MIN_IMAGES:
             raise UsageError(f'--dataset={self.path} has {len(parts[TRAIN])} training images; give at least '
-                             f'{_LEAST_IMAGES}')
+                             f'{_MIN_IMAGES}')
 
 
 @dataclasses.dataclass(frozen=True)
 class _OwnPhotos(Own):
-    """A user's own images, each prepared as a file of its own; `folder` has a list of them."""
+    """A user's images, each prepared as a separate file; `folder` has a list of the files."""
     files: dict = dataclasses.field(default_factory=lambda: {part: (f'{part}.tsv',) for part in (TRAIN, TEST)})
 
     def images(self, name, folder, part, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size)
 
     def make(self, folder):
-        photos = os.path.dirname(folder)  # of all divisions, and of all states of the user's folder
-        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {photos}; if this is '
-               'interrupted, the next start continues it')
+        photos = os.path.dirname(folder)  # shared by all test fractions and versions of the user's folder
+        how = (f', about {prepared_photos.usual_bytes(self.size) / 1000:.0f} kB each, in {photos}; after an '
+               'interruption, start again to continue')
         with locked(os.path.join(photos, '.lock'), waiting=f'another process that prepares photos in {photos}'):
             writer, path_of = prepared_photos.Writer(photos, self.size), self.pixels()
             self._make(folder, 'preparing ', how, lambda source: writer(path_of(source)))

@@ -1,37 +1,35 @@
-"""The input pipeline: brings the batches of a source to the towers, as graph operations. It knows no images."""
+"""The input pipeline: graph operations that deliver the batches of any source to the towers."""
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-AHEAD = 2  # batches of a stream that wait on the CPU
-_CORES = len(os.sched_getaffinity(0))  # of the chief, if other tasks have other cores
+AHEAD = 2  # number of batches of a stream that wait on the CPU
+_CORES = len(os.sched_getaffinity(0))  # in a cluster, the chief's cores count
 
-# Functions that are given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to read
-# them.
+# For functions in `Dataset.map`: they need no AutoGraph, which takes a second to read them.
 as_graph = tf.autograph.experimental.do_not_convert
 
 
 class Source:
-    """The input of a training: the towers' batches from any position on. A value, which is made before the graph.
+    """The input of a training run: the towers' batches from any position. It exists before the graph.
 
-    A position is the index of an example in an endless stream of examples. A step has consecutive positions, as many as
-    all towers have examples, and tower k gets the k-th `batch_size` of them. A batch depends on nothing but its
-    position and the source, so the number of consumed positions, `examples_seen`, is the only state of the input that
-    is saved.
+    A position is the index of an example in an endless stream of examples. A step has consecutive positions for the
+    examples of all towers, and tower k gets the k-th `batch_size` of them. A batch is a function of its position and
+    the source, so the number of consumed positions, `examples_seen`, is the only saved state of the input.
 
-    This class is the interface; `images.ImageSource` is the kind for images with classes. A batch has any structure of
-    tensors that `tf.data` supports, the same at all positions. The recipe of the run takes it as it is.
+    This class is the interface; `images.ImageSource` implements it for images with classes. A batch has any structure
+    of tensors that `tf.data` supports, the same at all positions.
 
     Attributes:
-      batch_size: examples of one tower in one step.
-      count: examples in an epoch; None if it is unknown.
-      facts: what the record of a run stores of the input: names of the fields of a `run.record.RunRecord` -> values.
-      kept: the files that the run needs when it is started again.
-      classes, class_counts: the names of the classes, and the examples of each; none if examples have no classes.
-      is_sequential: whether a batch is found only by reading those before it, so that each machine has one stream.
-      is_made: whether the data exists already.
+      batch_size: number of examples of one tower in one step.
+      count: number of examples in an epoch; None if it is unknown.
+      facts: facts for the record of the run: names of the fields of a `run.record.RunRecord` -> values.
+      kept: the files that a resumed run needs.
+      classes, class_counts: the names of the classes, and the examples of each; empty if examples have no classes.
+      is_sequential: whether a batch requires reading all earlier batches, so each machine has one stream.
+      is_made: whether the data exist.
     """
     batch_size: int
     count: int | None
@@ -43,38 +41,38 @@ class Source:
     is_made = True
 
     def load(self) -> tuple[Any, tf.Operation]:
-        """Adds the data to the graph, on the device of the caller: the CPU of a machine that makes batches.
+        """Adds the data to the graph, on the current device: the CPU of a machine that makes batches.
 
         Returns:
-          (the data, which `stream` and `batch` take on this machine; the operation that reads them, which runs once in
-          a session, before any batch is made).
+          (the data, for `stream` and `batch` on this machine; the operation that reads the data, which runs once in a
+          session, before the first batch).
         """
         raise NotImplementedError
 
     def stream(self, data: Any, start: tf.Tensor, stop: tf.Tensor, towers: Sequence[int], num_towers: int,
                at_a_time: int | None) -> tf.data.Dataset:
-        """Returns the batches of some towers, in the order of steps, and in each step of towers.
+        """Returns the batches of some towers, ordered by step, and within a step by tower.
 
         Args:
-          data: as `load` returns them, on the same machine.
-          start, stop: int64 scalars, the position of the first step and the end of the last one (exclusive).
-          towers: the numbers of these towers.
-          num_towers: the number of all towers of a step, each of which has `batch_size` positions.
-          at_a_time: how many batches may be made at the same time; None: one.
+          data: from `load`, on the same machine.
+          start, stop: int64 scalars, the first position and the end of the stream (exclusive).
+          towers: the indices of these towers.
+          num_towers: the number of all towers of a step, with `batch_size` positions each.
+          at_a_time: maximum number of batches to make in parallel; None: 1.
         """
         raise NotImplementedError
 
     def batch(self, data: Any, first: tf.Tensor, step: tf.Tensor) -> Any:
-        """Returns the batch at a position, for towers that update on their own and are on several machines.
+        """Returns the batch at a position, for asynchronous towers on several machines.
 
         Args:
-          data: as `load` returns them, on the same machine.
+          data: from `load`, on the same machine.
           first, step: int64 scalars, the first position of the batch and of its step.
         """
         raise NotImplementedError
 
     def sample(self) -> Any:
-        """Returns some examples as a network is fed them in evaluation, from which it may compute initial values."""
+        """Returns some examples, preprocessed as in evaluation; a network may compute initial values from them."""
         raise NotImplementedError
 
 
@@ -83,20 +81,20 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
     """Builds the towers' input.
 
     Args:
-      start, stop: int64 scalars, the first position and the end of the stream (exclusive); read when the stream is
-        started.
-      hosts: for each tower, the CPU of its machine, where its batches are made.
-      num_streams: tower k reads stream k mod num_streams. Towers of one stream must read it in their order.
-      in_step: whether every step takes one batch for each tower, the k-th for tower k. Otherwise each batch is a step
-        of its own, and goes to whichever tower asks next.
-      devices: for each tower, the GPU to which its batches are copied before they are needed; None copies nothing.
-        If `in_step` is false, nothing is copied for several towers.
+      start, stop: int64 scalars, the first position and the end of the stream (exclusive); read when the stream
+        starts.
+      hosts: for each tower, the CPU that makes its batches.
+      num_streams: tower k reads stream k mod num_streams. Towers with the same stream must read it in tower order.
+      in_step: whether every step takes one batch for each tower, the k-th for tower k. If not, each batch is a step,
+        and goes to the next tower that asks.
+      devices: for each tower, the GPU to copy its batches to in advance; None copies nothing. If `in_step` is false,
+        nothing is copied for several towers.
 
     Returns:
-      (function k -> the batch of tower k, to be called where the tower is built; operations that read the data and
-      start the streams, to be run in the session's local initialisation, after a restore).
+      (function k -> the batch of tower k, to call while the tower is built; operations that read the data and start
+      the streams, to run in the session's local initialisation, after a restore).
     """
-    loaded = {}  # the CPU of a machine -> what `load` has returned there
+    loaded = {}  # the CPU of a machine -> the result of `load`
     for host in hosts:
         if host not in loaded:
             with tf.device(host):
@@ -129,20 +127,20 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
         iterators.append(iterator)
         start_ops.append(start_op)
         places.append(place)
-    taken = {}  # stream -> the operation that has taken its last batch, where the towers of other devices wait for it
+    last_reads = {}  # stream -> the operation that reads its last batch; towers on several devices read in order
 
     def next_batch(k):
         stream = stream_of.get(k, 0)
-        with tf.device(places[stream]), tf.control_dependencies(taken.get(stream, ())):
+        with tf.device(places[stream]), tf.control_dependencies(last_reads.get(stream, ())):
             batch = iterators[stream].get_next()
         if source.is_sequential and in_step:
-            taken[stream] = [tf.nest.flatten(batch, expand_composites=True)[0].op]
+            last_reads[stream] = [tf.nest.flatten(batch, expand_composites=True)[0].op]
         return batch
     return next_batch, start_ops
 
 
 def _batches_of_machines(source, start, stop, hosts, loaded):
-    """As `tower_batches`, where each batch is a step of its own: only positions travel between machines."""
+    """Builds the input of asynchronous towers on several machines: only positions travel between machines."""
     with tf.device(hosts[0]):
         positions, start_op = started(
             tf.data.Dataset.range(start, stop, source.batch_size), [read for _, read in loaded.values()])
@@ -157,27 +155,27 @@ def _batches_of_machines(source, start, stop, hosts, loaded):
 
 
 def _at_a_time(streams):
-    """Returns how many batches for a GPU are made at the same time, and used in their order."""
-    # A core makes 45,000 images of CIFAR-10 in a second, and an H200 trains the classic network with 175,000. CPU
-    # devices need their cores themselves.
+    """Returns the number of a GPU's batches to make in parallel; they are used in order."""
+    # A core prepares 45,000 CIFAR-10 images per second, and an H200 trains the classic network on 175,000. CPU devices
+    # need their cores for training.
     return max(_CORES // streams, 1)
 
 
 def batches_ahead(on_gpus: bool, streams: int) -> int:
-    """Returns how many batches of a stream may wait, besides one that is being made.
+    """Returns the maximum number of a stream's batches that wait, in addition to the batch in progress.
 
     Args:
-      on_gpus: whether they are for GPUs.
-      streams: how many streams a machine has.
+      on_gpus: whether the batches are for GPUs.
+      streams: number of streams of a machine.
     """
-    # Those that are copied to a GPU have buffers there and on the way.
+    # Copying to a GPU needs additional buffers.
     return AHEAD + (_at_a_time(streams) + 1) * on_gpus
 
 
 def started(dataset: tf.data.Dataset, after: Sequence[tf.Operation]) -> tuple[tf.data.Iterator, tf.Operation]:
-    """Returns (an iterator of a dataset, the operation that starts it once the operations `after` have run)."""
+    """Returns (an iterator of a dataset, the operation that starts it after the operations `after`)."""
     options = tf.data.Options()
-    # There is nothing to tune, and closing a session waits up to a minute for the tuner's thread.
+    # Autotuning has no effect here, but closing a session waits up to a minute for its thread.
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
     form = tf.data.get_output_types(dataset), tf.data.get_output_shapes(dataset), None
@@ -189,7 +187,7 @@ def started(dataset: tf.data.Dataset, after: Sequence[tf.Operation]) -> tuple[tf
 def copied(dataset: tf.data.Dataset) -> Callable[..., tf.data.Dataset]:
     """Returns a function that adds a copy of a data set to the current graph; it ignores its arguments."""
     variant, structure = tf.data.experimental.to_variant(dataset), dataset.element_spec
-    if hasattr(variant, 'numpy'):  # it was made outside of a graph
+    if hasattr(variant, 'numpy'):  # an eager dataset
         definition = tf.GraphDef.FromString(
             tf.raw_ops.DatasetToGraphV2(input_dataset=variant, strip_device_assignment=True).numpy())
         result = next(node for node in definition.node if node.op == '_Retval')

@@ -1,4 +1,4 @@
-"""How boxes are cut out of images and resized: the same for records, picture files and exported models."""
+"""Cuts boxes out of images and resizes them: the same for records, picture files and exported models."""
 from collections.abc import Sequence
 
 import tensorflow as tf2
@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 
 def resized(images: tf.Tensor, size: Sequence[int] | tf.Tensor) -> tf.Tensor:
-    """Returns images in another size: interpolated bilinearly, with anti-aliasing where they become smaller.
+    """Resizes images with bilinear interpolation, and with anti-aliasing if they become smaller.
 
     Args:
       images: uint8 or float32 [n, height, width, channels].
@@ -16,17 +16,17 @@ def resized(images: tf.Tensor, size: Sequence[int] | tf.Tensor) -> tf.Tensor:
       float32 [n, *size, channels], in the range of the images.
     """
     height = images.shape[1]
-    # Images that become larger need no anti-aliasing, whose operation takes several times as long.
+    # Larger images need no anti-aliasing, which takes several times as long.
     return tf2.image.resize(images, size, antialias=height is None or size[0] < height)
 
 
 def as_bytes(pixels: tf.Tensor) -> tf.Tensor:
-    """Returns float32 pixels from 0 to 255, rounded, as uint8."""
+    """Rounds float32 pixels from 0 to 255 to uint8."""
     return tf.saturate_cast(tf.round(pixels), tf.uint8)
 
 
 def cut_to_size(images: tf.Tensor, boxes: tf.Tensor | None, size: int) -> tf.Tensor:
-    """Returns boxes of images in another size: uint8 [n, size, size, 3].
+    """Cuts boxes out of images and resizes them: uint8 [n, size, size, 3].
 
     Args:
       images: uint8 [n, height, width, 3].
@@ -39,28 +39,28 @@ def cut_to_size(images: tf.Tensor, boxes: tf.Tensor | None, size: int) -> tf.Ten
 
 
 def cut_boxes(images: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bilinear') -> tf.Tensor:
-    """Returns boxes of images, resized: float32 [n, size, size, 3].
+    """Cuts boxes out of images and resizes them: float32 [n, size, size, 3].
 
     Args:
       images: uint8 [n, height, width, 3].
       boxes: int32 [n, 4], the first row, first column, last row and last column of each. If the last column is
         left of the first, the box is mirrored.
       size: height and width in pixels.
-      method: 'bilinear', or 'nearest', with which boxes of this size are exact.
+      method: 'bilinear', or 'nearest', which is exact for boxes of this size.
     """
     height, width = images.shape[1:3]
     corners = tf.cast(boxes, tf.float32) / (tf.constant([height, width, height, width], tf.float32) - 1)
-    # A millionth inside the image: what rounding puts outside would be black.
+    # A millionth inside the image: rounding could move a corner outside, which would be black.
     corners = 1e-6 + (1 - 2e-6) * corners
     n = images.shape[0] or tf.shape(images)[0]
     return tf.image.crop_and_resize(images, corners, tf.range(n), [size, size], method)
 
 
 def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
-    """Returns boxes of pictures as `Augmentation.boxes` does, some of them from right to left.
+    """Returns boxes of pictures in the form of `Augmentation.boxes`; mirrored boxes run from right to left.
 
     Args:
-      first, last: int32 [n, 2], the first and the last row and column of each box.
+      first, last: int32 [n, 2], the first and last row and column of each box.
       mirror: bool [n].
     """
     boxes = tf.concat([first, last], 1)

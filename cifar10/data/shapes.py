@@ -1,7 +1,7 @@
 """The built-in data set: ten classes of rendered shapes, for machines without a network.
 
-The images are a pure function of their number and a seed. Each has its own pose, size, colours, brightness
-and noise, so that the classes differ in form, not in the value of any pixel.
+The images are a pure function of their number and a seed. Each image has its own pose, size, colours, brightness and
+noise, so the classes differ in form, not in the value of any pixel.
 """
 import numpy as np
 
@@ -9,7 +9,7 @@ from cifar10.base.files import new_folder
 from cifar10.data import SIZE
 from cifar10.data.datasets import TEST, TRAIN, Dataset, write, write_classes
 
-# Images that are rendered together, few enough for their planes to stay in the processor's cache.
+# Number of images to render together; their planes fit into the processor's cache.
 _CHUNK = 500
 
 
@@ -33,7 +33,7 @@ CLASSES = tuple(_OUTLINES)
 
 
 def render(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Renders `count` images; another seed gives other images.
+    """Renders `count` images from a seed.
 
     Returns:
       (labels uint8 [count], images uint8 [count, 3, 32, 32]: red, green and blue planes).
@@ -48,12 +48,12 @@ def render(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _uniform(generator, count, low, high):
-    """Returns float32 [count, 1, 1], one value an image."""
+    """Returns float32 [count, 1, 1], one value per image."""
     return generator.uniform(low, high, [count, 1, 1]).astype(np.float32)
 
 
 def _masks(labels, generator):
-    """Returns float32 [n, 32, 32] in [0, 1]: how much of each pixel the shape covers."""
+    """Returns float32 [n, 32, 32] in [0, 1]: the fraction of each pixel that the shape covers."""
     n = len(labels)
     centre = (SIZE - 1) / 2
     x = np.arange(SIZE, dtype=np.float32) - centre - _uniform(generator, n, -2, 2)
@@ -72,7 +72,7 @@ def _masks(labels, generator):
 
 
 def _colour(masks, generator):
-    """Returns uint8 [n, 3, 32, 32]: the masked shapes and the ground in random colours, with a gradient and noise."""
+    """Returns uint8 [n, 3, 32, 32]: shapes and backgrounds in random colours, with a gradient and noise."""
     n = len(masks)
     ground = generator.uniform(40, 215, [n, 3, 1, 1]).astype(np.float32)
     step = generator.uniform(90, 150, [n, 3, 1, 1]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Augmentation of the fast recipe: shifts by a pixel or two, mirror images in turn, images that grow with the run."""
+"""Augmentation of the fast recipe: shifts by up to two pixels, alternate mirroring, and growing images."""
 from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -7,20 +7,20 @@ from cifar10.data import SIZE
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
 
-_SMALL = 28  # images of fewer pixels are shifted by at most one
+_SMALL = 28  # images of fewer pixels are shifted by at most one pixel
 
 
 class Shift(Augmentation):
-    """Resizes images to a size that grows with the run, shifts them at random and mirrors them in turn.
+    """Resizes images to a size that grows with the run, shifts them at random and mirrors them alternately.
 
-    A random half of the images is mirrored in the first epoch, the other half in the second, and so on, so
-    that two epochs see both sides of every image (cifar10-airbench, section 3.6). Small images cost less, and
-    teach as much in the beginning.
+    A random half of the images is mirrored in the first epoch, the other half in the second, and so on, so two epochs
+    see both sides of every image (cifar10-airbench, section 3.6). Small images cost less, and are as useful at the
+    beginning of a run.
 
     Args:
-      sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending
-        order; the first fraction is 0. None: all images have the size of the data's.
-      total_examples: examples of the whole run; may be None where all images have one size.
+      sizes: (start as a fraction of the run, height and width in pixels) of each size, in ascending order; the first
+        fraction is 0. None: all images have the size of the data set.
+      total_examples: number of examples in the whole run; may be None if there is only one size.
       seed, image_size, then: as for any Augmentation.
     """
     test_time_averaging = True
@@ -41,7 +41,7 @@ class Shift(Augmentation):
     def pixels(self, images, positions):
         size = self._size(positions.step)
         numbers = draws(positions.first, images.shape[0], self._seed)
-        # The halves are the same in every epoch; the epoch's number says which of them is mirrored.
+        # The halves are the same in every epoch, and alternate by the epoch number.
         half = permuted(positions.examples, positions.count, self._seed) % 2
         mirror = tf.equal((half + positions.epochs) % 2, 1)
         reach = tf.cast(tf.where(tf.less(size, _SMALL), 1, 2), tf.float32)
@@ -56,7 +56,7 @@ class Shift(Augmentation):
         return tf.ensure_shape(_resized(images, size), [None, size, size, 3])
 
     def _size(self, step_position):
-        """Returns the size of all images of a step, a number or an int32 scalar, from the step's first position."""
+        """Returns the image size in a step, an int or an int32 scalar, given the step's first position."""
         if len(self._sizes) == 1:
             return self._sizes[0][1]
         begins = tf.constant([int(fraction * self._total_examples) for fraction, _ in self._sizes], tf.int64)
@@ -64,13 +64,13 @@ class Shift(Augmentation):
 
 
 def _reflected(index, size):
-    """Returns indices reflected at the border, which is not repeated."""
+    """Reflects indices at the border, without repeating it."""
     index = tf.abs(index)
     return tf.minimum(index, 2 * (size - 1) - index)
 
 
 def _resized(images, size):
-    """Returns images uint8 [n, height, width, 3] as float32 [n, size, size, 3]; of another size, resized by area."""
+    """Converts images uint8 [n, height, width, 3] to float32 [n, size, size, 3]; resizes by area if necessary."""
     if isinstance(size, int) and images.shape[1:3] == [size, size]:
         return tf.cast(images, tf.float32)
     return tf.raw_ops.ResizeArea(images=images, size=tf.stack([size, size]), align_corners=False)

@@ -1,1 +1,1 @@
-"""Picture files: read, prepared once, and used as training images above 64 pixels."""
+"""Picture files: reading, preparation, and training images above 64 pixels."""

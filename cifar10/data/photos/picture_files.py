@@ -1,4 +1,4 @@
-"""Reads picture files of any size with Pillow, and prepares the pictures in them."""
+"""Reads picture files of any size with Pillow, and prepares the pictures."""
 import collections
 import contextlib
 import errno
@@ -21,41 +21,41 @@ from cifar10.base.files import named
 from cifar10.base.graphs import lasting_cpu_session
 from cifar10.data.photos.preparation import Preparation
 
-# What the pixels of a file depend on; part of the names of prepared images.
+# Decoded pixels depend on these versions; part of the names of prepared images.
 DECODER = f"pillow{__version__}_libjpeg{features.version('libjpeg_turbo') or features.version('jpg')}"
-_FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
-_HEIC = re.compile(rb'(?s).{4}ftyp(hei|hev|mif1|msf1)')  # how photos of telephones begin that Pillow does not read
-_MOST_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # of a picture; Pillow reads no larger one
-_PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
-_STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
-_LARGE = 100 << 20  # bytes of memory; a picture that takes more is decoded while no other of these is
+_FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # Pillow reads AVIF since 11.3
+_HEIC = re.compile(rb'(?s).{4}ftyp(hei|hev|mif1|msf1)')  # the first bytes of phone photos that Pillow does not read
+_MAX_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # Pillow's limit for a picture
+_PIXEL_BYTES = 24  # maximum memory per decoded pixel (measured)
+_STORED_PIXEL_BYTES = 6  # memory per pixel of a progressive JPEG, for its coefficients
+_LARGE = 100 << 20  # bytes of memory; pictures that need more are decoded one at a time
 _large_picture = threading.Lock()
-_LEAST = 2  # pixels that a fraction must leave for each pixel of the result, so that little of what it smooths is seen
-_ORIENTATION = 0x112  # the number of the tag in EXIF data
-_MOST_THREADS = 8
+_DRAFT_FACTOR = 2  # a reduced JPEG has at least so many pixels per pixel of the result, which hides its smoothing
+_ORIENTATION = 0x112  # the EXIF tag
+_MAX_THREADS = 8
 
 
 class NoPicture(Exception):
-    """The file is not a picture that can be read; the message says why."""
+    """The file is not a readable picture; the message has the reason."""
 
 
 class _NotRead(NoPicture):
-    """The file is a picture, but in a format that Pillow does not read."""
+    """The file is a picture, but Pillow does not support its format."""
 
 
 def shown(path: str) -> str:
-    """Returns a path for a line of output; with quotes and escapes if it has control characters or is not UTF-8."""
+    """Returns a path for printing; with quotes and escapes if it has control characters or is not UTF-8."""
     return path if path.isprintable() else repr(path)
 
 
 @contextlib.contextmanager
 def opened(file: str | bytes) -> Iterator[Image.Image]:
-    """Context with a picture file, given its path or contents, of which only the header is read yet.
+    """Context with a picture, given its path or contents; reads only the header.
 
     Raises:
-      NoPicture: there is no such file, it cannot be decoded, or there is too little memory for it; also where the
-        context raises an error for these reasons.
-      OSError: it cannot be read, which may be different later.
+      NoPicture: the file does not exist, cannot be decoded, or needs too much memory; errors in the context are
+        converted, too.
+      OSError: the file cannot be read; a later attempt may succeed.
     """
     stream = io.BytesIO(file) if isinstance(file, bytes) else _stream(file)
     with named(file), stream, _opened(stream) as image:
@@ -64,9 +64,9 @@ def opened(file: str | bytes) -> Iterator[Image.Image]:
         except NoPicture:
             raise
         except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-            raise NoPicture('too large for the memory that is free') from error
-        except Exception as error:  # Pillow's readers raise errors of all kinds
-            if getattr(error, 'errno', None):  # the system's
+            raise NoPicture('too large for the free memory') from error
+        except Exception as error:  # Pillow's readers raise errors of any type
+            if getattr(error, 'errno', None):  # an error of the operating system
                 raise
             raise NoPicture(f'a corrupt {image.format} file') from error
 
@@ -79,19 +79,19 @@ def _stream(path):
     except ValueError as error:  # a path with a NUL character
         raise NoPicture(str(error)) from error
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):  # these mean a link that cannot be followed
+        if error.errno not in (errno.ENOENT, errno.ELOOP):  # these are broken links
             raise
         raise NoPicture(error.strerror) from error
 
 
 def _opened(stream):
-    """Returns the picture in an open file; refuses one that is too large, before it takes memory."""
+    """Returns the picture in an open file; refuses a picture that is too large before decoding it."""
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
     try:
         return Image.open(stream, formats=formats)
     except Image.DecompressionBombError as error:
-        raise NoPicture(f'more than {_MOST_PIXELS / 10 ** 6:.0f} million pixels; make it smaller') from error
+        raise NoPicture(f'more than {_MAX_PIXELS / 10 ** 6:.0f} million pixels; make it smaller') from error
     except Exception as error:
         if getattr(error, 'errno', None):
             raise
@@ -102,7 +102,7 @@ def _opened(stream):
 
 
 def is_picture(path: str) -> bool:
-    """Returns whether a file has the name of a picture in a supported format, or begins like one."""
+    """Returns whether a file is a picture, judged by its name or header."""
     if Image.registered_extensions().get(os.path.splitext(path)[1].lower()) in _FORMATS:
         return True
     try:
@@ -112,7 +112,7 @@ def is_picture(path: str) -> bool:
         return True
     except NoPicture:
         return False
-    except OSError:  # nobody knows; whoever reads it will be told why not
+    except OSError:  # unknown; reading it will report the error
         return True
 
 
@@ -120,27 +120,27 @@ def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.n
     """Returns a prepared picture, upright, uint8 [height, width, 3]. Several threads may call it.
 
     Args:
-      source: a file, as `opened` takes and refuses it, or pixels uint8 [height, width, 3].
+      source: a file as for `opened`, which may raise an error, or pixels uint8 [height, width, 3].
     """
     if isinstance(source, np.ndarray):
         return np.asarray(_resized(Image.fromarray(source), preparation))
     with opened(source) as image:
         width, height = image.size
         # Decodes a JPEG at a fraction of its size, in less time and memory; returns None for other formats.
-        drafted = image.draft(None, [_LEAST * preparation.least_side(height, width)] * 2)
+        drafted = image.draft(None, [_DRAFT_FACTOR * preparation.least_side(height, width)] * 2)
         divisor = width / drafted[1][2] if drafted else 1
         memory = width * height * (_PIXEL_BYTES / divisor ** 2 + _STORED_PIXEL_BYTES)
         with _large_picture if memory > _LARGE else contextlib.nullcontext():
             picture = _flattened(image)
             orientation = _orientation(image)
             kept = _resized(picture, preparation, (width, height) if drafted else picture.size, divisor)
-    kept.info.clear()  # EXIF data that may make no sense
+    kept.info.clear()  # EXIF data that may be invalid
     kept.getexif()[_ORIENTATION] = orientation or 1
     return np.asarray(ImageOps.exif_transpose(kept))
 
 
 def _resized(picture, preparation, size=None, divisor=1):
-    """Returns the box that is kept, in its new size, of a picture that is decoded at 1 / `divisor` of `size`."""
+    """Cuts the box to keep out of a picture that was decoded at 1 / `divisor` of `size`, and resizes it."""
     box, kept = preparation.window(*(size or picture.size))
     return picture.resize(kept, Image.Resampling.BILINEAR, [edge / divisor for edge in box])
 
@@ -156,14 +156,14 @@ class Reader:
         self._session = lasting_cpu_session(graph)
 
     def __call__(self, source: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the image of a picture; takes and refuses what `prepared` does."""
+        """Returns the image of a picture; `prepared` describes the source and the errors."""
         return self._session.run(self._image, {self._picture: prepared(source, self._preparation)})
 
 
 def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) -> Iterator:
-    """Yields for each source what `read` makes of it, or the NoPicture that it raises. Several threads call it.
+    """Yields the result of `read` for each source, or the NoPicture that it raises.
 
-    Only some results are in memory at a time.
+    Several threads call `read`. Only some results are in memory at a time.
 
     Args:
       sources: paths of files, or pictures.
@@ -175,7 +175,7 @@ def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) 
             return read(source)
         except NoPicture as error:
             return error
-    threads = min(os.cpu_count(), _MOST_THREADS)
+    threads = min(os.cpu_count(), _MAX_THREADS)
 
     def results():
         pending = collections.deque()
@@ -187,17 +187,18 @@ def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) 
             for result in pending:
                 yield result.result()
     with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', module=r'PIL\.')  # files that are odd, but can be read
+        warnings.filterwarnings('ignore', module=r'PIL\.')  # about unusual but readable files
         yield from progress_bar(results(), total=len(sources), unit='image', leave=False) if progress else results()
 
 
 def _flattened(image):
-    """Decodes the first frame of a picture as it is stored, on white where it is transparent."""
+    """Decodes the first frame of a picture, without rotation, on a white background."""
     image.load()
-    if image.mode.startswith('I;16') or image.mode == 'I' and image.format == 'PNG':  # 16 bits, some Pillows widen them
+    # 16 bits per channel; some versions of Pillow widen them to 32.
+    if image.mode.startswith('I;16') or image.mode == 'I' and image.format == 'PNG':
         return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert('RGB')
     if image.mode in ('I', 'F'):
-        raise NoPicture('a picture with 32 bits for each pixel and channel; save it as PNG or JPEG')
+        raise NoPicture('a picture with 32 bits per channel; save it as PNG or JPEG')
     if 'transparency' in image.info or 'A' in image.getbands() or 'a' in image.getbands():
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
@@ -205,7 +206,7 @@ def _flattened(image):
 
 
 def _orientation(image):
-    """Returns the orientation in the EXIF data of a picture, once it is decoded; None if they make no sense."""
-    with contextlib.suppress(Exception):  # Pillow raises errors of all kinds for them
+    """Returns the orientation in the EXIF data of a decoded picture; None if they are invalid."""
+    with contextlib.suppress(Exception):  # Pillow raises errors of any type for invalid data
         return image.getexif().get(_ORIENTATION)
     return None

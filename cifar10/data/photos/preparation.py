@@ -1,8 +1,7 @@
-"""How a picture is prepared before it is augmented or classified.
+"""Preparation of pictures before augmentation or classification.
 
-A picture is prepared first: it is brought to the size in which the data set of a run stores it. Then a box of it
-becomes an image of the size that the network is fed. Pillow prepares pictures, except in exported models, where graph
-operations do the same up to rounding.
+A picture is first prepared: resized to the size that a run's data set stores. Then a box of it is resized to the
+network's input. Pillow prepares pictures, except in exported models, where graph operations do the same up to rounding.
 """
 from typing import NamedTuple
 
@@ -15,32 +14,32 @@ from cifar10.data.resize import as_bytes, centre_boxes, cut_to_size, resized
 
 
 def short_side(image_size: int) -> int:
-    """Returns the shorter side of prepared photos, in pixels; those that are smaller keep their size.
+    """Returns the shorter side of prepared photos, in pixels; smaller photos keep their size.
 
-    7/8 of it, which `ResizedCrop` takes in evaluation, are `image_size`.
+    `ResizedCrop` crops to 7/8 of this side in evaluation, which is `image_size`.
     """
     return round(image_size * 8 / 7)
 
 
 class Preparation(NamedTuple):
-    """How pictures are prepared, and which image of a prepared picture is classified.
+    """Prepares pictures, and cuts the images to classify out of them.
 
     Attributes:
       size: height and width of the images of the run.
-      augmentation: says which box of a prepared picture becomes an image in evaluation.
-      stored_size: height and width of the images in the run's data set, to which the centre square of a picture is
-        brought; None for photos, which stay whole: their shorter side becomes `short_side(size)`, if it is longer.
+      augmentation: chooses the box of a prepared picture for evaluation.
+      stored_size: height and width of the images in the run's data set, the new size of a picture's centre square; None
+        for photos, which stay whole: a longer shorter side is reduced to `short_side(size)`.
     """
     size: int
     augmentation: Augmentation
     stored_size: int | None
 
     def least_side(self, height: int, width: int) -> int:
-        """Returns the shorter side that a picture of this height and width has once it is prepared."""
+        """Returns the shorter side of a prepared picture, given its original height and width."""
         return self.stored_size or min(height, width, short_side(self.size))
 
     def window(self, width: int, height: int) -> tuple[tuple[int, ...], tuple[int, int]]:
-        """Returns the box of a picture that is kept (left, top, right, bottom), and its new (width, height)."""
+        """Returns the box of a picture to keep (left, top, right, bottom), and its new (width, height)."""
         short = min(width, height)
         if self.stored_size:
             left, top = (width - short) // 2, (height - short) // 2
@@ -49,7 +48,7 @@ class Preparation(NamedTuple):
         return (0, 0, width, height), (round(width * factor), round(height * factor))
 
     def image(self, picture: tf.Tensor) -> tf.Tensor:
-        """Returns the image of a prepared picture that is classified, uint8 [size, size, 3]."""
+        """Returns the image to classify in a prepared picture, uint8 [size, size, 3]."""
         if self.stored_size:
             picture = tf.ensure_shape(picture, [self.stored_size, self.stored_size, 3])
             boxes = self.augmentation.boxes(tf.constant([[self.stored_size] * 2]))
@@ -70,7 +69,7 @@ class Preparation(NamedTuple):
                          fn_output_signature=tf.TensorSpec([self.size, self.size, 3], tf.uint8))
 
     def _prepared(self, pixels):
-        """Returns a prepared picture, uint8 [height, width, 3], as `window` says, given one of any shape."""
+        """Prepares a picture of any shape as in `window`: uint8 [height, width, 3]."""
         shape = tf.shape(pixels)[:2]
         short = tf.reduce_min(shape)
         if self.stored_size:
@@ -83,7 +82,7 @@ class Preparation(NamedTuple):
 
 
 def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
-    """Returns `augmentation.boxes`, or the largest squares in the centre if that is None; shapes as there."""
+    """Returns `augmentation.boxes`, or if they are None the largest squares in the centre, in the same form."""
     boxes = augmentation.boxes(shapes, positions)
     return centre_boxes(shapes, 1.0) if boxes is None else boxes
 
@@ -106,13 +105,13 @@ def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _decoded(contents):
-    """Returns the pixels of the contents of a file, uint8 [height, width, 3]; of the first frame of an animation."""
-    # TensorFlow gives the colours of a BMP as they are numbered in its palette, and has no op that reads this.
+    """Decodes the contents of a file to uint8 [height, width, 3]; of an animation, only the first frame."""
+    # TensorFlow returns the palette indices of a BMP as colours, and has no operation that reads the palette.
     is_bmp = tf.equal(tf.strings.substr(tf.strings.join([contents, '  ']), 0, 2), 'BM')
-    message = 'classify_bytes takes no BMP; save it as PNG or JPEG'
+    message = 'classify_bytes does not support BMP; save it as PNG or JPEG'
     with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(is_bmp), [message])]):
         contents = tf.identity(contents)
-    # The default method is faster and less exact; Pillow's is this one.
+    # The same method as Pillow; the default is faster and less exact.
     pixels = tf.cond(tf.io.is_jpeg(contents),
                      lambda: tf.io.decode_jpeg(contents, channels=3, dct_method='INTEGER_ACCURATE'),
                      lambda: _on_white(tf.io.decode_image(contents, expand_animations=False)))
@@ -120,7 +119,7 @@ def _decoded(contents):
 
 
 def _on_white(pixels):
-    """Returns pixels uint8 [height, width, 1 to 4 channels] as red, green and blue, on white where transparent."""
+    """Converts pixels uint8 [height, width, 1 to 4 channels] to red, green and blue, on a white background."""
     def opaque():
         wide = tf.cast(pixels, tf.uint16)  # 255 * 255 fits
         alpha = wide[..., -1:]

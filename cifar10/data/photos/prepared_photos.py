@@ -1,9 +1,9 @@
-"""Prepared photos in a folder, and a list of them: how they are written, and how batches are read.
+"""Prepared photos in a folder, and lists of photos: writing, and reading batches.
 
-Each photo is a BMP, so its pixels are kept as they are and reading it takes little time. Its name has a digest of the
-user's file and the decoder, so a file that is moved to another class, or from training to testing, is prepared once. A
-second digest in the name, of the BMP itself, shows whether it was changed later. A list is a folder beside the photos,
-with a file for each part of the data set, which has a row for each example. In memory are only the columns of the list.
+Each photo is a BMP, which is lossless and fast to read. Its name has a digest of the user's file and the decoder, so a
+file that is moved to another class, or from training to testing, is prepared once. A second digest in the name, of the
+BMP itself, shows whether it has changed. A list is a folder next to the photos with a file for each part of the data
+set, and the file has a row for each example. Only the list is held in memory.
 """
 import contextlib
 import dataclasses
@@ -31,9 +31,9 @@ from cifar10.data.photos.picture_files import DECODER, NoPicture, each, opened, 
 from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
 from cifar10.data.pipeline import as_graph
 
-_PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
-_TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
-_DIGITS = 32  # of a digest in the name of a photo
+_PARALLEL = len(os.sched_getaffinity(0))  # number of photos to read at a time; in a cluster, the chief's cores count
+_TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # file names are bytes
+_DIGITS = 32  # length of a digest in the name of a photo
 
 
 class Photo(NamedTuple):
@@ -41,8 +41,8 @@ class Photo(NamedTuple):
 
     Attributes:
       height, width: in pixels.
-      name: of its file, without the folder.
-      source: the path of the user's file; below the user's folder in a list.
+      name: the name of its file, without the folder.
+      source: the path of the user's file; in a list, below the user's folder.
     """
     height: int
     width: int
@@ -51,22 +51,22 @@ class Photo(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """The first digits of the SHA-256 of its file, as the name has them."""
+        """The first digits of the file's SHA-256, from its name."""
         return _parts_of(self.name)[1]
 
 
-_COLUMNS = ('label', *Photo._fields)  # of a row; separated by tabs, after a row with their names
+_COLUMNS = ('label', *Photo._fields)  # separated by tabs; the first row has their names
 
 
 class Writer:
-    """Prepares files: a call writes the photo in a file to a folder, unless it is there, and returns the Photo.
+    """Prepares photos: a call writes a prepared photo to a folder, unless it exists, and returns the Photo.
 
-    Several threads may call it; of all processes only one may have a Writer of a folder, which exists, at a time.
+    Several threads may call it. The folder must exist, and only one process may have a Writer for it at a time.
     """
 
     def __init__(self, folder: str, image_size: int):
         names = os.listdir(folder)
-        for name in names:  # what killed processes left
+        for name in names:  # removes temporary files of killed processes
             if re.fullmatch(private_names(r'[0-9a-f]+-[0-9a-f]+\.bmp'), name):
                 os.remove(os.path.join(folder, name))
         self._folder = folder
@@ -74,8 +74,8 @@ class Writer:
         self._preparation = Preparation(image_size, Augmentation(), None)
 
     def __call__(self, source: str) -> Photo:
-        """Returns the Photo of a file; raises a NoPicture as `picture_files.opened` does."""
-        if set(source) & set('\t\r\n'):  # which separate columns and rows
+        """Returns the Photo of a file; raises a NoPicture like `picture_files.opened`."""
+        if set(source) & set('\t\r\n'):  # they separate columns and rows
             raise NoPicture('its name has a tab or a line break; rename it')
         with opened(source):
             key = hashlib.sha256(f'{sha256(source)} {DECODER}'.encode()).hexdigest()[:_DIGITS]
@@ -99,18 +99,18 @@ class Writer:
 
 
 def _parts_of(name):
-    """Returns the two digests in the name of a photo: of what it was made from, and of its bytes."""
+    """Returns the two digests in the name of a photo: of its source, and of its bytes."""
     key, _, content = name.removesuffix('.bmp').partition('-')
     return key, content
 
 
 def usual_bytes(image_size: int) -> int:
-    """Returns the size in bytes of a prepared photo whose sides are 3 to 4."""
+    """Returns the size in bytes of a prepared photo with the aspect ratio 4:3."""
     return 4 * short_side(image_size) ** 2
 
 
 def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
-    """Writes a part of a list; the sources are below `root`."""
+    """Writes a file of a list; the sources are below `root`."""
     with open(path, 'w', **_TEXT) as rows:
         rows.write('\t'.join(_COLUMNS) + '\n')
         for label, photo in examples:
@@ -119,7 +119,7 @@ def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> N
 
 
 def read_list(path: str) -> list[tuple[int, Photo]]:
-    """Returns (label, photo) of each row of a file of a list; raises a ValueError if these have other columns."""
+    """Returns (label, photo) of each row in a file of a list; raises a ValueError if the columns are wrong."""
     with named(path), open(path, **_TEXT) as stream:
         rows = [row.rstrip('\n').split('\t') for row in stream]
     return [(int(label), Photo(int(height), int(width), name, source)) for label, height, width, name, source in
@@ -128,7 +128,7 @@ def read_list(path: str) -> list[tuple[int, Photo]]:
 
 @dataclasses.dataclass(frozen=True)
 class Photos(ImageFiles):
-    """The photos of one part of a data set. `files` has the path of their rows in the list."""
+    """The photos of one part of a data set. `files` has the path of the part's file in the list."""
 
     @property
     def root(self) -> str:
@@ -142,18 +142,18 @@ class Photos(ImageFiles):
             examples = read_list(path)
             listed = os.stat(path).st_mtime_ns
             changed = {entry.name: entry.stat().st_ctime_ns for entry in os.scandir(self.root)}
-            # Photos are older than their list. To read those that are not takes time only after all were copied.
+            # Photos are usually older than their list. Only newer photos need a check, such as after a copy.
             newer = [photo.name for _, photo in examples if changed.get(photo.name, 0) >= listed]
             digests = dict(zip(newer, each(sha256, [os.path.join(self.root, name) for name in newer], progress=True)))
         except (OSError, ValueError) as error:
-            raise UsageError(f'the prepared photos of {path} cannot be used ({error}); {remedy}') from error
+            raise UsageError(f'the prepared photos of {path} are not usable ({error}); {remedy}') from error
         for _, photo in examples:
             if photo.name not in changed or digests.get(photo.name, photo.sha256)[:_DIGITS] != photo.sha256:
-                what = 'has other contents' if photo.name in changed else 'is missing'
+                what = 'has changed' if photo.name in changed else 'is missing'
                 raise UsageError(f'the prepared photo {os.path.join(self.root, photo.name)} of {photo.source} {what}; '
                                  f'{remedy}')
         if newer:
-            with contextlib.suppress(OSError):  # another user's
+            with contextlib.suppress(OSError):  # another user's file
                 os.utime(path, ns=(began, began))
         return self.counted(np.array([label for label, _ in examples]), sha256(path))
 
@@ -176,13 +176,13 @@ class Photos(ImageFiles):
 
 
 class PhotoFiles(Images):
-    """The photos of a part of a data set, in their files. `read` reads the list, on the device of the caller."""
+    """The photos of one part of a data set, in their files. `read` reads the list, on the current device."""
 
     def __init__(self, photos):
         self.count = photos.count
         self._size = photos.size
         rows = tf2.strings.split(tf.io.read_file(unfolded(photos.files[0])), '\n')[1:-1]
-        # Without the last column, the sources.
+        # All columns except the last, the sources.
         *facts, names = tf.io.decode_csv(rows, [tf.zeros([1], tf.int32)] * 3 + [['']], field_delim='\t',
                                          use_quote_delim=False, select_cols=[*range(len(_COLUMNS) - 1)])
         complete = tf.debugging.assert_equal(
@@ -201,7 +201,7 @@ class PhotoFiles(Images):
         return augmentation(pixels, positions), labels
 
     def cut_out(self, augmentation, examples, positions):
-        """Returns (images uint8 [n, size, size, 3], labels int32 [n]), the boxes of an augmentation."""
+        """Cuts an augmentation's boxes out of photos: returns (images uint8 [n, size, size, 3], labels int32 [n])."""
         facts = tf.gather(self._facts, examples)
         labels, shapes = facts[:, 0], facts[:, 1:]
         photos = tf.data.Dataset.from_tensor_slices((

@@ -1,6 +1,6 @@
 """Augmentation of photos: a random crop, resized and mirrored at random.
 
-The crop is chosen before a picture is read, from its size alone.
+The crop depends on the picture's size only, so it is chosen before the picture is read.
 """
 import math
 
@@ -10,21 +10,22 @@ from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws
 from cifar10.data.resize import centre_boxes, mirrored
 
-# Of the area of the picture, and width / height (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop).
+# Fractions of the picture's area, and width / height (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop).
 _AREAS = (0.08, 1.0)
 _ASPECTS = (3 / 4, 4 / 3)
-_BLOCKS = 5  # of random numbers, enough for two attempts each, so for ten, as in torchvision
+_BLOCKS = 5  # blocks of random numbers; each is enough for two of the ten attempts, as in torchvision
 
-_CENTRE = 7 / 8  # of the shorter side, in evaluation
+_CENTRE = 7 / 8  # fraction of the shorter side for evaluation
 
 
 class ResizedCrop(Augmentation):
     """Trains on a random crop of each picture, resized and mirrored at random; evaluates the centre.
 
-    The crop has 8 to 100% of the picture's area, evenly distributed, and a width of 3/4 to 4/3 of its height, evenly
-    distributed on a logarithmic scale (Szegedy et al. 2015, "Going deeper with convolutions", section 6). Ten draws are
-    tried, as in torchvision. If none fits into the picture, the crop is the largest whose aspect is allowed, at a
-    random place. Half of the crops are mirrored. Evaluation takes the centre square of 7/8 of the shorter side.
+    The crop has 8 to 100% of the picture's area, uniformly distributed, and a width of 3/4 to 4/3 of its height,
+    uniformly distributed on a logarithmic scale (Szegedy et al. 2015, "Going deeper with convolutions", section 6). The
+    first of ten draws that fits into the picture is used, as in torchvision. If none fits, the crop is the largest with
+    an allowed aspect ratio, at a random place. Half of the crops are mirrored. Evaluation uses the centre square, 7/8
+    of the shorter side.
     """
 
     def flags_for(self, size):
@@ -54,5 +55,5 @@ def _crops(shapes, positions, seed):
     fallback = tf.stack([tf.minimum(height, width / narrowest), tf.minimum(width, height * widest)], 1)
     tried = tf.maximum(tf.cast(tf.round(tf.concat([tried, fallback[:, None]], 1)), tf.int32), 1)
     fits = tf.reduce_all(tried <= tf.cast(shapes, tf.int32)[:, None], 2)
-    return tf.gather(tried, tf.argmax(tf.cast(fits, tf.int32), 1), batch_dims=1)  # the first that fits
+    return tf.gather(tried, tf.argmax(tf.cast(fits, tf.int32), 1), batch_dims=1)  # the first crop that fits
 
