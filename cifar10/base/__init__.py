@@ -1,1 +1,1 @@
-"""What every room may use: errors, output, registered names, files and folders, signals, a user's own code."""
+"""Shared modules for all rooms: errors, output, registered names, files and folders, signals, users' code."""

@@ -1,4 +1,4 @@
-"""What each thread of this process is doing, and since when, so that the watch of `stuck` notices a hang.
+"""The activities of this process's threads, and the time of their last progress, for the watch in `stuck`.
 
     with doing('step 1,204'):
         take_the_step()
@@ -9,14 +9,14 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 
-OF_FIRST_STEP = 5  # the patience with a first step: TensorFlow optimises the graph, and may compile it
+OF_FIRST_STEP = 5  # patience for a first step: TensorFlow optimises the graph, and may compile it
 
-seconds_run = 0.0  # by this process, as the watch counts them
+seconds_run = 0.0  # the running time of this process, counted by the watch
 _current = {}  # the innermost Activity of each thread, by the thread's identifier
 
 
 class Activity:
-    """Something that a thread is doing; `since` is the value of `seconds_run` when the thread last made progress."""
+    """A thread's activity; `since` is the value of `seconds_run` at its last progress."""
 
     def __init__(self, what: str, patience: float):
         self.what = what
@@ -25,24 +25,24 @@ class Activity:
 
 
 def current() -> Sequence[Activity]:
-    """Returns the innermost activity of each thread that is doing something."""
+    """Returns the innermost activity of each thread that has one."""
     return list(_current.values())
 
 
 def moved() -> None:
-    """Notes progress: of this thread or, if it does not report what it is doing, of all threads that do."""
+    """Notes progress of this thread or, if it has no activity, of all threads."""
     own = _current.get(threading.get_ident())
-    for each in [own] if own else current():
-        each.since = seconds_run
+    for activity in [own] if own else current():
+        activity.since = seconds_run
 
 
 @contextlib.contextmanager
 def doing(what: str, patience: float = 1) -> Iterator[None]:
-    """Context in which this thread is doing something.
+    """Context that sets the activity of this thread.
 
     Args:
       what: 'start', 'save', 'evaluation' or a step.
-      patience: how many times as long as usual it may take.
+      patience: factor for the usual time limit.
     """
     thread = threading.get_ident()
     outer = _current.get(thread)
@@ -53,8 +53,8 @@ def doing(what: str, patience: float = 1) -> Iterator[None]:
         if outer:
             outer.since = seconds_run
             _current[thread] = outer
-        else:  # by its own number: what a thread has left open may end in another, as garbage
+        else:  # the identifier from above: garbage collection may end this context in another thread
             _current.pop(thread, None)
 
 
-unlimited = functools.partial(doing, 'waiting', math.inf)  # for a person or a process, as long as that takes
+unlimited = functools.partial(doing, 'waiting', math.inf)  # waiting for a person or a process, without a limit

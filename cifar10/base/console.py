@@ -1,7 +1,7 @@
 """The console: lines for people, progress bars, and output without a reader.
 
-Below the programs, every line for people goes through `say`, so that a caller of the package can receive or drop it.
-Only this module knows whether a stream is a terminal, and how wide it is.
+Modules below the programs print through `say`, so callers of the package can receive or drop the lines. Only this
+module checks whether a stream is a terminal, and its width.
 """
 import contextlib
 import dataclasses
@@ -22,27 +22,27 @@ from typing import Any, TextIO
 from cifar10.base.activity import moved, unlimited
 from cifar10.base.errors import UsageError
 
-STDOUT = 'standard output'  # stands for a file's name in an OSError
-# A context for whatever is written for people: a person may stop the output of a terminal.
-_INDENT = 11  # columns of the first word of a line, below which the text goes on
+STDOUT = 'standard output'  # the file name in an OSError
+_INDENT = 11  # columns of a line's first word; continuation lines are indented as far
 _FREE = 3  # columns after a progress bar, where the terminal shows ^C
 _BOLD, _RED, _YELLOW = 1, 31, 33
-_STYLES = {'warning': _YELLOW, 'error:': _RED}  # of other words: bold
+_STYLES = {'warning': _YELLOW, 'error:': _RED}  # the default is bold
 
 
 class _Raised(Exception):
-    """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
+    """Wraps an exception from a callback, its cause, to distinguish it from the run's exceptions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line for people: a padded word that names its subject, and a text. `str` returns it as a file gets it.
+    """A line for people: a padded word for its subject, and a text. `str` returns its form for files.
 
     Attributes:
-      word: such as 'saved'; '' for a text that stands alone; or the time, for a line in the tutorial's format.
-      text: may contain text from elsewhere: a file, a picture's name, another process. Characters in it that could
-        control a terminal, or forge a line, become escape sequences.
-      note: whether the line belongs to the notes of a result, as each 'warning' does.
+      word: the subject, such as 'saved'; '' for a line without a subject; or the time, for a line in the tutorial's
+        format.
+      text: may contain text from a file, a file name or another process. Characters that could control a terminal, or
+        forge a line, become escape sequences.
+      note: whether the line belongs to the notes of a result, as every 'warning' does.
     """
     word: str | datetime.datetime
     text: str
@@ -50,7 +50,7 @@ class Line:
 
     @property
     def is_note(self) -> bool:
-        """Whether it is a note or a warning."""
+        """Whether the line is a note or a warning."""
         return self.note or self.word == 'warning'
 
     def __str__(self):
@@ -58,7 +58,7 @@ class Line:
         return f'{self.word}: {printable(self.text)}' if is_time or self.word == 'warning' else self._padded(self.word)
 
     def on(self, stream: TextIO | None) -> str:
-        """Returns the line as a stream gets it: on a terminal, wrapped and with a colour, and only the time of day."""
+        """Formats the line for a stream: for a terminal, wrapped and coloured, with only the time of day."""
         if not _is_terminal(stream):
             return str(self)
         is_time = isinstance(self.word, datetime.datetime)
@@ -70,7 +70,7 @@ class Line:
 
 
 def error_on(stream: TextIO | None, program: str, message: str) -> str:
-    """Returns the line with which a program ends, as a stream gets it."""
+    """Formats a program's last error line for a stream."""
     line = Line('', f'{program}: error: {message}').on(stream)
     return _coloured(line, 'error:') if _is_terminal(stream) else line
 
@@ -78,19 +78,19 @@ def error_on(stream: TextIO | None, program: str, message: str) -> str:
 def _is_terminal(stream):
     """Returns whether a standard stream is a terminal.
 
-    A caller may have replaced it by None, as services do, or by an object that has only `write`.
+    A caller may have replaced the stream with None, as services do, or with an object that only has `write`.
     """
     return getattr(stream, 'isatty', bool)()
 
 
 def flush(stream: TextIO | None) -> None:
-    """Flushes a standard stream, unless it was closed, or replaced by something that cannot be flushed."""
+    """Flushes a standard stream, unless it is closed, or was replaced with an object without `flush`."""
     with contextlib.suppress(AttributeError, ValueError):
         stream.flush()
 
 
 def print_line(line: Line) -> None:
-    """Prints a line on standard output, above a progress bar if there is one. It is the `say` of programs."""
+    """Prints a line to standard output, above any progress bar. Programs use it as `say`."""
     try:
         if shows_bars():
             from tqdm import tqdm
@@ -104,24 +104,24 @@ def print_line(line: Line) -> None:
 
 
 class Output:
-    """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
+    """The destination of lines for people and of the records of metrics.jsonl, for all threads of the process.
 
     Args:
       say: function that gets each line as a string. `print` and `print_line` mean standard output, with progress bars
-        on standard error; None: the lines are dropped, except for notes, which become Python warnings.
-      on_record: function that gets each record once it is written, as a dict; or None.
+        on standard error. None drops the lines, except for notes, which become Python warnings.
+      on_record: function that gets each record as a dict, after it is written; or None.
 
     Attributes:
-      notes: the lines so far that are notes.
-      record_seconds: how long `on_record` has taken so far.
-      is_closed: whether standard output was closed, as a pipe or a terminal can be, or cannot be written.
-      failure: the error in writing to standard output, such as a full disk; None if there was none, or if the reader
+      notes: the notes so far.
+      record_seconds: the total time in `on_record`.
+      is_closed: whether standard output is a closed pipe or terminal, or not writable.
+      failure: the error from writing to standard output, such as a full disk; None if there was none, or if the reader
         has left. A class attribute.
 
     Raises:
       UsageError: an argument is not a function.
     """
-    _lock = threading.RLock()  # held while an output is used: TensorFlow's settings belong to the process as well
+    _lock = threading.RLock()  # held while an output is used; TensorFlow's settings belong to the process, too
     current: 'Output'
     failure: OSError | None = None
 
@@ -138,7 +138,7 @@ class Output:
 
     @contextlib.contextmanager
     def used(self) -> Iterator['Output']:
-        """Context in which this is the output of the process. At its end, it raises what a callback raised.
+        """Context in which this is the output of the process. It raises exceptions of callbacks at its end.
 
         Raises:
           UsageError: another thread is using an output.
@@ -165,11 +165,11 @@ class Output:
 
     @property
     def is_log(self) -> bool:
-        """Whether lines are to be kept: a program writes them to a file or a pipe. People get fewer log lines."""
+        """Whether a program's lines go to a file or a pipe, which gets more log lines than a terminal."""
         return self._callback is print_line and not _is_terminal(sys.stdout)
 
     def say(self, line: Line) -> None:
-        """Prints a line, above a progress bar if there is one, or passes it to the caller's function."""
+        """Prints a line, above any progress bar, or passes it to the caller's function."""
         if line.is_note:
             self.notes.append(str(line))
         with unlimited():
@@ -179,7 +179,7 @@ class Output:
                 _call(self._callback or _warn, str(line))
 
     def record(self, record: dict) -> None:
-        """Passes a record on. Call it without holding a lock: the receiver may raise anything, and may take long."""
+        """Passes a record to `on_record`. Do not hold a lock: the function may raise any exception or take long."""
         if self._on_record:
             begin = time.perf_counter()
             with unlimited():
@@ -196,7 +196,7 @@ def _wrapped(text):
 
 
 def _coloured(text, word):
-    """Returns a text with a word of it in colour, unless the user wants none (https://no-color.org)."""
+    """Returns a text with a coloured word, unless the user has disabled colours (https://no-color.org)."""
     if not word or os.environ.get('NO_COLOR') or os.environ.get('TERM') == 'dumb':
         return text
     return text.replace(word, f'\x1b[{_STYLES.get(word, _BOLD)}m{word}\x1b[0m', 1)
@@ -210,14 +210,14 @@ def _call(callback, argument):
 
 
 def _warn(line):
-    """Issues a Python warning for the line that called this package, however deep in the package this is."""
+    """Issues a Python warning for the line that called this package."""
     modules = [frame.f_globals.get('__name__', '') for frame, _ in traceback.walk_stack(sys._getframe())]
     outermost = max(i for i, module in enumerate(modules) if module.startswith('cifar10.'))
     warnings.warn(line, stacklevel=outermost + 2)
 
 
 def printable(text: str) -> str:
-    """Returns a text with each character that could control a terminal, or forge a line, as an escape sequence."""
+    """Escapes characters that could control a terminal or forge a line."""
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
@@ -227,27 +227,27 @@ def say(word: str | datetime.datetime, text: str, note: bool = False) -> None:
 
 
 def say_all(lines: Iterable[Line | str]) -> None:
-    """Prints each line as soon as the iterable yields it; a string that is not a `Line` stands alone."""
+    """Outputs each line as soon as the iterable yields it; a string becomes a line without a subject."""
     for line in lines:
         Output.current.say(line if isinstance(line, Line) else Line('', line))
 
 
 def is_terminal() -> bool:
-    """Returns whether lines go to standard output, and that is a terminal."""
+    """Returns whether lines go to standard output and standard output is a terminal."""
     return Output.current.is_stdout and _is_terminal(sys.stdout)
 
 
 def shows_bars() -> bool:
-    """Returns whether a progress bar is shown: on a terminal, unless a pipe such as `| tee` takes the lines as well."""
+    """Returns whether progress bars are shown: on a terminal, unless the lines go to a pipe such as `| tee`."""
     return Output.current.is_stdout and _is_terminal(sys.stderr) and not stat.S_ISFIFO(os.fstat(1).st_mode)
 
 
 def progress_bar(*arguments: Any, **options: Any) -> Any:
-    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Each of its updates counts as progress."""
+    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Its updates count as progress."""
     from tqdm import tqdm
 
     class Bar(tqdm):
-        monitor_interval = 0  # no thread that looks for slow steps and stays: `miniters` is never above 1
+        monitor_interval = 0  # no monitor thread, which is useless with `miniters` of 1 and would never end
 
         def update(self, n=1):
             moved()
@@ -260,7 +260,7 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
 
         @property
         def format_dict(self):
-            """The values that tqdm shows, for a terminal that has some columns less: tqdm itself leaves one free."""
+            """tqdm's values, with `_FREE` columns less than the terminal; tqdm itself leaves one column free."""
             values = super().format_dict
             return values | dict(ncols=values['ncols'] and max(values['ncols'] + 1 - _FREE, 1))
     with unlimited():
@@ -268,18 +268,18 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
 
 
 def discard(stream: TextIO) -> None:
-    """Redirects a stream to /dev/null, once its reader has gone, unless a caller has replaced it."""
+    """Redirects a stream without a reader to /dev/null, unless a caller has replaced the stream."""
     with contextlib.suppress(AttributeError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def open_closed() -> list[int]:
-    """Opens the descriptors of standard streams that are closed; returns their numbers.
+    """Opens the descriptors of closed standard streams; returns their numbers.
 
-    Otherwise the next files that are opened would get their numbers, and libraries would print into them.
+    Otherwise the next open files would get these numbers, and libraries would print into the files.
     """
     closed = []
-    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # it gets the lowest free number
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # os.open returns the lowest free number
         closed.append(number)
     os.close(number)
     return closed
@@ -287,9 +287,9 @@ def open_closed() -> list[int]:
 
 @contextlib.contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """Context for writing to standard output, whose pipe or terminal may be closed: then `Output.is_closed`.
+    """Context for writing to standard output, which sets `Output.is_closed` if the pipe or terminal is closed.
 
-    If a file cannot be written, because its disk is full, the error is kept as `Output.failure`.
+    Other errors, such as a full disk, are stored in `Output.failure`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The directories that a user names: their defaults, and whether this user can write to them."""
+"""The directories of a user's flags: defaults, and checks."""
 import contextlib
 import os
 
@@ -7,14 +7,13 @@ from cifar10.base.errors import UsageError, describe_os_error
 
 TRAIN_DIR = '/tmp/cifar10_train'
 EVAL_DIR = '/tmp/cifar10_eval'
-# The folders in a train_dir for what TensorBoard shows of its run, and for the evaluations. TensorBoard shows their
-# names.
+# The folders in a train_dir with the event files of the run and of its evaluations. TensorBoard shows their names.
 CURVES, EVALUATIONS = 'train', 'eval'
 DATA_DIR = '/tmp/cifar10_data'
 
 
 def make_dir(path: str, flag: str) -> None:
-    """Makes a directory and its parents, unless it exists; raises a UsageError if it cannot be read and written."""
+    """Creates a directory and its parents if necessary; raises a UsageError if it is not readable and writable."""
     check_dir(path, flag)
     try:
         if not os.path.isdir(path):
@@ -26,15 +25,15 @@ def make_dir(path: str, flag: str) -> None:
 
 
 def check_dir(path: str, flag: str) -> None:
-    """Raises the UsageErrors of `make_dir`, as far as they can be foreseen without making the directory."""
+    """Raises the UsageErrors of `make_dir` that can be detected without creating the directory."""
     nearest = files.existing(path)
     missing = os.path.join(nearest, os.path.relpath(os.path.abspath(path), nearest).split(os.sep)[0])
     if os.path.islink(missing) and not os.path.exists(missing):
         raise UsageError(f'{flag}={path} cannot be used: {missing} is a link to {os.readlink(missing)}, which does not '
-                         'exist; make that directory, or use another')
+                         'exist; create that directory, or use another')
     if not os.path.isdir(nearest):
         raise UsageError(f'{flag}={path} cannot be used: {nearest} is not a directory; use another directory')
-    # The modes that the directory needs; its parent need not be readable.
+    # The required access; a parent need not be readable.
     modes = {'written': os.W_OK}
     if nearest == os.path.abspath(path):
         modes = {'read': os.R_OK, **modes}
@@ -44,7 +43,7 @@ def check_dir(path: str, flag: str) -> None:
 
 
 def check_plot(path: str) -> None:
-    """Raises a UsageError if no plot can be written to a path. Selects a matplotlib backend without windows."""
+    """Raises a UsageError if a path is not usable for a plot. Selects a matplotlib backend without windows."""
     try:
         import matplotlib
     except ImportError:
@@ -54,6 +53,6 @@ def check_plot(path: str) -> None:
     if not os.path.isdir(folder):
         raise UsageError(f'the folder of {path} does not exist; create it, or name another file')
     if os.path.isdir(path) or not path.lower().endswith('.png'):
-        raise UsageError(f'{path} is not the name of a PNG file; give one that ends in .png')
+        raise UsageError(f'{path} is not the name of a PNG file; use a name that ends in .png')
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise UsageError(f'{path} cannot be written; name another file')

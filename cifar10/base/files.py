@@ -1,8 +1,8 @@
-"""Files and folders that appear whole or not at all, even if the process is killed or the power fails.
+"""Atomic creation of files and folders, which are complete even if the process is killed or the power fails.
 
-A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it
-is on the disk. A process that is killed leaves its private file behind; `making` removes it, and in a train_dir
-`run.takeover.remove_abandoned` does.
+A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it is on the
+disk. A killed process leaves its private file behind; `making` removes it, and `run.takeover.remove_abandoned` in a
+train_dir.
 """
 import contextlib
 import errno
@@ -17,11 +17,11 @@ from typing import Any
 
 from cifar10.base.locks import locked
 
-_CHUNK = 1 << 20  # bytes that are read at a time
+_CHUNK = 1 << 20  # bytes to read at a time
 
 
 def existing(path: str) -> str:
-    """Returns a path if it exists, else the nearest folder above it that does."""
+    """Returns a path if it exists, else its nearest existing parent."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -31,15 +31,15 @@ def existing(path: str) -> str:
 def sync(*paths: str) -> None:
     """Waits until files and folders are on the disk: the bytes of a file, the names in a folder.
 
-    TensorFlow's writers and a rename leave both to the operating system, which may take half a minute. A file
-    that it has not written when the power fails may be empty, full of zero bytes, or missing.
+    TensorFlow's writers and a rename do not wait for the operating system, which may take half a minute. If the power
+    fails before, a file may be empty, full of zero bytes, or missing.
     """
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            # Some file systems cannot do this, mostly for folders.
+            # Some file systems do not support fsync, mostly for folders.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise OSError(error.errno, error.strerror, path) from error
         finally:
@@ -47,7 +47,7 @@ def sync(*paths: str) -> None:
 
 
 def remove_empty(folder: str, above: str) -> None:
-    """Removes a folder and those that contain it, below the folder `above`, as far as they are empty."""
+    """Removes a folder and its parents below the folder `above` if they are empty."""
     folder = os.path.abspath(folder)
     while folder != above:
         with contextlib.suppress(OSError):  # not empty: another process uses it
@@ -57,7 +57,7 @@ def remove_empty(folder: str, above: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(folder: str) -> Iterator[str]:
-    """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""
+    """Context with the path of a private folder, which is renamed to `folder` at the end unless an error occurs."""
     parent = os.path.dirname(os.path.abspath(folder))
     temporary = private(folder, os.mkdir)
     try:
@@ -67,7 +67,7 @@ def new_folder(folder: str) -> Iterator[str]:
         try:
             os.rename(temporary, folder)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # these mean that another process was faster
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was faster
                 raise
         sync(parent)
     finally:
@@ -76,7 +76,7 @@ def new_folder(folder: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[str]:
-    """Context with the path of a private file, which replaces `path` at the end if all went well."""
+    """Context with the path of a private file, which replaces `path` at the end unless an error occurs."""
     temporary = private(path, lambda path: open(path, 'x').close())
     try:
         with named(path):
@@ -90,7 +90,7 @@ def new_file(path: str) -> Iterator[str]:
 
 
 def sha256(*paths: str) -> str:
-    """Returns the SHA-256 of files, one after the other, as lower-case hexadecimal digits."""
+    """Returns the SHA-256 of the concatenated files, in lower-case hexadecimal digits."""
     digest = hashlib.sha256()
     for path in paths:
         with named(path), open(path, 'rb') as stream:
@@ -100,15 +100,15 @@ def sha256(*paths: str) -> str:
 
 
 def mark_used(*paths: str) -> None:
-    """Gives files the present time as that of their last use: programs that clean /tmp remove what is not used."""
+    """Sets the access time of files to now, because programs that clean /tmp remove unused files."""
     for path in paths:
-        with contextlib.suppress(OSError):  # it is gone, or another user's
+        with contextlib.suppress(OSError):  # the file is gone, or another user owns it
             os.utime(path, ns=(time.time_ns(), os.stat(path).st_mtime_ns))
 
 
 @contextlib.contextmanager
 def named(path: str) -> Iterator[None]:
-    """Context in which an OSError without the name of a file, as those of writing are, gets one."""
+    """Context that adds a file name to an OSError without one, such as an error of `write`."""
     try:
         yield
     except OSError as error:
@@ -117,17 +117,17 @@ def named(path: str) -> Iterator[None]:
 
 
 def replace(path: str, text: str) -> None:
-    """Writes or replaces a text file; surrogate escapes are written as the bytes that they stand for."""
+    """Writes or replaces a text file; surrogate escapes become the original bytes."""
     with new_file(path) as temporary, open(temporary, 'w', encoding='utf-8', errors='surrogateescape') as stream:
         stream.write(text)
 
 
 def private(path: str, make: Callable[[str], Any]) -> str:
-    """Makes a file or folder under a private name, for what will be called `path`; returns its path.
+    """Creates a file or folder under a private name of `path`; returns its path.
 
     Args:
-      make: function that makes a file or folder of a given path, with the mode that new ones have here (`tempfile`
-        would keep this user's group out), or raises a FileExistsError.
+      make: function that creates a file or folder, given its path, with the default mode (`tempfile` would exclude this
+        user's group), or raises a FileExistsError.
     """
     folder, name = os.path.split(os.path.abspath(path))
     while True:
@@ -146,17 +146,16 @@ def private_names(names: str) -> str:
 def making(path: str) -> Iterator[None]:
     """Context in which only this process makes the file or folder `path`; waits while another process makes it.
 
-    The private files that killed processes left of it are removed. On a file system without locks, it neither
-    waits nor removes anything.
+    It removes private files of killed processes. On a file system without locks, it neither waits nor removes files.
     """
     lock_path = _lock_path(path)
     with locked(lock_path, waiting=f'another process that makes {path}') as lock:
         try:
-            for left in [] if lock.missing else _private_paths(path):
-                if os.path.isdir(left) and not os.path.islink(left):
-                    shutil.rmtree(left)
+            for leftover in [] if lock.missing else _private_paths(path):
+                if os.path.isdir(leftover) and not os.path.islink(leftover):
+                    shutil.rmtree(leftover)
                 else:
-                    os.remove(left)
+                    os.remove(leftover)
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -164,7 +163,7 @@ def making(path: str) -> Iterator[None]:
 
 
 def remove_leftovers(path: str) -> None:
-    """Removes what killed processes left while they made a file or folder that exists now, if this user may."""
+    """Removes private files that killed processes left while making a path, if this user may."""
     with contextlib.suppress(OSError):
         if os.path.lexists(_lock_path(path)) or _private_paths(path):
             with making(path):
@@ -183,13 +182,13 @@ def _private_paths(path):
 
 
 def in_bytes(count: float) -> str:
-    """Returns a number of bytes for people to read, such as '8.5 MB'."""
-    unit, name = next((each for each in ((1e9, 'GB'), (1e6, 'MB')) if count >= each[0]), (1e3, 'kB'))
+    """Formats a number of bytes, such as '8.5 MB'."""
+    unit, name = next(((unit, name) for unit, name in ((1e9, 'GB'), (1e6, 'MB')) if count >= unit), (1e3, 'kB'))
     return f'{count / unit:.1f} {name}'
 
 
 def shortage(path: str, flag: str, size: int, what: str) -> str | None:
-    """Returns a message, with a remedy, if the disk of a directory has no room for `size` bytes; `what` names them."""
+    """Returns an error message if the disk of a directory has no room for `size` bytes of `what`, else None."""
     if size <= shutil.disk_usage(existing(path)).free:
         return None
     return f'{flag}={path} has no room for {in_bytes(size)} ({what}); free some space, or use another {flag}'

@@ -1,4 +1,4 @@
-"""What graphs in several rooms need: seeds, names, values from outside, and sessions that only look at something."""
+"""Helpers for graphs in several rooms: seeds, names, loading values, and sessions without GPUs."""
 import contextlib
 import os
 import re
@@ -12,24 +12,24 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError
 
-# The names of variables, as checkpoints have them, and of a collection, that more than one room must know.
-EXAMPLES_SEEN = 'examples_seen'  # counts examples: the position of the next one
-LOSS_SCALE = ('current_loss_scale', 'good_steps')  # those that a precision with a loss scale adds
-AVERAGE = '/ExponentialMovingAverage'  # follows the name of a variable in that of its moving average
-# The graph collection of (variable, value, keep) triples: what a network learns without gradients.
+# Names of variables in checkpoints, and of a collection, for several rooms.
+EXAMPLES_SEEN = 'examples_seen'  # the number of consumed examples: the position of the next example
+LOSS_SCALE = ('current_loss_scale', 'good_steps')  # the variables of a loss scale
+AVERAGE = '/ExponentialMovingAverage'  # suffix of the name of a variable's moving average
+# The graph collection of (variable, value, keep) triples, for variables that follow the batches without gradients.
 MOVING_STATISTICS = 'moving_statistics'
-# The last parts of the names of the state of the averages in `local`.
+# The last parts of the names of the outer momentum's variables in `local`.
 START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
 
-_MOST_BYTES = 2 ** 31 - 2 ** 24  # of constants; protocol buffers end at 2 ** 31, with the rest of the graph
-_is_deterministic = False  # a switch of the whole process, which TensorFlow offers no way to turn off again
-# What TensorFlow raises when a device was lost, from whatever was running on it: another process that was killed, a
-# machine that was preempted. Errors of this process's own GPUs have other types, and are final.
+_MOST_BYTES = 2 ** 31 - 2 ** 24  # of constants; protocol buffers are limited to 2 ** 31 with the rest of the graph
+_is_deterministic = False  # a switch of the whole process, which TensorFlow cannot turn off again
+# TensorFlow's exceptions for operations on a lost device: another process was killed, or a machine was preempted.
+# Errors of this process's GPUs have other types, and are final.
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 def turn_on_determinism() -> None:
-    """Makes TensorFlow's operations deterministic in this process, from now on."""
+    """Makes TensorFlow's operations deterministic in this process."""
     global _is_deterministic
     tf2.config.experimental.enable_op_determinism()
     _is_deterministic = True
@@ -41,15 +41,15 @@ def is_deterministic() -> bool:
 
 
 def has_old_shapes() -> bool:
-    """Returns whether a dimension of a shape is an object with a `value`, as in TensorFlow 1."""
+    """Returns whether the dimensions of a shape are objects with a `value`, as in TensorFlow 1."""
     return not isinstance(tf.TensorShape([1])[0], int)
 
 
 @contextlib.contextmanager
 def usual_switches() -> Iterator[None]:
-    """Context with TensorFlow's switches as in a new process, also after calls such as `tf.disable_v2_behavior`.
+    """Context with TensorFlow's default switches, also after calls such as `tf.disable_v2_behavior`.
 
-    Eager execution is not among them: a graph that is the default one turns it off.
+    It ignores eager execution, which a default graph turns off.
     """
     switches = [(tf.enable_resource_variables, tf.disable_resource_variables, tf.resource_variables_enabled()),
                 (tf.enable_control_flow_v2, tf.disable_control_flow_v2, tf.control_flow_v2_enabled()),
@@ -66,13 +66,13 @@ def usual_switches() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
-    """Context in which a new graph with a seed is the default one.
+    """Context in which a new graph with a seed is the default graph.
 
-    TensorFlow refuses random operations in a graph without a seed where operations must be deterministic. So every
-    graph in which a user's function is called is made here.
+    If operations must be deterministic, TensorFlow refuses random operations in a graph without a seed. So all graphs
+    for users' functions are created here.
 
     Args:
-      seed: of the operations that have none of their own.
+      seed: seed for operations without one.
     """
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(seed)
@@ -80,67 +80,69 @@ def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
 
 
 def primary_name(name: str) -> str:
-    """Returns the name that a variable has in the first copy of the variables, given its name in some copy."""
+    """Returns a variable's name in the first copy of the variables, given its name in any copy."""
     return re.sub(r'^(replica_\d+/)+', '', name)
 
 
 def with_inputs(operations: Iterable[tf.Operation], controls: bool = True,
                 without: Collection[tf.Operation] = ()) -> set[tf.Operation]:
-    """Returns operations and all that they need; without `controls`, only those whose values they are computed from.
+    """Returns operations and their transitive inputs.
 
-    Operations in `without`, and what only they need, are left out.
+    Args:
+      controls: whether to follow control inputs, too.
+      without: operations to leave out, with their inputs.
     """
-    found, pending = set(without), list(operations)
+    visited, pending = set(without), list(operations)
     while pending:
         operation = pending.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in visited:
+            visited.add(operation)
             pending += [tensor.op for tensor in operation.inputs]
             pending += operation.control_inputs if controls else []
-    return found.difference(without)
+    return visited.difference(without)
 
 
-_copied = weakref.WeakKeyDictionary()  # graph -> {name scope: the graph whose operations were copied into it}
+_copied = weakref.WeakKeyDictionary()  # graph -> {name scope: the graph that was copied into it}
 
 
 def note_copy(scope: str, graph: tf.Graph) -> None:
-    """Notes that the operations of a graph were copied into a name scope of the current one, for `place_of`."""
+    """Notes that a graph was copied into a name scope of the current graph, for `place_of`."""
     _copied.setdefault(tf.get_default_graph(), {})[scope] = graph
 
 
 def place_of(name: str, graph: tf.Graph | None = None) -> str:
-    """Returns the line of the user's that makes an operation of a graph, by default the current, as `place` does."""
+    """Returns the line of a user's file that creates an operation, in the form of `own_files.place`."""
     graph = graph or tf.get_default_graph()
     for scope, copied in _copied.get(graph, {}).items():
         if name.startswith(scope):
             graph, name = copied, name.removeprefix(scope)
     try:
         operation = graph.get_operation_by_name(name)
-    except KeyError:  # within a function
+    except KeyError:  # an operation within a function
         return ''
     return own_files.place((frame.filename, frame.lineno) for frame in operation.traceback)
 
 
 def check_size(network: str) -> None:
-    """Raises a UsageError if the constants of the current graph are more than TensorFlow can write to a file."""
+    """Raises a UsageError if the constants of the current graph are too large for a graph file."""
     graph = tf.get_default_graph()
     constants = [operation for operation in graph.get_operations() if operation.type == 'Const']
-    sizes = {each.name: each.outputs[0].shape.num_elements() * each.outputs[0].dtype.size for each in constants}
-    if sum(sizes.values()) > _MOST_BYTES:  # unless many elements are equal, which take the room of one
+    sizes = {op.name: op.outputs[0].shape.num_elements() * op.outputs[0].dtype.size for op in constants}
+    if sum(sizes.values()) > _MOST_BYTES:  # the exact sizes: many equal elements are stored once
         sizes = {name: graph.get_operation_by_name(name).node_def.ByteSize() for name in sizes}
     if (total := sum(sizes.values())) > _MOST_BYTES:
         largest = max(sizes, key=sizes.get)
         raise UsageError(
             f'--network={network}: the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot '
             f'write more than 2 GB; the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make '
-            'it a variable, which the towers share, tf.get_variable(name, initializer=array, trainable=False)')
+            'it a shared variable, tf.get_variable(name, initializer=array, trainable=False)')
 
 
 class Loader:
-    """Gives variables values. Create it before the graph is finalised.
+    """Assigns values to variables. Create it before the graph is finalised.
 
     Args:
-      variables: the variables of the current graph that may get values, by their names.
+      variables: variables of the current graph, by name.
     """
 
     def __init__(self, variables: Mapping[str, tf.Variable]):
@@ -151,10 +153,10 @@ class Loader:
                 self._assignments[name] = value, variable.assign(value, read_value=False)
 
     def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
-        """Gives variables their values, all at once.
+        """Assigns values in one session call.
 
         Args:
-          values: arrays by the names of their variables, which must be among those given to the constructor.
+          values: arrays by variable name; the names must be in the constructor's `variables`.
         """
         assignments = {name: self._assignments[name] for name in values}
         session.run([operation for _, operation in assignments.values()],
@@ -163,20 +165,20 @@ class Loader:
 
 @contextlib.contextmanager
 def cpu_session(graph: tf.Graph | None = None) -> Iterator[tf.Session]:
-    """Context with a session that uses no GPU; its graph is the default one, and builds on the CPU.
+    """Context with a session without GPUs; its graph is the default graph, on the CPU.
 
-    The first session of a process that has GPUs sets their memory options for all later ones, so no session that only
-    looks at something may have any.
+    The first session with GPUs sets their memory options for the whole process, so auxiliary sessions must not have
+    GPUs.
 
     Args:
-      graph: the graph of the session; default: a new one.
+      graph: the graph of the session; default: a new graph.
     """
     with (graph or tf.Graph()).as_default() as graph, tf.device('/cpu:0'), lasting_cpu_session(graph) as session:
         yield session
 
 
 def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
-    """Returns a session of a graph that uses no GPU, for an object that several threads call."""
+    """Returns a session without GPUs, for an object that several threads call."""
     config = tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True)
     keep_order_of_sums(config)
     return tf.Session(graph=graph, config=config)
@@ -185,8 +187,7 @@ def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
 def keep_order_of_sums(config: tf.ConfigProto) -> None:
     """Configures a session so that equal runs round equally.
 
-    By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
-    additions in the order in which they are ready (TemporaryVariable, AssignAdd). MANUAL leaves out only that; a graph
-    without such a sum stays what it was.
+    By default, where the memory optimizer expects a peak, it replaces a sum of three or more tensors with additions in
+    the order of their completion (TemporaryVariable, AssignAdd). MANUAL only disables this replacement.
     """
     config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.MANUAL

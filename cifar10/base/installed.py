@@ -5,16 +5,16 @@ import shutil
 import sys
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_SCRIPTS = {'train': 'multi_gpu_train.py', 'eval': 'cifar10_eval.py'}  # which a clone has beside the package
+_SCRIPTS = {'train': 'multi_gpu_train.py', 'eval': 'cifar10_eval.py'}  # only in a clone
 
 
 def command(program: str, anywhere: bool = False) -> str:
-    """Returns the shell command of a program, 'train' or 'eval', to which flags can be added.
+    """Returns the shell command of a program, 'train' or 'eval', without flags.
 
     Args:
-      anywhere: whether it must work in any working directory, and not only in the present one.
+      anywhere: whether the command must work in every working directory.
     """
-    executable = sys.executable or 'python'  # an embedded interpreter does not know its own
+    executable = sys.executable or 'python'  # an embedded interpreter has no path
     name, python = _SCRIPTS[program], _word(executable)
     script = os.path.join(_ROOT, name)
     if os.path.isfile(script):
@@ -25,7 +25,7 @@ def command(program: str, anywhere: bool = False) -> str:
 
 
 def _word(path):
-    """Returns the name of an executable if a shell finds this one by it, else its path."""
+    """Returns the name of an executable if it is on the PATH, else its path."""
     folder, name = os.path.split(path)
     found = shutil.which(name)
     return name if found and os.path.realpath(os.path.dirname(found)) == os.path.realpath(folder) else shlex.quote(path)

@@ -1,4 +1,4 @@
-"""Locks on files, which other processes see, on other machines too; and files that are no links."""
+"""File locks between processes, on other machines, too; and opening files safely."""
 import contextlib
 import errno
 import fcntl
@@ -18,14 +18,14 @@ _RETRY_SECS = 0.05  # between two attempts to take a lock
 
 
 class Held(Exception):
-    """Another process holds a lock; the message is what that process has written into the file."""
+    """Another process holds a lock; the message is the text of the lock file."""
 
 
 class Lock:
-    """A lock that this process holds, as `locked` gives it.
+    """A lock that this process holds, from `locked`.
 
     Attributes:
-      missing: why this file system has no locks, so that other processes may hold it too; None if it has them.
+      missing: the reason if this file system has no locks, so other processes may hold it, too; None if it has locks.
     """
 
     def __init__(self, path: str, stream: BinaryIO, missing: str | None):
@@ -36,18 +36,18 @@ class Lock:
         self._text = ''
 
     def is_lost(self) -> bool:
-        """Returns whether its file or the folder is another one now, of which another process may have the lock.
+        """Returns whether its file or folder was replaced, so another process may hold the new lock.
 
-        If the file was only removed, as programs do that clean /tmp, it is made and locked again.
+        If the file was only removed, for example by a program that cleans /tmp, it is created and locked again.
         """
         if self.missing:
             return False
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return not os.path.samestat(os.fstat(self._stream.fileno()), os.stat(self._path))
-        return not self._is_taken_again()
+        return not self._reacquire()
 
-    def _is_taken_again(self):
-        """Makes the file again in the same folder and takes its lock; returns whether no other process was faster."""
+    def _reacquire(self):
+        """Creates and locks the file again in the same folder; returns whether no other process was faster."""
         with contextlib.suppress(OSError):
             if os.path.samestat(self._folder, os.stat(os.path.dirname(self._path) or '.')):
                 made = opened(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -59,7 +59,7 @@ class Lock:
         return False
 
     def write(self, text: str) -> None:
-        """Replaces the text of the file, which processes read that find it locked, unless the disk is full."""
+        """Replaces the text of the file, for processes that find it locked, unless the disk is full."""
         self._text = text
         with contextlib.suppress(OSError):
             self._stream.truncate(0)
@@ -68,17 +68,16 @@ class Lock:
 
 @contextlib.contextmanager
 def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> Iterator[Lock]:
-    """Context that holds the lock of a file; makes the file and the folder that it is in. The file names the process.
+    """Context that holds the lock of a file; creates the file and its folder. The file names the process.
 
-    It is opened for writing, because NFS keeps such a lock on its server, for all machines, whereas a lock on a folder
-    holds on one machine only.
+    The file is opened for writing, because NFS shares such a lock between machines; a lock on a folder is local.
 
     Args:
-      seconds: how long to wait while another process holds the lock.
-      waiting: what it waits for, such as 'another evaluation', for a line that it prints first; None: no line.
+      seconds: maximum time to wait for the lock.
+      waiting: the lock's holder for a printed line, such as 'another evaluation'; None: no line.
 
     Raises:
-      Held: another process still holds it; the message names that process, if it is known.
+      Held: another process still holds the lock; the message names the process if it is known.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     while True:
@@ -89,27 +88,27 @@ def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> 
                 try:
                     yield lock
                 finally:
-                    if not lock.missing:  # otherwise the number there may be that of another process
+                    if not lock.missing:  # otherwise the text may be from another process
                         lock.write('')
                 return
 
 
 def refuse_held(path: str) -> None:
-    """Raises Held if another process holds the lock of a file. Makes nothing."""
+    """Raises Held if another process holds the lock of a file. Creates no file."""
     with contextlib.suppress(FileNotFoundError), open(opened(path, os.O_RDWR), 'r+b', buffering=0) as stream:
         _lock(stream, fcntl.LOCK_SH, 0)
 
 
 def _lock(stream, kind, seconds, waiting=None, path=None):
-    """Takes the lock of a file, exclusive or shared; returns None, or why this file system has no locks."""
+    """Locks a file, exclusive or shared; returns None, or the reason if this file system has no locks."""
     limit = time.monotonic() + seconds
-    with unlimited():  # for another process's lock, which the system takes from one that has ended
+    with unlimited():  # the operating system releases the lock if its process ends
         while True:
             try:
                 fcntl.flock(stream, kind | fcntl.LOCK_NB)
                 return None
             except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # these mean held; the second one is NFS's
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # held; EACCES is from NFS
                     return error.strerror
             holder = os.pread(stream.fileno(), 200, 0).decode(errors='replace').strip()
             if time.monotonic() >= limit:
@@ -121,13 +120,13 @@ def _lock(stream, kind, seconds, waiting=None, path=None):
 
 
 def opened(path: str, flags: int = os.O_RDONLY) -> int:
-    """Opens a regular file, and nothing else that may have been put in its place; returns the descriptor.
+    """Opens a regular file; returns the descriptor.
 
     Args:
-      flags: as for `os.open`; with O_RDWR, a pipe cannot block it either.
+      flags: as for `os.open`; with O_RDWR, even a pipe does not block.
 
     Raises:
-      UsageError: it is a link, which may lead to another file of this user, a pipe, a folder or a device.
+      UsageError: the path is a pipe, a folder, a device, or a link, which may lead to another file of this user.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -138,4 +137,4 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
-    raise UsageError(f'{path} is a link or not a regular file, so it is not opened; remove it')
+    raise UsageError(f'{path} is a link or not a regular file; remove it')

@@ -1,4 +1,4 @@
-"""Which files the user's own code has been executed from: their digests, and the lines of theirs in a traceback."""
+"""The executed files of a user's code: their digests, and their lines in a traceback."""
 import contextlib
 import os
 import sys
@@ -10,25 +10,26 @@ from cifar10.base import files
 
 
 class Import(NamedTuple):
-    """A module that a user's file has imported from its folder: its name, its SHA-256 then, and the user's file."""
+    """A module that a user's file has imported from its folder: its name, its SHA-256, and the user's file."""
     name: str
     sha256: str | None
     by: str
 
 
-executed = {}  # path of a file that was executed, also of one that failed -> its SHA-256 then
+executed = {}  # path of an executed file, even if it failed -> its SHA-256 at that time
 imported = {}  # file of a module -> Import
-loaded = {}  # path of a file that was executed -> what `own.code` keeps of it
+loaded = {}  # path of an executed file -> the state of `own.code`
 
 
 @contextlib.contextmanager
 def executed_anew() -> Iterator[None]:
-    """Context of a run, which executes the user's files itself, as a process of its own would.
+    """Context in which a run executes the user's files again, as in a new process.
 
-    A run within which it begins, as an evaluation in a callback does, later continues with its own files.
+    The previous files and modules return at the end: a run may begin within another run, such as an evaluation in a
+    callback.
     """
     def modules():
-        return {each.name: sys.modules.pop(each.name) for each in imported.values() if each.name in sys.modules}
+        return {module.name: sys.modules.pop(module.name) for module in imported.values() if module.name in sys.modules}
     tables = executed, imported, loaded
     before, modules_before = [dict(table) for table in tables], modules()
     for table in tables:
@@ -51,7 +52,7 @@ def hash_of(path: str) -> str | None:
 
 
 def sha256(path: str) -> dict[str, str]:
-    """Returns the SHA-256 of an executed file and of the imports from its folder, as they were then, by names."""
+    """Returns the SHA-256 of an executed file and of its imports at that time, by relative path."""
     folder = os.path.dirname(os.path.abspath(path))
     return {os.path.basename(path): executed[path], **{
         os.path.relpath(file, folder): module.sha256 for file, module in imported.items()
@@ -59,22 +60,22 @@ def sha256(path: str) -> dict[str, str]:
 
 
 def changed(path: str, before: Mapping[str, str]) -> list[str]:
-    """Returns which of a user's file and its imports are not as they were.
+    """Returns the names of a user's file and imports that have changed.
 
     Args:
-      path: of the file, which may have been moved together with them.
-      before: what `sha256` returned then.
+      path: the file's path, which may have moved together with its imports.
+      before: the earlier result of `sha256`.
     """
     return [name for name, value in before.items() if hash_of(os.path.join(os.path.dirname(path), name)) != value]
 
 
 def place(frames: Iterable[tuple[str, int]]) -> str:
-    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
+    """Returns the last (file, line) pair in a user's file, as ' (line 12 of mine.py)'; '' if there is none."""
     own = {*map(os.path.abspath, executed), *imported}
     places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in own]
     return places[-1] if places else ''
 
 
 def place_now() -> str:
-    """Returns the line of the user's that is being executed, as `place` does."""
+    """Returns the current line of a user's file, in the form of `place`."""
     return place((frame.filename, frame.lineno) for frame in traceback.extract_stack())

@@ -1,7 +1,6 @@
-"""Everything that a flag chooses by name: update modes, networks, optimizers, data sets, precisions and more.
+"""Registries of the objects that flags name: update modes, networks, optimizers, data sets, precisions and more.
 
-An entry is 'module:object'. The module is imported when the entry is used, so `--help` and a mistyped flag
-are answered without TensorFlow.
+An entry is 'module:object'. The module is imported on first use, so `--help` and mistyped flags need no TensorFlow.
 """
 import pkgutil
 import re
@@ -9,15 +8,15 @@ from typing import Any, NamedTuple
 
 
 class Own(NamedTuple):
-    """The form in which a user names something of their own instead of an entry, such as a network in a file.
+    """A form of names for users' objects, such as a network in a file.
 
     Attributes:
-      form: how it is written, for messages: 'FILE.py:FUNCTION'.
+      form: the form in messages: 'FILE.py:FUNCTION'.
       pattern: a regular expression that matches such names.
-      load: 'module:function' of the function that takes the name and returns the object.
-      check: 'module:function' of the function that takes the name, and what `Registry.check` is given, and raises a
-        UsageError if the object breaks a rule; it may return warnings. None where nothing is checked.
-      follows: whether it comes after an entry, whose name and a comma precede it.
+      load: 'module:function' of a function that takes the name and returns the object.
+      check: 'module:function' of a function that takes the name and the arguments of `Registry.check`, and raises a
+        UsageError if the object breaks a rule; it may return warnings. None for no check.
+      follows: whether the name follows an entry and a comma.
     """
     form: str
     pattern: str
@@ -31,7 +30,7 @@ class Registry(dict):
 
     Args:
       entries: {name: 'module:object'}.
-      own: the forms of names outside `entries` that are accepted too; the first that matches counts.
+      own: the forms of names for users' objects; the first match counts.
     """
 
     def __init__(self, entries: dict[str, str], *own: Own):
@@ -39,7 +38,7 @@ class Registry(dict):
         self._own = own
 
     def _form_of(self, name):
-        """Returns the `Own` of a name; None for a registered name, and for one of another form."""
+        """Returns the `Own` of a name; None for registered and for unknown names."""
         for form in self._own if not super().__contains__(name) else ():
             entry, _, own = name.partition(',') if form.follows else (None, '', name)
             if entry in (None, *self) and re.fullmatch(form.pattern, own):
@@ -47,15 +46,15 @@ class Registry(dict):
         return None
 
     def is_own(self, name: str) -> bool:
-        """Returns whether a name means something of the user's own."""
+        """Returns whether a name means a user's object."""
         return self._form_of(name) is not None
 
     def is_code(self, name: str) -> bool:
-        """Returns whether a name means a function in a file of the user's own."""
+        """Returns whether a name means a function in a user's file."""
         return self.is_own(name) and self._form_of(name).pattern == _IN_A_FILE
 
     def divided(self, name: str) -> tuple[str, str]:
-        """Returns (the entry, what is the user's own) of a name; either may be ''."""
+        """Splits a name into (entry, user's object); either may be ''."""
         if not self.is_own(name):
             return name, ''
         entry, _, own = name.partition(',') if self._form_of(name).follows else ('', '', name)
@@ -66,21 +65,21 @@ class Registry(dict):
 
     @property
     def forms(self) -> list[str]:
-        """The registered names, and the form of a user's own if it is accepted, for help texts and messages."""
+        """The registered names, and the forms of users' objects, for help texts and messages."""
         return [*self, *(form.form for form in self._own)]
 
     def load(self, name: str) -> Any:
-        """Returns the object that is registered as `name`, or what the user's own name means.
+        """Returns the registered object, or the user's object.
 
         Raises:
-          KeyError: the name is neither registered nor of the form of a user's own.
+          KeyError: the name is neither registered nor in the form of a user's object.
         """
         if self.is_own(name):
             return pkgutil.resolve_name(self._form_of(name).load)(name)
         return pkgutil.resolve_name(self[name])
 
     def check(self, name: str, *arguments: Any) -> list[str] | None:
-        """Returns what `Own.check` returns for the user's own object of this name; None for a registered name."""
+        """Returns the result of `Own.check` for a user's object; None for a registered name."""
         return pkgutil.resolve_name(self._form_of(name).check)(name, *arguments) if self.is_own(name) else None
 
 
@@ -94,7 +93,7 @@ UPDATE_MODES = Registry({
     'local': 'cifar10.parallel.local_steps:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
-# The towers of a recipe with code of the user's own, on images and on batches of a data set of the user's own.
+# The towers of a recipe with users' code, on images and on a user's batches.
 OWN_TOWERS = 'cifar10.own.recipe_towers:RecipeTowers'
 MODEL_TOWERS = 'cifar10.own.model_towers:ModelTowers'
 
@@ -105,8 +104,7 @@ NETWORKS = Registry({
     'photos': 'cifar10.model.fast:PHOTOS'},
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.recipe_towers:network'))
 
-# A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
-# decay.
+# A function (learning rate) -> `tf.train.Optimizer`; muon also takes an auxiliary learning rate, adamw a weight decay.
 OPTIMIZERS = Registry({
     'sgd': 'cifar10.model.optimizers:sgd',
     'momentum': 'cifar10.model.optimizers:momentum',
@@ -126,7 +124,7 @@ SCHEDULES = Registry({
     'staircase': 'cifar10.model.schedule:Staircase',
     'linear': 'cifar10.model.schedule:Linear',
     'cosine': 'cifar10.model.schedule:Cosine'})
-# Those that reach 0 at the end of the run: its length is given in epochs and stays as it is.
+# Schedules that reach 0 at the end of the run, so its length is a fixed number of epochs.
 TO_THE_END = frozenset({'linear', 'cosine'})
 
 # A `data.augment.Augmentation`.
@@ -137,7 +135,7 @@ AUGMENTATIONS = Registry({
     'none': 'cifar10.data.augment:Augmentation'},
     Own(f'NAME,{_FUNCTION}', _IN_A_FILE, 'cifar10.own.recipe_towers:augmentation', follows=True))
 
-# A `data.datasets.Dataset`; of a user's function, a function (batch size, seed, mode) -> `own.batches.Batches`.
+# A `data.datasets.Dataset`; for a user's function, a function (batch size, seed, mode) -> `own.batches.Batches`.
 DATASETS = Registry({
     'cifar10': 'cifar10.data.cifar:CIFAR10',
     'cifar100': 'cifar10.data.cifar:CIFAR100',
@@ -145,13 +143,13 @@ DATASETS = Registry({
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.own.batches:batches'),
     Own('FOLDER/ or FILE.npz', r'.*/.*|.*\.npz', 'cifar10.data.own_images:dataset'))
 
-# What may be the user's own, by the names of the settings.
+# Settings that may name a user's object -> registry.
 OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS, augmentation=AUGMENTATIONS, loss=LOSSES)
-CODE = 'dataset', 'network', 'optimizer', 'augmentation', 'loss'  # those of them that may be code
+CODE = 'dataset', 'network', 'optimizer', 'augmentation', 'loss'  # settings that may name a user's code
 
 # A `model.precision.Precision`.
 PRECISIONS = Registry({
     'fp32': 'cifar10.model.precision:FP32',
     'bf16': 'cifar10.model.precision:BF16',
     'fp16': 'cifar10.model.precision:FP16'})
-AUTO = 'auto'  # stands for the precision in which the hardware is fastest
+AUTO = 'auto'  # the fastest precision on the hardware

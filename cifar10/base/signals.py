@@ -1,6 +1,6 @@
 """The signals that end a program: the first ends a run after the current step, the second ends the process.
 
-Signals belong to the process. Each context here gives them back as it found them.
+Signals belong to the process. Each context here restores the previous handlers.
 """
 import contextlib
 import os
@@ -17,17 +17,16 @@ _replaced = []  # the handlers that each `caught` has replaced
 
 
 def termination_signals() -> list[signal.Signals]:
-    """Returns the signals that end a program, without those that its parent, such as `nohup`, has ignored for it.
+    """Returns the signals that end a program, except signals that its parent ignores, such as `nohup`.
 
-    Schedulers announce the end of the time limit by SIGUSR1 or SIGUSR2.
+    Schedulers announce the end of the time limit with SIGUSR1 or SIGUSR2.
     """
     signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
     return [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
 
 
 def is_stopped(process: int) -> bool:
-    """Returns whether a process of this machine is stopped, as by SIGSTOP or Ctrl-Z, so that it acts on SIGKILL alone.
-    """
+    """Returns whether a process of this machine is stopped, by SIGSTOP or Ctrl-Z; only SIGKILL ends it."""
     with contextlib.suppress(OSError), open(f'/proc/{process}/stat') as stream:
         return stream.read().rpartition(') ')[2].startswith('T')
     return False  # it has ended
@@ -35,7 +34,7 @@ def is_stopped(process: int) -> bool:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Context after which Python's signal handlers are as before it."""
+    """Context that restores Python's signal handlers at its end."""
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     try:
         yield
@@ -48,12 +47,12 @@ def restored() -> Iterator[None]:
 
 @contextlib.contextmanager
 def caught(notice: Callable[[int], Any], handler: Callable = lambda number, frame: None) -> Iterator[None]:
-    """Context, for the main thread, in which signals that end a program call a function instead.
+    """Context, for the main thread, in which the signals that end a program call a function instead.
 
     Args:
-      notice: function that gets the number of each signal at once, in a thread of its own.
-      handler: Python's handler of these signals. The main thread calls it between two of Python's instructions, so
-        only after a long step.
+      notice: function that gets the number of each signal immediately, in a separate thread.
+      handler: Python's handler of these signals. The main thread calls it between two Python instructions, which may
+        be after a long step.
     """
     numbers = termination_signals()
     depth, before = len(_replaced), -1
@@ -74,29 +73,29 @@ def caught(notice: Callable[[int], Any], handler: Callable = lambda number, fram
         finally:
             del _replaced[depth:]
             signal.set_wakeup_fd(before)
-            sender.close()  # which ends the thread
+            sender.close()  # ends the thread
             thread.join()
 
 
-def _give_back():
-    """Gives a forked process, such as a worker of a user's pool, the signals that its program had."""
+def _restore_in_child():
+    """Restores the original handlers in a forked process, such as a worker of a user's pool."""
     if _replaced:
         signal.set_wakeup_fd(-1)
         for number, handler in _replaced[0].items():
             signal.signal(number, handler)
 
 
-os.register_at_fork(after_in_child=_give_back)
+os.register_at_fork(after_in_child=_restore_in_child)
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
-    """Context of a program that has nothing to save: the first signal raises KeyboardInterrupt with its number.
+    """Context for a program without unsaved state: the first signal raises KeyboardInterrupt with its number.
 
-    The second one ends the process, even while TensorFlow does not return control to the interpreter.
+    The second signal ends the process, even if TensorFlow does not return control to the interpreter.
 
     Raises:
-      KeyboardInterrupt: for whatever TensorFlow made of the first one, too.
+      KeyboardInterrupt: replaces any other exception that the first signal causes in TensorFlow.
     """
     received = []
 
@@ -114,13 +113,13 @@ def interrupts() -> Iterator[None]:
 
 
 class Termination:
-    """Ends a run of `train` in good order: the first signal after the current step, with a checkpoint.
+    """Ends a run of `train` gracefully: after the first signal, at the end of the current step, with a checkpoint.
 
-    The second signal ends the process. `train` enters it as a context. Until the run has something to save, and after
-    `train` has returned, signals do what they did before.
+    The second signal ends the process. `train` enters it as a context. Before the run has anything to save, and after
+    `train` has returned, the previous handlers apply.
 
     Attributes:
-      requested: why the run is to end: the name of a signal, or a text that a callback sets; None between runs.
+      requested: the reason for ending the run: the name of a signal, or a text from a callback; None between runs.
       was_requested: `requested` at the end of the last run.
     """
 
@@ -131,8 +130,7 @@ class Termination:
 
     def __enter__(self):
         if threading.current_thread() is not threading.main_thread():
-            raise UsageError('a Termination works in the main thread only, which gets the signals; train there, or '
-                             'leave termination out')
+            raise UsageError('a Termination only works in the main thread; train there, or leave termination out')
         return self
 
     def __exit__(self, *error):
@@ -141,16 +139,16 @@ class Termination:
         self.requested, self.was_requested = None, self.requested
 
     def defer(self, until: str = 'after this step') -> None:
-        """From now on, the first signal only sets `requested` and prints when the process will end.
+        """Makes the first signal set `requested` and print a line instead of ending the process.
 
         Args:
-          until: when that is, for the printed line.
+          until: the time when the process will end, for the line.
         """
         def request(number):
             self.requested = signal.Signals(number).name
             with contextlib.suppress(OSError):  # the terminal is gone
                 if console.is_terminal():
-                    console.say('', '')  # ends the line where it has shown ^C
+                    console.say('', '')  # ends the terminal's line with ^C
                 console.say('stopping', f'{self.requested}: {until}; another signal ends the process at once')
         if not self._is_deferring:
             self._is_deferring = True
@@ -158,7 +156,7 @@ class Termination:
 
 
 def _first(act):
-    """Returns a function that passes its first argument, a signal, to another one; the second ends the process."""
+    """Returns a function that calls `act` with the first signal; the second signal ends the process."""
     received = []
 
     def notice(number):

@@ -1,6 +1,6 @@
-"""Starts TensorFlow without its log lines, in graph mode and with oneDNN; says what its results depend on.
+"""Starts TensorFlow without its log lines, in graph mode and with oneDNN; lists the settings that affect results.
 
-Programs start it only once they need it, so that `--help` and a mistyped flag are answered at once.
+Programs start TensorFlow as late as possible, so `--help` and mistyped flags are fast.
 """
 import atexit
 import contextlib
@@ -21,17 +21,16 @@ from cifar10.base.console import flush, open_closed, say
 from cifar10.base.errors import UsageError
 from cifar10.base.stuck import calling_at_end
 
-LEGACY_KERAS = 'TF_USE_LEGACY_KERAS'  # with which TensorFlow, when it is imported, finds tf.layers in tf_keras
-# oneDNN's kernels for CPUs. TensorFlow reads the variable when it is imported; without it, it uses them only where the
-# CPU has AVX512_VNNI or newer instructions, although they are faster with AVX2, too.
+LEGACY_KERAS = 'TF_USE_LEGACY_KERAS'  # makes TensorFlow use tf.layers of tf_keras; read on import
+# Enables oneDNN's kernels for CPUs; read on import. By default, TensorFlow only uses them on CPUs with AVX512_VNNI or
+# newer instructions, although they are faster with AVX2, too.
 _ONEDNN = 'TF_ENABLE_ONEDNN_OPTS'
-# Environment variables that change the bits of results; the other switches of oneDNN and of TensorFlow among them.
+# Environment variables that change the bits of results, including other switches of oneDNN and TensorFlow.
 _NUMERICAL = re.compile(
     r'TF_DETERMINISTIC_OPS|TF_XLA_FLAGS|XLA_FLAGS|NVIDIA_TF32_OVERRIDE'
     r'|TF_(ENABLE|DISABLE|CUDNN|CUBLAS|ONEDNN|SET_ONEDNN|USE_CUBLAS)\w*|(ONEDNN|DNNL|CUBLAS|CUDNN)_\w+')
 
-# Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
-# because they are written before the logging library reads it. All other lines are passed on.
+# Lines that TensorFlow writes to file descriptor 2 while it starts, before its logging library reads the log level.
 _START_UP_CHATTER = re.compile(
     rb'All log messages before absl::InitializeLog'
     rb'|oneDNN custom operations are on'
@@ -41,14 +40,14 @@ _START_UP_CHATTER = re.compile(
     rb'|computation placer already registered'
     rb'|binary is optimized to use available CPU instructions'
     rb'|To enable the following instructions'
-    rb'|TF-TRT Warning: Could not find TensorRT'  # of TensorFlow 2.16 and 2.17
+    rb'|TF-TRT Warning: Could not find TensorRT'  # TensorFlow 2.16 and 2.17
     rb'|MLIR V1 optimization pass is not enabled')
 
-_IS_X86 = platform.machine() == 'x86_64'  # on other CPUs, oneDNN was not measured
+_IS_X86 = platform.machine() == 'x86_64'  # oneDNN was not measured on other CPUs
 
 _is_own = False  # whether the process is a program of this package
-_process = None  # the number of the process in which TensorFlow was started
-_has_onednn = None  # whether TensorFlow uses oneDNN in this process, once it is started
+_process = None  # the ID of the process that started TensorFlow
+_has_onednn = None  # whether TensorFlow uses oneDNN; None before it is started
 
 
 def require_tensorflow() -> None:
@@ -59,11 +58,11 @@ def require_tensorflow() -> None:
 
 
 def own_process() -> None:
-    """Prepares the process for TensorFlow where it is a program of this package, so that no caller's code is in it."""
+    """Prepares the process of a program of this package, without code of a caller, for TensorFlow."""
     global _is_own
     if not _is_own:
         _is_own = True
-        atexit.register(gc.freeze)  # otherwise Python takes a second to collect garbage for the last time
+        atexit.register(gc.freeze)  # otherwise Python's last garbage collection takes a second
     _use_legacy_keras()
 
 
@@ -84,8 +83,8 @@ def start_tensorflow(verbose: bool = False) -> None:
 def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     """Imports TensorFlow quietly and enters a new default graph, for callers that may use TensorFlow themselves.
 
-    Leaves the process as it was: TensorFlow's switches and its Keras, the environment, the working directory, the
-    random generators of Python and NumPy, the levels of loggers and the filters of warnings.
+    At its end, the context restores TensorFlow's switches and Keras, the environment, the working directory, the random
+    generators of Python and NumPy, the levels of loggers and the warning filters.
     """
     open_closed()
     require_tensorflow()
@@ -98,7 +97,7 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
                 _use_legacy_keras()
                 _silence(tf, verbose)
                 yield
-        except AssertionError as nesting:  # code of the user's left a scope open when it failed
+        except AssertionError as nesting:  # a user's code left a scope open when it failed
             if isinstance(nesting.__context__, UsageError):
                 raise nesting.__context__ from None
             raise
@@ -126,7 +125,7 @@ def _restored():
 
 @contextlib.contextmanager
 def _keras_restored(tf):
-    """Context after which TensorFlow chooses again which Keras it has, unless it had chosen one before."""
+    """Context that resets TensorFlow's choice of Keras at its end, unless it was made before."""
     import tensorflow as tf2
     loaders = [(module, name, value, dict(vars(value))) for module in (tf2, tf, tf.nn)
                for name, value in vars(module).items()
@@ -141,23 +140,23 @@ def _keras_restored(tf):
 
 
 def _use_legacy_keras():
-    if importlib.util.find_spec('tf_keras'):  # where TensorFlow then finds tf.layers
+    if importlib.util.find_spec('tf_keras'):  # has tf.layers
         os.environ.setdefault(LEGACY_KERAS, '1')
 
 
 def _silence(tf, verbose):
     tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
-    # One for each layer.
+    # One warning for each layer.
     warnings.filterwarnings('ignore', r'`(tf\.layers\.\w+|tf\.nn\.rnn_cell\.\w+|layer\.apply)` is deprecated')
-    # TensorFlow warns so when more than 32 towers take turns at one iterator.
+    # TensorFlow warns if more than 32 towers use one iterator.
     warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
 
 
 def _started(verbose):
     global _process, _has_onednn
     if _process not in (None, os.getpid()):
-        raise UsageError('this process was forked from one in which TensorFlow had started, whose threads it lacks, '
-                         "so it would hang; start it with multiprocessing.get_context('spawn')")
+        raise UsageError('this process was forked after TensorFlow had started, so TensorFlow would hang; start it '
+                         "with multiprocessing.get_context('spawn')")
     require_tensorflow()
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     is_new = 'tensorflow' not in sys.modules
@@ -169,13 +168,13 @@ def _started(verbose):
 
         from cifar10.base.graphs import cpu_session
 
-        # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
+        # Listing the devices makes the CUDA libraries print, so it is done while standard error is quiet.
         tf.config.list_physical_devices()
         with cpu_session() as session:
             _has_onednn = _uses_onednn(session)
     if _IS_X86 and not _has_onednn and _ONEDNN not in os.environ:
-        say('warning', 'steps on CPUs are slower without oneDNN, which is off because TensorFlow was imported first; '
-                       f'set {_ONEDNN}=1 before the import, or call train or evaluate before it')
+        say('warning', 'steps on CPUs are slower because TensorFlow was imported without oneDNN; set '
+                       f'{_ONEDNN}=1 before the import, or call train or evaluate before it')
     _process = os.getpid()
     return tf
 
@@ -190,9 +189,9 @@ def _uses_onednn(session):
 
 @contextlib.contextmanager
 def _garbage_collection_off():
-    """Context without garbage collection, which takes half a second while the million objects of TensorFlow are made.
+    """Context without garbage collection, which takes half a second while TensorFlow creates a million objects.
 
-    In a process of its own, they are excluded from later collections too, because they live as long as the process.
+    In a program's process, later collections exclude these objects, too, because they live as long as the process.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -207,12 +206,12 @@ def _garbage_collection_off():
 
 @contextlib.contextmanager
 def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
-    """Context that drops the lines on file descriptor 2 that match a pattern, and passes on all others.
+    """Context that drops lines on file descriptor 2 that match a pattern, and forwards all other lines.
 
-    It works on the descriptor, because C++ libraries do not write through `sys.stderr`.
+    It redirects the descriptor, because C++ libraries do not write through `sys.stderr`.
 
     Args:
-      chatter: a pattern of bytes, searched for in each line.
+      chatter: a bytes pattern to search for in each line.
     """
     flush(sys.stderr)
     terminal = os.dup(2)
@@ -224,7 +223,7 @@ def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
 
     def restore():
         flush(sys.stderr)
-        os.dup2(terminal, 2)  # closes the last writing end of the pipe, which ends the relay
+        os.dup2(terminal, 2)  # closes the pipe's last writing end and so ends the relay
         relay.join()
         os.close(terminal)
     with calling_at_end(restore):
@@ -239,15 +238,15 @@ def _relay(source, target, chatter):
 
 
 def numerics() -> dict[str, str]:
-    """Returns what changes the bits of results on the same hardware with the same software, by names.
+    """Returns the settings that change the bits of results on the same hardware with the same software, by name.
 
-    That is oneDNN, the number of threads over which operations divide their sums, and environment variables.
+    The settings are oneDNN, the number of threads that share the sums of operations, and environment variables.
     """
-    given = os.environ.get('TF_NUM_INTRAOP_THREADS', '')
-    threads = given if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
-    found = {name: value for name, value in sorted(os.environ.items())
-             if name != _ONEDNN and _NUMERICAL.fullmatch(name)}
-    return {'oneDNN': 'on' if _has_onednn else 'off', 'threads': str(threads), **found}
+    threads = os.environ.get('TF_NUM_INTRAOP_THREADS', '')
+    threads = threads if threads.isdigit() and int(threads) else len(os.sched_getaffinity(0))
+    variables = {name: value for name, value in sorted(os.environ.items())
+                 if name != _ONEDNN and _NUMERICAL.fullmatch(name)}
+    return {'oneDNN': 'on' if _has_onednn else 'off', 'threads': str(threads), **variables}
 
 
 def versions(on_gpus: bool) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Ends this process with a status for a restart: when no thread makes progress, or when another process is lost."""
+"""Ends this process with a status for a restart if a thread makes no progress, or if another process is lost."""
 import contextlib
 import faulthandler
 import os
@@ -13,19 +13,19 @@ from cifar10.base.console import error_on, flush, shows_bars
 from cifar10.base.errors import TemporaryError
 
 _TICK_SECS = 1.0
-_ANSWER_SECS = 15.0  # in which other processes must answer
-_WRITE_SECS = 2.0  # in which the stacks or a line must be written
-_at_end = []  # what is still to be called
+_ANSWER_SECS = 15.0  # time limit for answers of other processes
+_WRITE_SECS = 2.0  # time limit for writing the stacks or a line
+_at_end = []  # the pending functions of `calling_at_end`
 _asked = []  # the functions of `asking`
 
 
 class StuckWatch:
-    """A context whose thread ends the process, with status 75, if another thread makes no progress for too long.
+    """A context with a thread that ends the process, with status 75, if another thread makes no progress for too long.
 
-    Time in which this process was stopped or suspended does not count.
+    Time while this process is stopped or suspended does not count.
 
     Args:
-      limit: seconds without progress, for what has the usual patience; 0: the process is never ended.
+      limit: maximum seconds without progress, for a patience of 1; 0: no limit.
     """
 
     def __init__(self, limit: float):
@@ -41,14 +41,14 @@ class StuckWatch:
     def __exit__(self, *error):
         self._stop.set()
         if self._limit:
-            self._thread.join()  # it may be asking other processes, inside TensorFlow
+            self._thread.join()  # it may be inside TensorFlow, asking other processes
 
     def _run(self):
         tick = min(_TICK_SECS, self._limit / 20)
         last = time.monotonic()
         while not self._stop.wait(tick):
             now = time.monotonic()
-            # After a longer pause this thread was stopped with all others: by a signal, or with the machine.
+            # A longer pause means that the whole process was stopped, by a signal or with the machine.
             activity.seconds_run += min(now - last, 2 * tick)
             last = now
             for doing in activity.current():
@@ -56,10 +56,10 @@ class StuckWatch:
                     self._end(doing, doing.since)
 
     def _end(self, doing, since):
-        """Ends the process, with the stacks of all threads; nothing here may wait without a limit."""
+        """Prints the stacks of all threads and ends the process; all its calls need time limits."""
         silent = filter(None, [within(_ANSWER_SECS, function) for function in _asked])
         if self._stop.is_set() or doing.since != since or doing not in activity.current():
-            return  # it has moved meanwhile
+            return  # there was progress meanwhile
         stacks = _stacks()
         within(_WRITE_SECS, lambda: sys.stderr.write(stacks))
         end_process('; '.join([f'no progress for {self._limit * doing.patience:.0f} s ({doing.what})', *silent,
@@ -67,7 +67,7 @@ class StuckWatch:
 
 
 def _stacks():
-    # A file in memory: no thread can run while the stacks are written, so where nobody reads, none would run again.
+    # A file in memory: no thread runs while the stacks are written, so a pipe without a reader would block forever.
     with open(os.memfd_create('stacks'), 'w+') as stream:
         faulthandler.dump_traceback(stream)
         stream.seek(0)
@@ -76,7 +76,7 @@ def _stacks():
 
 @contextlib.contextmanager
 def asking(silent: Callable[[], str]) -> Iterator[None]:
-    """Context in which a stuck process names those that do not answer; `silent` returns them as a phrase, or ''."""
+    """Context in which a stuck process names silent processes; `silent` returns them as a phrase, or ''."""
     _asked.append(silent)
     try:
         yield
@@ -86,7 +86,7 @@ def asking(silent: Callable[[], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def calling_at_end(function: Callable[[], Any]) -> Iterator[None]:
-    """Context at whose end a function is called, even if `end_process` ends the process within it."""
+    """Context that calls a function at its end, even if `end_process` ends the process within it."""
     _at_end.append(function)
     try:
         yield
@@ -96,7 +96,7 @@ def calling_at_end(function: Callable[[], Any]) -> Iterator[None]:
 
 
 def within(seconds: float, function: Callable[[], Any]) -> Any:
-    """Returns what a function returns if it takes no longer than some seconds and does not fail, else None."""
+    """Returns the result of a function; None if it fails or exceeds a time limit."""
     results = []
 
     def call():
@@ -111,14 +111,14 @@ def within(seconds: float, function: Callable[[], Any]) -> Any:
 def end_process(message: str) -> NoReturn:
     """Ends this process from any of its threads, with a message and the status of a TemporaryError."""
     def write():
-        below = '\n' if shows_bars() else ''  # the bar that stays
+        below = '\n' if shows_bars() else ''  # below the progress bar
         error = error_on(sys.stderr, os.path.basename(sys.argv[0]), message)
         for stream, text in ((sys.stdout, ''), (sys.stderr, f'{below}{error}\n')):
-            with contextlib.suppress(OSError, AttributeError):  # nobody reads it any more, or it is None
+            with contextlib.suppress(OSError, AttributeError):  # the reader has left, or the stream is None
                 stream.write(text)
                 flush(stream)
     try:
         for last in (write, *_at_end):
-            within(_WRITE_SECS, last)  # a reader that does not read must not keep the process
+            within(_WRITE_SECS, last)  # a blocked reader must not keep the process alive
     finally:
         os._exit(TemporaryError.status)  # the main thread may be blocked in TensorFlow
