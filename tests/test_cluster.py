@@ -311,4 +311,4 @@ def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
         tasks.start('worker 0')
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
     assert tasks['worker 0'].returncode == 1
-    assert f'error: something listens at {worker}, but does not answer as worker 1 of this cluster' in output
+    assert f'at {worker} does not answer as worker 1 of this cluster' in output

@@ -91,7 +91,7 @@ REFUSED = [
         ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address; give host:port'),
         ('--job_name=ps --worker_hosts=, --ps_hosts=a:1', 'the cluster has no worker; give --worker_hosts'),
         ('--job_name=worker --worker_hosts=a:1,b:2 --task_index=2', 'worker 2 is not in the cluster, '),
-        ('--job_name=ps --worker_hosts=a:1', 'ps 0 is not in the cluster, whose job ps has 0 tasks; correct'),
+        ('--job_name=ps --worker_hosts=a:1', 'ps 0 is not in the cluster: the job ps has 0 tasks; correct'),
         ('--job_name=worker --worker_hosts=192.0.2.77:2222', '2222: that is not an address of this machine'),
         ('--job_name=worker --worker_hosts=%(taken)s', 'in use; use another, or correct --task_index'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222 --variable_update=mirrored', 'one machine only'))),

@@ -1,1 +1,1 @@
-"""The processes of a cluster: their addresses, whether they can be reached, and the part of this process."""
+"""The processes of a cluster: addresses, connections, and the role of this process."""

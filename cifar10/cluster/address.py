@@ -1,4 +1,4 @@
-"""Addresses of the form 'host:port': whether something listens there, which this machine has, what is connected."""
+"""Addresses of the form 'host:port': listeners, this machine's addresses, and connections."""
 import contextlib
 import errno
 import ipaddress
@@ -19,7 +19,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def reachable(address: str, timeout: float = 1.0) -> bool:
-    """Returns whether something listens at 'host:port'. A process that is only stopped (SIGSTOP) still does."""
+    """Returns whether a process listens at 'host:port'. A stopped process (SIGSTOP) still listens."""
     try:
         peer_of(address, timeout)
         return True
@@ -28,31 +28,31 @@ def reachable(address: str, timeout: float = 1.0) -> bool:
 
 
 def peer_of(address: str, timeout: float = 1.0) -> str:
-    """Returns the address of whoever listens at 'host:port', with its IP address; raises an OSError if nobody does."""
+    """Returns the 'IP address:port' of the listener at 'host:port'; raises an OSError if there is none."""
     with socket.create_connection(split_address(address), timeout) as connection:
         return _text(connection.getpeername())
 
 
 def sockets() -> Iterator[socket.socket]:
-    """Yields the sockets of this process, whoever has opened them."""
+    """Yields all sockets of this process, including sockets of libraries."""
     for name in os.listdir('/proc/self/fd'):
-        with contextlib.suppress(OSError):  # it may have been closed since it was listed
+        with contextlib.suppress(OSError):  # closed meanwhile
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                with socket.socket(fileno=os.dup(int(name))) as found:
-                    yield found
+                with socket.socket(fileno=os.dup(int(name))) as duplicate:
+                    yield duplicate
 
 
 def shut_down(address: str) -> None:
-    """Ends all connections of this process with an 'IP address:port', and so the calls that wait for an answer."""
+    """Ends all connections of this process to an 'IP address:port', and so the calls that wait for an answer."""
     for connection in sockets():
-        with contextlib.suppress(OSError):  # it is not connected, or no longer
+        with contextlib.suppress(OSError):  # not connected
             if connection.family in (socket.AF_INET, socket.AF_INET6) and _text(connection.getpeername()) == address:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
 def _text(peer):
     ip = ipaddress.ip_address(peer[0].partition('%')[0])
-    ip = getattr(ip, 'ipv4_mapped', None) or ip  # as a socket for both versions shows an IPv4 address
+    ip = getattr(ip, 'ipv4_mapped', None) or ip  # a dual-stack socket shows IPv4 addresses in this form
     return f'{ip}:{peer[1]}' if ip.version == 4 else f'[{ip}]:{peer[1]}'
 
 
@@ -60,9 +60,9 @@ def own_addresses(task: str, address: str, limit: float) -> list[str]:
     """Returns the IP addresses at which a task of this machine can listen, after checking its port.
 
     Args:
-      task: its name, for messages.
-      address: its 'host:port'.
-      limit: seconds to wait until the host name resolves; a Kubernetes pod's resolves once the pod is ready.
+      task: the task's name, for messages.
+      address: the task's 'host:port'.
+      limit: seconds to wait until the host name resolves; the name of a Kubernetes pod resolves once the pod is ready.
     """
     local = []
     failure = None
@@ -73,10 +73,10 @@ def own_addresses(task: str, address: str, limit: float) -> list[str]:
                 probe.bind((ip, port))
             local.append(ip)
         except OSError as error:
-            # A name may resolve to addresses of other machines too. A port in use is the more useful message.
+            # A name may also resolve to addresses of other machines. A port in use is the more useful message.
             failure = error if failure is None or error.errno == errno.EADDRINUSE else failure
     if failure and (not local or failure.errno == errno.EADDRINUSE):
-        why = {errno.EADDRINUSE: 'the port is in use; use another, or correct --task_index if another task has it too',
+        why = {errno.EADDRINUSE: 'the port is in use; use another port, or correct --task_index',
                errno.EADDRNOTAVAIL: 'that is not an address of this machine; correct it, or --task_index'}.get(
                    failure.errno, f'{failure.strerror}; use another address')
         raise UsageError(f'{task} cannot listen at {address}: {why}') from failure

@@ -1,6 +1,6 @@
-"""A task's greeting: its cluster, its flags and digests of its training data. The other tasks compare it with theirs.
+"""A task's greeting: its cluster, its flags and digests of its training data, which all tasks compare.
 
-A task gives its greeting to its server, where the other tasks read it.
+A task's server stores its greeting, and the other tasks read it there.
 """
 import contextlib
 import json
@@ -17,18 +17,18 @@ from cifar10.cluster.server import ANSWER_SECS, Server
 from cifar10.cluster.watch import listed, wait_for
 
 _GREETING = 'greeting'
-_SILENT_SECS = 4  # in which a task that is not stopped answers, also on a busy machine
+_SILENT_SECS = 4  # a running task answers within this time, even on a busy machine
 
 
 class Greetings:
-    """The greeting of this task, with which the greetings of the other tasks are compared.
+    """Compares the greetings of other tasks with this task's greeting.
 
-    The chief's greeting has digests of its files. A worker that has read it greets again, with digests of its own files
-    at the same paths.
+    The chief's greeting has digests of its files. After reading it, a worker greets again, with digests of its own
+    files at the same paths.
 
     Args:
-      cluster: the cluster, and this process's task in it.
-      flags: flags that must be the same in all tasks, by their names; a task may leave some out.
+      cluster: the cluster, with this process's task.
+      flags: flags that must match in all tasks, by name; a task may leave some out.
       files: paths of the chief's training data.
     """
 
@@ -36,7 +36,7 @@ class Greetings:
         self._cluster = cluster
         self._server = server
         self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], flags=dict(flags), files={})
-        self._warned = set()  # warnings about tasks that do not fit
+        self._warned = set()  # warnings about tasks that do not match
         self._greet(files if cluster.is_chief else ())
 
     def _greet(self, files):
@@ -44,20 +44,20 @@ class Greetings:
         self._server.write(self._cluster.name, _GREETING, json.dumps(self._own))
 
     def _read(self, name, seconds=ANSWER_SECS):
-        """Returns the greeting of a task; raises an OpError if it does not answer in time, or has none yet."""
+        """Returns the greeting of a task; raises an OpError if the task does not answer in time or has no greeting."""
         return json.loads(self._server.read(name, _GREETING, seconds))
 
     def accepts(self, name: str, address: str, is_strict: bool) -> bool:
-        """Returns whether a task answers and fits this one.
+        """Returns whether a task answers and matches this task.
 
         Args:
-          name: of the task: 'worker 1'.
-          is_strict: whether a UsageError is raised for one that does not fit. Otherwise a warning is printed once, and
-            another may replace it.
+          name: the task's name: 'worker 1'.
+          is_strict: whether to raise a UsageError for a mismatch. Otherwise a warning is printed once, and another task
+            may replace this one.
         """
         try:
             greeting = self._read(name)
-        except tf.errors.OpError:  # it may not have said anything of itself yet
+        except tf.errors.OpError:  # it may not have a greeting yet
             return False
         if problem := self._problem(name, address, greeting):
             if is_strict:
@@ -73,41 +73,40 @@ class Greetings:
         return True
 
     def _problem(self, name, address, greeting):
-        """Returns why a task does not fit this one; '' if it does."""
+        """Returns an error message about a task that does not match this task; '' if it matches."""
         if greeting['cluster'] != self._own['cluster']:
             workers, ps = (','.join(hosts) or 'none' for hosts in greeting['cluster'])
             return (f'{name} at {address} belongs to another cluster, with the workers {workers} and the ps {ps}; '
                     'correct the hosts, here or there')
-        if not self._cluster.is_chief:  # which compares the flags and files of all, and tells them the end
+        if not self._cluster.is_chief:  # the chief compares the flags and files of all tasks
             return ''
         for flag, value in self._own['flags'].items():
-            other = greeting['flags'].get(flag, value)
-            if other != value:
-                return (f'{name} at {address} has --{flag}={other}, but this task has --{flag}={value}; start all '
+            peer_value = greeting['flags'].get(flag, value)
+            if peer_value != value:
+                return (f'{name} at {address} has --{flag}={peer_value}, but this task has --{flag}={value}; start all '
                         'tasks with the same flags')
         for path, digest in greeting['files'].items():
             if digest is None:
-                return (f"{name} at {address} cannot read {path}, which the run trains on; copy the chief's --data_dir "
-                        'there')
+                return f"{name} at {address} cannot read {path}; copy the chief's --data_dir there"
             if digest != self._own['files'].get(path):
                 return (f"{name} at {address}: its {path} differs from the chief's; copy the chief's --data_dir there")
         return ''
 
     def answers(self, name: str) -> bool:
-        """Returns whether a task answers; a stopped one does not."""
+        """Returns whether a task answers; a stopped task does not."""
         try:
             return bool(self._read(name, _SILENT_SECS))
         except tf.errors.OpError:
             return False
 
     def silent(self, peers: Mapping[str, str]) -> str:
-        """Returns which peers {name: address} do not answer, as a phrase; '' if all do."""
+        """Returns a phrase about the peers {name: address} that do not answer; '' if all answer."""
         missing = wait_for(peers, 0, lambda name, address: self.answers(name), announce=False)
         return f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not answer" if missing else ''
 
 
 def _digests(paths):
-    """Returns the SHA-256 of files by their paths; None for a file that cannot be read."""
+    """Returns the SHA-256 of files by path; None for an unreadable file."""
     digests = dict.fromkeys(paths)
     for path in digests:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What this process does in a cluster: it runs a server, waits for the others, and ends when the training ends.
+"""The role of this process in a cluster: chief or server.
 
-The chief (worker 0) builds the graph for the devices of all workers. The other processes run TensorFlow's
-server and wait until the chief tells them that the training has ended.
+The chief (worker 0) builds the graph for the devices of all workers. The other processes run TensorFlow's server until
+the chief announces the end of the training.
 """
 import contextlib
 import time
@@ -22,11 +22,11 @@ from cifar10.cluster.membership import Cluster
 from cifar10.cluster.server import Server
 from cifar10.parallel.devices import Devices
 
-# A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
-# downloaded, a container image is pulled.
+# A first start may take so many times longer than a return after a loss: importing TensorFlow, downloading data,
+# pulling a container image.
 _START_FACTOR = 5
-_END_SECS = 10  # in which a peer that runs learns that the training has ended
-_LOOK_SECS = 1  # between two looks of a server whether the training has ended
+_END_SECS = 10  # a running peer learns the end of the training within this time
+_LOOK_SECS = 1  # interval in which a server checks for the end of the training
 
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
@@ -35,22 +35,22 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     """Runs this process's part of a training over a cluster, as the chief or as a server, until the training ends.
 
     Args:
-      cluster: the cluster, and this process's task in it.
+      cluster: the cluster, with this process's task.
       local_devices: the devices of this worker's towers; none for a ps.
       train: function (devices of all workers, before_session) that trains; only the chief calls it. It must
-        call `before_session()` before it makes a session.
-      timeout: seconds that a lost process may take to come back.
+        call `before_session()` before it creates a session.
+      timeout: seconds to wait for a lost process to come back.
       may_return: whether a lost process may come back; if not, a loss ends this process.
       files: paths of the chief's training data, which must have the same contents on every worker.
       termination: the handler of the termination signals; a server defers them until the chief has ended.
-      flags: flags that must be the same in all tasks, by their names; a task may leave some out.
+      flags: flags that must match in all tasks, by name; a task may leave some out.
       port_filter: whether packets from outside the cluster to this task's port are dropped.
 
     Returns:
-      What `train` returns; None in a process that does not call it.
+      The result of `train` on the chief, None on a server.
     """
     say('task', f'{cluster.name} at {cluster.address}; {len(cluster.workers)} workers, {len(cluster.ps)} ps')
-    if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
+    if local_devices.on_gpus and local_devices.reason:  # the chief does not know this task's selection of GPUs
         say('devices', str(local_devices))
     server = Server(cluster, local_devices, _START_FACTOR * timeout, port_filter)
     member = _Member(cluster, server, Greetings(cluster, server, flags or {}, files), timeout, may_return)
@@ -81,7 +81,7 @@ def _lead(member, cluster, local_devices, train):
 
 
 class _Member:
-    """This process as a member of a cluster, and its watch over the other processes."""
+    """This process as a member of a cluster, with a watch over the other processes."""
 
     def __init__(self, cluster, server, greetings, timeout, may_return):
         self.server = server
@@ -91,9 +91,9 @@ class _Member:
         self._return_limit = timeout if may_return else 0
         self._watch = None
         self._had_session = False
-        # The title of the text by which a server learns of the end: the status. Tasks of another cluster ignore it.
+        # The title of the text with the final status; tasks of a different cluster have a different title.
         self._end = f'end of training of {cluster.tasks}'
-        # The chief ends if it loses a peer for good, so the other tasks need to watch only the chief.
+        # The chief ends if it loses a peer permanently, so the other tasks only need to watch the chief.
         self._peers = cluster.others() if cluster.is_chief else {'worker 0': cluster.workers[0]}
 
     def wait_for_peers(self):
@@ -104,37 +104,36 @@ class _Member:
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds.
 
-        The chief refuses a task that does not fit before the first session. Later it waits for another in its place, as
-        the other tasks always do: theirs may be the right cluster.
+        Before the first session, the chief raises a UsageError for a task that does not match. Later, it waits for a
+        replacement. The other tasks always wait.
         """
         is_strict = self._cluster.is_chief and not self._had_session
 
         def answers(name, address):
-            # If the training has ended, the chief may be gone before this process has reached it.
+            # If the training has ended, the chief may be gone.
             return self._end_status() or (reachable(address) and self._greetings.accepts(name, address, is_strict))
-        with unlimited():  # which `limit` ends
+        with unlimited():  # `limit` ends it
             missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
             if reachable(address):
-                raise RunError(f'something listens at {address}, but does not answer as {name} of this cluster '
-                               f'within {limit} s; check whether it is another program, is stopped, or was started '
-                               'with other hosts')
+                raise RunError(f'the process at {address} does not answer as {name} of this cluster within {limit} s; '
+                               'check whether it is another program, is stopped, or was started with different hosts')
             way_out = f', or {self._cluster.way_out}' if self._cluster.way_out else ''
             raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; check whether it is '
-                                 f'running and its address is right{way_out}')
+                                 f'running and has this address{way_out}')
 
     def silent(self):
         return self._greetings.silent(self._peers)
 
     def before_session(self):
-        """Waits up to the timeout until every task answers, because making a session has no time limit."""
+        """Waits up to the timeout until every task answers, because creating a session has no time limit."""
         self._wait(self._cluster.others(), self._timeout, announce=False)
         self._had_session = True
 
     def _end_status(self):
-        """Returns the status that the training ended with, as text, if the chief has told this task; else ''."""
-        with contextlib.suppress(tf.errors.FailedPreconditionError):  # nothing is written there
+        """Returns the final status of the training, as text, if the chief has announced it; else ''."""
+        with contextlib.suppress(tf.errors.FailedPreconditionError):  # no status yet
             return self.server.read(self._cluster.name, self._end)
         return ''
 
@@ -151,10 +150,10 @@ class _Member:
             raise error(f'the chief, worker 0 at {self._cluster.workers[0]}, ended with an error; see its output')
 
     def tell_end(self, status):
-        """Tells the other processes that the training has ended, with 0 if it succeeded, else with the error's status.
+        """Announces the end of the training to the other processes, with 0 after a success, else the error's status.
 
-        A process that is away learns it from its watch. After a success, the chief waits for a process that is stopped:
-        when the process continues, nobody else could tell it that the chief has finished and is not lost.
+        An unreachable process notices the end by its watch. After a success, the chief waits for stopped processes:
+        otherwise they would later report the finished chief as lost.
         """
         if self._watch:
             self._watch.stop()
@@ -168,4 +167,4 @@ class _Member:
         with unlimited():
             missing = watch.wait_for(self._cluster.others(), 0 if status else self._timeout, tell)
         if missing and not status:
-            say('warning', f'no answer from {watch.listed(missing)}, which may report this finished chief as lost')
+            say('warning', f'no answer from {watch.listed(missing)}, which may report the finished chief as lost')

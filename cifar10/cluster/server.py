@@ -1,7 +1,7 @@
-"""The TensorFlow server of this task, and texts that it and the other tasks' servers keep.
+"""The TensorFlow server of this task, and texts that tasks' servers store.
 
-A session with a task's own server has a time limit for each call over the network. A session with this process's own
-server that uses another task's devices would wait for that task without a limit.
+Texts are read and written in a session with the server that stores them, which has a time limit for each call. A
+session with this process's server on another task's devices would wait for that task without a limit.
 """
 import contextlib
 import os
@@ -17,17 +17,17 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import LEADER, session_config
 
-ANSWER_SECS = 2  # a running TensorFlow server answers within this time; one of a busy machine, when asked again
+ANSWER_SECS = 2  # a running TensorFlow server answers within this time; on a busy machine, after a second request
 
 
 class Server:
-    """A running server that accepts only connections between the hosts of the cluster, unless it is told otherwise.
+    """A running server that by default only accepts connections between the hosts of the cluster.
 
     Args:
-      cluster: the cluster, and this process's task in it.
-      local_devices: the devices of this task's towers, which are claimed.
+      cluster: the cluster, with this process's task.
+      local_devices: the devices of this task's towers; the constructor claims them.
       limit: seconds to wait until the task's host name resolves.
-      port_filter: whether packets from other hosts, and to other addresses of this machine, are dropped.
+      port_filter: whether to drop packets from other hosts, and to other addresses of this machine.
 
     Attributes:
       target: the target of sessions that reach all tasks.
@@ -37,7 +37,7 @@ class Server:
         self._own = cluster.name
         self._addresses = cluster.tasks
         port = split_address(cluster.address)[1]
-        hosts = {split_address(each)[0] for each in self._addresses.values()}
+        hosts = {split_address(address)[0] for address in self._addresses.values()}
         addresses = cluster.own_addresses(limit)
         found = listener.resolved(hosts)
         gpus.claim(local_devices.num_gpus)
@@ -48,27 +48,27 @@ class Server:
         try:
             server = tf.train.Server(jobs, cluster.job, cluster.index, config=config, start=False)
         except tf.errors.OpError as error:
-            raise UsageError(f'the server cannot be started at {cluster.address}; use another port if that one is '
+            raise UsageError(f'the server cannot be started at {cluster.address}; use another port if this port is '
                              'in use') from error
         try:
             if port_filter:
                 listener.restrict_to_hosts(port, addresses, hosts, found)
         except OSError as error:
-            raise UsageError(f'the system refuses a filter on port {port} ({describe_os_error(error)}), without which '
-                             'everybody who reaches this machine can run any code as you; if its network is your own, '
-                             'use --port_filter=false') from error
+            raise UsageError(f'the system refuses a filter on port {port} ({describe_os_error(error)}); without it, '
+                             'everybody in the network can run code as you; in a network of your own, use '
+                             '--port_filter=false') from error
         server.start()
         self.target = server.target
         self._server = server
 
     @contextlib.contextmanager
     def _session(self, name, seconds):
-        """Context with a session of a new graph with one task's own server, which waits for no other task.
+        """Context with a new graph and a session with one task's server, which does not wait for other tasks.
 
-        `seconds` is the time limit of making the session, of each run, after which a DeadlineExceededError is raised,
-        and of closing it. A session with the server of this process has none.
+        `seconds` is the time limit for creating the session, for each run, which raises a DeadlineExceededError, and
+        for closing it. A session with this process's server has no limit.
         """
-        # A server always has its own devices. This filter excludes all others, which it would wait for.
+        # A server always has its own devices. This filter excludes other tasks, for which it would wait.
         config = tf.ConfigProto(device_filters=['/job:none'])
         with tf.Graph().as_default():
             if name == self._own:
@@ -79,18 +79,18 @@ class Server:
             try:
                 yield session
             finally:
-                # After an error, a `tf.Session` used as a context closes in another thread, which shows a traceback.
+                # After an error, a `tf.Session` as a context manager closes in a thread, which prints a traceback.
                 with contextlib.suppress(tf.errors.OpError):
                     session.close()
 
     def read(self, name: str, title: str, seconds: float = ANSWER_SECS) -> str:
-        """Returns a text that a task's server keeps; raises an OpError if it has none, or does not answer in time."""
+        """Reads a text from a task's server; raises an OpError if it does not exist or the server does not answer."""
         with self._session(name, seconds) as session:
             text = tf.raw_ops.ReadVariableOp(resource=_variable(name, title), dtype=tf.string)
             return session.run(text).decode()
 
     def write(self, name: str, title: str, text: str, seconds: float = ANSWER_SECS) -> None:
-        """Gives a text to a task's server to keep; raises an OpError if it does not answer in time."""
+        """Stores a text in a task's server; raises an OpError if the server does not answer in time."""
         with self._session(name, seconds) as session:
             session.run(tf.raw_ops.AssignVariableOp(resource=_variable(name, title), value=text))
 
@@ -101,9 +101,10 @@ def _variable(name, title):
 
 
 def _bypass_proxies(hosts: Iterable[str]):
-    """Keeps gRPC from connecting to hosts through a proxy such as `https_proxy`, which it reads at each connection.
+    """Keeps gRPC from connecting to hosts through a proxy such as `https_proxy`.
 
-    It compares the end of a host with each entry of `no_grpc_proxy` or, only where that is not set, of `no_proxy`.
+    For each connection, gRPC compares the end of the host with the entries of `no_grpc_proxy`, or if it is not set, of
+    `no_proxy`.
     """
-    kept = os.environ.get('no_grpc_proxy', os.environ.get('no_proxy', ''))
-    os.environ['no_grpc_proxy'] = ','.join(filter(None, [kept, *hosts]))
+    excluded = os.environ.get('no_grpc_proxy', os.environ.get('no_proxy', ''))
+    os.environ['no_grpc_proxy'] = ','.join(filter(None, [excluded, *hosts]))

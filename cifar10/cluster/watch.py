@@ -1,4 +1,4 @@
-"""Watches the other processes of a cluster: which of them cannot be reached, for how long, and when to give up.
+"""Watches the other processes of a cluster, reports lost processes, and ends this process after a time limit.
 
 TensorFlow's session waits for a lost process silently and without a limit, and its errors name no address.
 """
@@ -14,8 +14,8 @@ from cifar10.base.stuck import end_process
 from cifar10.cluster.address import peer_of, shut_down
 
 _INTERVAL_SECS = 0.5  # between two checks
-_CHECK_SECS = 30.0  # that a check takes at most; a longer one means that this process was stopped
-# A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
+_CHECK_SECS = 30.0  # maximum duration of a check; a longer check means that this process was stopped
+# A peer is lost after this time and this many failed checks, so a process that ends normally is not reported.
 _GRACE_SECS = 2.0
 _MIN_FAILURES = 3
 
@@ -26,9 +26,9 @@ def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], 
 
     Args:
       peers: {name: 'host:port'}.
-      limit: seconds to wait, without the time in which this process is stopped; 0: each peer is asked once.
-      answers: function (name, address) -> whether that peer answers now. Threads call it for all peers at once.
-      announce: whether to print which peers do not answer yet.
+      limit: seconds to wait, without time while this process is stopped; 0: each peer is asked once.
+      answers: function (name, address) -> whether that peer answers now. Threads call it for all peers in parallel.
+      announce: whether to print the missing peers.
 
     Returns:
       The peers that did not answer within the limit, {name: address}.
@@ -58,14 +58,14 @@ def listed(peers: dict[str, str]) -> str:
 class Watch:
     """Threads, one for each peer, that report a lost peer and end this process if the peer does not come back.
 
-    A thread ends the connections with a lost peer: if its machine lost power, a call that waits for an answer from
-    there would wait forever. A peer's name is resolved once, and again only when the peer is lost, so an outage of the
-    name service costs nothing.
+    A thread shuts down the connections to a lost peer, because calls to a machine without power would wait forever. A
+    peer's name is resolved once, and again only when the peer is lost, so the watch tolerates an outage of the name
+    service.
 
     Args:
       peers: {name: 'host:port'}.
-      limit: seconds that a lost peer may take to come back; 0 if a lost peer ends this process immediately.
-      has_ended: function that returns whether the training has ended, so that a peer may be gone.
+      limit: seconds to wait for a lost peer to come back; 0: a lost peer ends this process immediately.
+      has_ended: function that returns whether the training has ended, so peers may end.
     """
 
     def __init__(self, peers: dict[str, str], limit: float, has_ended: Callable[[], Any] = lambda: False):
@@ -77,17 +77,17 @@ class Watch:
             thread.start()
 
     def stop(self) -> None:
-        """Ends the watch and its threads: from now on, peers may end."""
+        """Ends the watch and its threads, so peers may end."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
     def _run(self, name, address):
         peer = f'{name} at {address}'
-        place, last_seen, failures, is_lost = None, time.monotonic(), 0, False
+        resolved, last_seen, failures, is_lost = None, time.monotonic(), 0, False
         while not self._stop.wait(_INTERVAL_SECS):
             try:
-                place = peer_of(place or address)
+                resolved = peer_of(resolved or address)
             except OSError:
                 failures += 1
             else:
@@ -102,9 +102,9 @@ class Watch:
             if self._limit and not is_lost:
                 _say('lost', f'{peer}; waiting up to {self._limit} s for it')
             is_lost = True
-            if place:
-                shut_down(place)
-                place = None  # its name may have another address when it is back
+            if resolved:
+                shut_down(resolved)
+                resolved = None  # the peer may come back with a new address
             if away > self._limit:
                 after = f' after {self._limit} s' if self._limit else ''
                 end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '
@@ -112,6 +112,6 @@ class Watch:
 
 
 def _say(word, text):
-    """Prints a line, and ignores errors: the watch continues where nobody reads the lines any more."""
+    """Prints a line and ignores errors, because the watch continues if the reader has left."""
     with contextlib.suppress(Exception):
         say(word, text)
