@@ -60,7 +60,7 @@ def test_nothing_is_changed_by_a_start_that_is_refused(restart, settings, data_d
     before = state_of(folder)
     flags = dict(data_dir=str(data), restart=restart, max_steps=3)
     for start in (check, trainer.train):
-        with pytest.raises(UsageError, match='test_batch.bin holds 5000 bytes'):
+        with pytest.raises(UsageError, match='test_batch.bin has 5000 bytes'):
             start(settings(**flags))
     assert {name: state_of(folder)[name] for name in before if name != 'lock'} == {
         name: state for name, state in before.items() if name != 'lock'}
