@@ -8,9 +8,9 @@ Instead of the data set, it may return what it has made of `dataset.make_one_sho
 
 The function is called once, in a graph of its own. All other graphs get a copy of its data set.
 """
-import contextlib
 import functools
 import hashlib
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -50,46 +50,29 @@ def rows_of(leaf: Any) -> tf.Tensor:
     return leaf.values if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
-class _Iterator:
-    """Stands in for a one-shot iterator. Its `get_next` returns placeholders for the components of an element."""
-
-    def __init__(self, dataset):
-        self._dataset = dataset
-        self._element = _placeholders(dataset.element_spec)
-
-    def get_next(self, name=None):
-        del name
-        return self._element
-
-    def with_elements(self, elements):
-        """Returns the data set whose elements are what a function has made of `get_next`."""
-        results = tf.nest.flatten(elements, expand_composites=True)
-        if not all(tf.is_tensor(each) for each in results):
-            return elements
-        definition = tf.graph_util.extract_sub_graph(
-            tf.get_default_graph().as_graph_def(), [each.op.name for each in results])
-        needed = {node.name for node in definition.node}
-        given = [each.name for each in tf.nest.flatten(self._element, expand_composites=True)]
-
-        def of_element(*element):
-            tensors = dict(zip(given, tf.nest.flatten(element, expand_composites=True)))
-            found = tf.import_graph_def(
-                definition, {name: each for name, each in tensors.items() if name.partition(':')[0] in needed},
-                [each.name for each in results])
-            return tf.nest.pack_sequence_as(elements, found, expand_composites=True)
-        return self._dataset.map(as_graph(of_element))
-
-
-@contextlib.contextmanager
-def _recorded():
-    """Context in which one-shot iterators are `_Iterator`s; gives a list of them."""
-    made = []
+def _called(function, *arguments):
+    """Calls a function; returns its result, or the data set of what it has made of a one-shot iterator's `get_next`."""
+    taken = []  # (data set, a structure of placeholders in the place of its elements)
 
     def make(dataset, *_):
-        made.append(_Iterator(dataset))
-        return made[-1]
+        taken.append((dataset, _placeholders(dataset.element_spec)))
+        return types.SimpleNamespace(get_next=lambda name=None, element=taken[-1][1]: element)
     with patched({(owner, 'make_one_shot_iterator'): make for owner in (tf.data, tf.data.Dataset)}):
-        yield made
+        result = function(*arguments)
+    if not taken or isinstance(result, tf2.data.Dataset):
+        return result
+    dataset, placeholders = taken[0]
+    given = [each.name for each in tf.nest.flatten(placeholders, expand_composites=True)]
+    made = [each.name for each in tf.nest.flatten(result, expand_composites=True)]
+    definition = tf.graph_util.extract_sub_graph(
+        tf.get_default_graph().as_graph_def(), [name.partition(':')[0] for name in made])
+    needed = {f'{node.name}:0' for node in definition.node}
+
+    def of_element(*element):
+        tensors = zip(given, tf.nest.flatten(element, expand_composites=True))
+        found = tf.import_graph_def(definition, {name: each for name, each in tensors if name in needed}, made)
+        return tf.nest.pack_sequence_as(result, found, expand_composites=True)
+    return dataset.map(as_graph(of_element))
 
 
 def _placeholders(structure):
@@ -122,10 +105,7 @@ class Batches(Source):
             'dataset', source, 'mode, batch_size', each_time=True)
         # The functions of Python that the data set calls live as long as this graph.
         with code.usage_errors('dataset', self.name), seeded_graph(seed) as self._graph:
-            with _recorded() as iterators:
-                dataset = function(mode, batch_size)
-            if iterators and not isinstance(dataset, tf2.data.Dataset):
-                dataset = iterators[0].with_elements(dataset)
+            dataset = _called(function, mode, batch_size)
             if not isinstance(dataset, tf2.data.Dataset):
                 raise BrokenRule(f'it returns {phrase(dataset)}; return a tf.data.Dataset of batches')
             self.structure = dataset.element_spec
