@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does waiting for all towers pay? Test accuracy of synchronous and asynchronous training.
+"""Compares the test accuracy of synchronous and asynchronous training.
 
     python benchmarks/convergence.py --data_dir=/tmp/cifar10_data --images=76800 --seeds=3
 
-Trains the classic network with 4 towers of 32 images, with `parameter_server` and with `async`, both with
-equally fast towers and with the last tower slowed down. Compares the runs after equal numbers of images and
-after equal times (the duration of the faster mode's run). Prints a Markdown table of means with the lowest and
-highest over the seeds. Each run is a process of its own.
+Trains the classic network with 4 towers of 32 images, with `parameter_server` and with `async`, with equally fast
+towers and with a slow last tower. Compares the runs after equal numbers of images and after equal times (the duration
+of the faster mode's run). Prints a Markdown table of means, minimums and maximums over the seeds. Each run is a
+separate process.
 """
 import functools
 import json
@@ -80,52 +80,52 @@ def plan(options, mode, speeds, seed):
 
 
 def run(options, planned):
-    """Trains once in this process; evaluates the moving averages now and then, with the clock stopped.
+    """Trains once in this process; evaluates the moving averages regularly, with the clock stopped.
 
     Returns:
       A list of (images, seconds of training, test accuracy).
     """
-    taken = Run(planned)
+    training = Run(planned)
     test = datasets.prepare(options.dataset, options.data_dir, datasets.TEST)
     devices = choose_devices(1, 'cpu')
     validation = ModelSession(lambda: Evaluator(test, planned.recipe, devices.tower_devices, 500), devices,
                               use_ema=True)
     validation.session.run(validation.built.read)
     curve, trained, begin = [], 0.0, None
-    with taken.opened():
+    with training.opened():
         def add_point(images):
             """Evaluates with the clock and the towers stopped."""
             nonlocal trained, begin
             trained += time.perf_counter() - begin
-            validation.load(taken.variables(validation.names_in(taken.saved).values()))
-            curve.append((images, trained, validation.built.run(validation.session, taken.step).accuracy))
+            validation.load(training.variables(validation.names_in(training.saved).values()))
+            curve.append((images, trained, validation.built.run(validation.session, training.step).accuracy))
             begin = time.perf_counter()
 
         def step_of(tower, step):
-            return functools.partial(taken.run_step, step, thread=tower) if step <= planned.last_step else None
+            return functools.partial(training.run_step, step, thread=tower) if step <= planned.last_step else None
 
         def is_shown(step):
             images = step * planned.examples_per_step
             return images % options.every < planned.examples_per_step and step < planned.last_step
 
-        with Stepper(len(taken.graph.fetches)) as stepper:
-            for _ in stepper.results(taken.step, step_of, is_shown):
-                taken.step += 1
+        with Stepper(len(training.graph.fetches)) as stepper:
+            for _ in stepper.results(training.step, step_of, is_shown):
+                training.step += 1
                 if begin is None:
                     begin = time.perf_counter()  # the first step is a warm-up
-                if is_shown(taken.step):
-                    add_point(taken.step * planned.examples_per_step)
+                if is_shown(training.step):
+                    add_point(training.step * planned.examples_per_step)
         add_point(options.images)
     return curve
 
 
 def accuracy_at(curve, seconds):
-    """Returns the interpolated accuracy of a curve after some seconds."""
+    """Returns the interpolated accuracy of a curve after `seconds`."""
     return float(np.interp(seconds, [point[1] for point in curve], [point[2] for point in curve]))
 
 
 def table(results):
-    """Returns the lines of a Markdown table of results {(mode, speeds): [curve]}; all curves end at the same images."""
+    """Returns the lines of a Markdown table of results {(mode, speeds): [curve]} with equally many images."""
     rows = []
     for speeds in (ALIKE, SLOWED):
         seconds = min((curve[-1][1] for mode in MODES for curve in harness.present(results[mode, speeds])), default=0)
@@ -140,7 +140,7 @@ def table(results):
 
 
 def measured(options, mode, speeds, seed):
-    """Returns the curve of a run in a process of its own."""
+    """Returns the curve of a run in a new process."""
     output = harness.output_of(
         'benchmarks/convergence.py', '--data_dir=' + options.data_dir, '--dataset=' + options.dataset,
         f'--images={options.images}', f'--every={options.every}', '--one', mode, speeds, str(seed))
@@ -148,18 +148,18 @@ def measured(options, mode, speeds, seed):
 
 
 def main():
-    """Runs all combinations, one seed after the other, and prints the table."""
+    """Runs all combinations, seed by seed, and prints the table."""
     parser = harness.parser(__doc__, seeds=3)
     parser.add_argument('--images', type=flags.at_least(TOWERS * BATCH), default=76800, metavar='N',
-                        help='images of one run (default: %(default)s)')
+                        help='images of each run (default: %(default)s)')
     parser.add_argument('--every', type=flags.at_least(1), default=6400, metavar='N',
                         help='images between two evaluations (default: %(default)s)')
     parser.add_argument('--one', nargs=3, metavar=('MODE', 'SPEEDS', 'SEED'),
-                        help='a single run in this process; prints its curve as JSON')
+                        help='train once in this process; print the curve as JSON')
     options = parser.parse_args()
     if options.images % (TOWERS * BATCH):
-        raise UsageError(f'--images={options.images} is not a multiple of {TOWERS * BATCH} (four batches); use '
-                         'one')
+        raise UsageError(f'--images={options.images} is not a multiple of {TOWERS * BATCH} (four batches); use a '
+                         'multiple')
     harness.check(options)
     if options.one:
         mode, speeds, seed = options.one

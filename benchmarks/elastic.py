@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Compares a run that is killed and moved to other devices with one that is not: same losses, same variables.
+"""Compares a run that is killed and moved to different devices with an unbroken run: same losses, same variables.
 
     python benchmarks/elastic.py --data_dir=/tmp/cifar10_data --plot=elastic.png
 
-Trains 8 towers of 16 images on one device to the end. Then trains them on 4 devices, kills the process
-(SIGKILL) and continues on 1 device, on 3, on two workers with 2 each, and on 1 again, each time after a kill.
-Prints the last loss of both runs and the SHA-256 of all their variables; the exit status is 1 unless these, and the
-losses before, are equal.
+Trains 8 towers of 16 images on one device to the end. Then trains them on 4 devices, kills the process (SIGKILL) and
+continues on 1 device, on 3, on two workers with 2 each, and on 1 again, each time after a kill. Prints the last loss
+and the SHA-256 of all variables of both runs. The exit status is 1 unless all losses and variables are equal.
 """
 import os
 import subprocess
@@ -23,7 +22,7 @@ from cifar10.run import metrics  # noqa: E402
 
 
 class Stage(NamedTuple):
-    """The hardware of a part of a run: devices of each worker; with 0 workers, of a single process."""
+    """The hardware of a part of a run: the devices of each worker, or with 0 workers, of a single process."""
     devices: int
     workers: int = 0
 
@@ -36,15 +35,15 @@ MOVES = [Stage(4), Stage(1), Stage(3), Stage(2, 2), Stage(1)]
 
 
 def train(options, train_dir, stage, until=None):
-    """Trains on a stage's hardware to the end, or until the step `until`; then kills all processes.
+    """Trains on a stage's hardware to the end, or to step `until`; then kills all processes.
 
     Raises:
-      harness.Failed: the chief failed, or ended before the step `until`.
+      harness.Failed: the chief failed, or ended before step `until`.
     """
     command = [sys.executable, *harness.trainer(options, train_dir), '--tower_device=cpu',
                f'--num_gpus={stage.devices}', f'--max_steps={options.steps}', f'--save_steps={options.steps // 20}',
                '--summary_steps=0', '--log_frequency=1']
-    # A run keeps its towers and its batch size, so only the first start gets these flags.
+    # A resumed run keeps its towers and its batch size, so only the first start gets these flags.
     if not os.path.exists(os.path.join(train_dir, 'checkpoint')):
         command += ['--num_towers=8', '--batch_size=16']
     with local_cluster.free_addresses(stage.workers) as addresses:
@@ -77,7 +76,7 @@ def losses(train_dir):
 
 
 def draw(path, whole, moved, ends):
-    """Draws 60 losses of both runs to a PNG, over the devices in use; `ends` are the last steps of the stages."""
+    """Plots 60 losses of both runs to a PNG, with the devices in use; `ends` are the last steps of the stages."""
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
     begin = 0
@@ -100,11 +99,11 @@ def draw(path, whole, moved, ends):
 
 
 def main():
-    """Trains both runs, compares them, prints the comparison and draws it."""
+    """Trains both runs, and prints and plots a comparison."""
     parser = harness.parser(__doc__)
     parser.add_argument('--steps', type=flags.at_least(60), default=600, metavar='N',
-                        help='steps of each run, shared evenly by its five parts (default: %(default)s)')
-    parser.add_argument('--plot', metavar='FILE', help='PNG file to which the two curves are drawn')
+                        help='steps of each run, divided evenly over its five parts (default: %(default)s)')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file for a plot of the two curves')
     options = parser.parse_args()
     harness.check(options)
     ends = [options.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
@@ -115,7 +114,7 @@ def main():
         train(options, whole_dir, Stage(1))
         for stage, end in zip(MOVES, ends):
             print(f'to step {end} on {stage}', file=sys.stderr, flush=True)
-            # Kills come between two checkpoints, so that each part repeats some steps of the one before.
+            # Kills come between two checkpoints, so each part repeats some steps of the previous part.
             train(options, moved_dir, stage, end + options.steps // 40 if end < options.steps else None)
         whole = losses(whole_dir)
         moved = losses(moved_dir)

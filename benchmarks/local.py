@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What `--variable_update=local` gains: the speed of two and more workers over slow links, in every mode.
+"""Measures the gain of `--variable_update=local`: the speed of workers over slow links, in every mode.
 
     python benchmarks/local.py --dataset=shapes
 
-Trains in two and four workers whose links are limited, with a global batch of 128, in every mode that spans machines.
-Each worker has a network namespace of its own, which takes the rights to make them. All workers share the cores of this
-machine. Prints Markdown tables of images/s.
+Trains in two and four workers over limited links, with a global batch of 128, in every mode that spans machines. Each
+worker has its own network namespace, which requires permission to create namespaces. All workers share the cores of
+this machine. Prints Markdown tables of images/s.
 """
 import contextlib
 import os
@@ -20,17 +20,17 @@ from cifar10.programs import flags, local_cluster, program  # noqa: E402
 
 _MODES = [('parameter_server', None), ('replicated', None), ('async', None), ('local', 8), ('local', 64)]
 _GLOBAL_BATCH = 128
-_MEGABITS = 35  # that an all-reduce between two workers sends over each link
-_STEP_SECONDS = 0.06  # about what a step takes without a network
+_MEGABITS = 35  # traffic per link of an all-reduce between two workers
+_STEP_SECONDS = 0.06  # approximate duration of a step without a network
 
 
 @contextlib.contextmanager
 def machines(count, megabits):
-    """Context with network namespaces on one switch; yields (their names, their addresses).
+    """Context with network namespaces on one switch; yields (names, addresses).
 
     Args:
-      count: how many namespaces.
-      megabits: what the link of each carries in a second, in each direction; 0: as much as the kernel can.
+      count: number of namespaces.
+      megabits: maximum rate of each link in Mbit/s, in each direction; 0: no limit.
     """
     switch, *names = [f'local{os.getpid()}-{k}' for k in range(count + 1)]
     addresses = [f'10.97.0.{k + 1}' for k in range(count)]
@@ -58,12 +58,12 @@ def _run(*command):
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        raise harness.Failed(f"no network namespaces can be made here ({getattr(error, 'stderr', error)}); run it as "
+        raise harness.Failed(f"cannot create network namespaces ({getattr(error, 'stderr', error)}); run it as "
                              'root') from error
 
 
 def half_steps(mode, every, megabits, seconds):
-    """Returns in how many steps a run takes about so many seconds: whole cycles of `every` steps, at least one."""
+    """Returns the number of steps in about `seconds`, rounded up to whole cycles of `every` steps."""
     exchange = _MEGABITS / megabits / (every or 1) if megabits and mode != 'async' else 0
     steps = max(round(seconds / (_STEP_SECONDS + exchange)), 2)
     return -(-steps // every) * every if every else steps
@@ -73,7 +73,7 @@ def speed(options, workers, megabits, mode, every):
     """Trains in a cluster; returns the images/s of the second half of its steps."""
     half = half_steps(mode, every, megabits, options.seconds)
     if mode == 'async':
-        half *= workers  # an update takes the batch of one tower
+        half *= workers  # an update consumes the batch of one tower
     with tempfile.TemporaryDirectory() as train_dir, machines(workers, megabits) as (names, addresses):
         command = [sys.executable, *harness.trainer(options, train_dir), '--tower_device=cpu', '--summary_steps=0',
                    f'--batch_size={_GLOBAL_BATCH // workers}', f'--log_frequency={half}',
@@ -85,7 +85,7 @@ def speed(options, workers, megabits, mode, every):
                  for name, task in zip(names, commands.values())]
         try:
             outputs = [task.communicate()[0] for task in tasks]
-        finally:  # after an interrupt too
+        finally:  # also after an interrupt
             for task in tasks:
                 task.kill()
         if any(task.returncode for task in tasks):
@@ -98,7 +98,7 @@ def _name(mode, every):
 
 
 def tables(options, results):
-    """Returns the lines of a Markdown table for each number of workers, of {(workers, link, mode, steps): images/s}."""
+    """Returns the lines of a Markdown table per number of workers, from {(workers, link, mode, steps): images/s}."""
     lines = []
     for workers in options.workers:
         rows = [[_name(*mode), *(harness.spread(results[(workers, link, *mode)]) for link in options.links)]
@@ -115,9 +115,9 @@ def main():
     parser.add_argument('--workers', type=harness.listed(flags.at_least(2)), default=[2, 4], metavar='N,...',
                         help='numbers of workers (default: 2,4)')
     parser.add_argument('--links', type=harness.listed(int), default=[0, 1000, 100, 10], metavar='N,...',
-                        help='megabits a second; 0: no limit (default: 0,1000,100,10)')
+                        help='Mbit/s; 0: no limit (default: 0,1000,100,10)')
     parser.add_argument('--seconds', type=float, default=8.0, metavar='N',
-                        help='about so many are measured in each run (default: %(default)s)')
+                        help='approximate measured time of each run (default: %(default)s)')
     options = parser.parse_args()
     harness.check(options)
     cells = [(workers, link, *mode) for workers in options.workers for mode in _MODES for link in options.links]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Where the time of a step on a GPU goes: what could make it shorter, one thing at a time, beside the peers.
+"""Measures the effect of each option on the speed of a step on a GPU, and compares it with the peers.
 
     python benchmarks/on_gpus.py --json=on_gpus.json
     python benchmarks/on_gpus.py --tower_device=cpu --minutes=30
 
-It needs one GPU, or several; a single one is split into four for the cells with four towers. Each cell is a training in
-a process of its own. The cells take turns, the most important first, until the minutes are over. In the first round it
-also counts the operations of one step, and the bytes that they send between the CPU and the GPUs. (Batches are copied
-ahead of their step and not counted.)
+It needs one or more GPUs; a single GPU is split into four for the cells with four towers. Each cell trains in a new
+process. The cells take turns, the most important first, until the minutes are over. The first round also counts the
+operations of one step, and the bytes that they send between the CPU and the GPUs. (Batches are copied before their step
+and not counted.)
 """
 import collections
 import importlib.util
@@ -27,7 +27,7 @@ _RESNET = f"--network={os.path.join(harness.ROOT, 'examples', 'resnet18.py')}:ne
 _FOUR = ['--num_gpus=4', '--batch_size=32']
 _REPLICATED = '--variable_update=replicated'
 _OWN_THREADS = dict(TF_GPU_THREAD_MODE='gpu_private')
-# Cell: the flags of a training run with 128 images in a step, and environment variables; the most important first.
+# Cell: the flags of a training run with 128 images per step, and environment variables; the most important first.
 RUNS = {
     'parameter_server': ([], {}),
     'replicated': ([_REPLICATED], {}),
@@ -47,11 +47,11 @@ RUNS = {
     'resnet18': ([_RESNET], {}),
     'resnet18 + replicated': ([_RESNET, _REPLICATED], {}),
     'resnet18 + replicated + bf16': ([_RESNET, _REPLICATED, '--precision=bf16'], {})}
-# What is counted in a step. The bytes are those of the tensors that operations send.
+# Counts of a step. The bytes are the sizes of the tensors that operations send.
 COUNTS = ('operations on the CPU', 'operations on GPUs', 'copies between them', 'bytes to GPUs', 'bytes from GPUs')
 PEERS = 'queue runner', 'Keras', 'PyTorch'
 
-# What the processes of the cells run: with --count they take one step and count, else they train.
+# The program of the cells' processes: 'count' counts one step, 'train' trains.
 _CELL = """
 import os, sys
 from benchmarks import on_gpus
@@ -61,27 +61,27 @@ sys.exit(program.run(lambda: on_gpus.run_cell(sys.argv[1] == 'count', sys.argv[2
 
 
 def run_cell(counts: bool, arguments: list[str]) -> int | None:
-    """Trains, or counts what a step does and prints it as JSON; splits the GPU if there are too few for the towers."""
+    """Trains, or prints the counts of a step as JSON; splits the first GPU if there are fewer GPUs than towers."""
     from cifar10.base import startup
     from cifar10.programs import train
     from cifar10.settings.training import GROUPS
-    given = flags.parse(GROUPS, None, arguments)
+    values = flags.parse(GROUPS, None, arguments)
     startup.start_tensorflow()
     import tensorflow as tf
     gpus = tf.config.list_physical_devices('GPU')
-    towers = given.get('num_gpus', 1)
-    if given['tower_device'] != 'cpu' and gpus and len(gpus) < towers:
+    towers = values.get('num_gpus', 1)
+    if values['tower_device'] != 'cpu' and gpus and len(gpus) < towers:
         memory = tf.config.LogicalDeviceConfiguration(memory_limit=4096)
         tf.config.set_logical_device_configuration(gpus[0], [memory] * towers)
     if counts:
-        print(json.dumps(_of_a_step(given)))
+        print(json.dumps(_count_step(values)))
         return None
     sys.argv[1:] = arguments
     return train.main()
 
 
-def _of_a_step(given):
-    """Returns the figures of COUNTS for a step of a run."""
+def _count_step(values):
+    """Returns the COUNTS of a step of a run."""
     import tensorflow.compat.v1 as tf
 
     from cifar10.base import console
@@ -90,7 +90,7 @@ def _of_a_step(given):
     from cifar10.training.run import Run
     from cifar10.training.start import prepared
     with console.Output(None).used():
-        settings, _ = resolve(given)
+        settings, _ = resolve(values)
         devices, images, _ = prepared(settings)
         run = Run(plan(settings, devices, images)[0])
         metadata = tf.RunMetadata()
@@ -103,15 +103,15 @@ def _of_a_step(given):
 
 
 def counted(metadata) -> tuple[int, ...]:
-    """Returns the figures of COUNTS for a traced step, given its RunMetadata with the graph of each device."""
+    """Returns the COUNTS of a traced step, given its RunMetadata with the graph of each device."""
     operations, sizes = collections.Counter(), {}
     for device in metadata.step_stats.dev_stats:
-        if 'stream' in device.device:  # kernels, as CUDA saw them
+        if 'stream' in device.device:  # CUDA's view of the kernels
             continue
         operations['GPU' in device.device] += len(device.node_stats)
         for node in device.node_stats:
             for output in node.output:
-                shape = [each.size for each in output.tensor_description.shape.dim]
+                shape = [dim.size for dim in output.tensor_description.shape.dim]
                 sizes[node.node_name, output.slot] = _bytes(output.tensor_description.dtype, shape)
     to_gpus, from_gpus = [], []
     for graph in metadata.partition_graphs:
@@ -130,28 +130,28 @@ def _bytes(dtype, shape):
 
 
 def can_run(cell: str) -> bool:
-    """Returns whether a cell can run here: XLA compiles for NVIDIA's GPUs, and PyTorch may not be installed."""
+    """Returns whether a cell can run here: XLA requires NVIDIA GPUs, and PyTorch may not be installed."""
     if 'xla' in cell:
         return bool(shutil.which('nvidia-smi'))
     return cell != 'PyTorch' or bool(importlib.util.find_spec('torch'))
 
 
 def measure(options, cell, k):
-    """Returns (the images/s of a cell, and in the first round of a training the figures of COUNTS)."""
+    """Returns (images/s of a cell, and in the first round of a training cell its COUNTS)."""
     if cell in PEERS:
         return throughput.peer(options, cell),
-    given, environment = RUNS[cell]
+    extra, environment = RUNS[cell]
     steps = max(options.steps * 128 // 1024, 4) if '1024' in cell else options.steps
-    given = [f'--tower_device={options.tower_device}', *given]
+    extra = [f'--tower_device={options.tower_device}', *extra]
     own = dict(os.environ)
     os.environ.update(environment)
     try:
-        speed = harness.training_speed(options, steps, *given, program=['-c', _CELL, 'train'],
+        speed = harness.training_speed(options, steps, *extra, program=['-c', _CELL, 'train'],
                                        spare=40 if 'async' in cell else 0)
-        if k or 'async' in cell:  # whose steps other threads take
+        if k or 'async' in cell:  # steps of `async` run in several threads
             return speed,
         with tempfile.TemporaryDirectory() as train_dir:
-            output = harness.output_of('-c', _CELL, 'count', *harness.trainer(options, train_dir)[1:], *given)
+            output = harness.output_of('-c', _CELL, 'count', *harness.trainer(options, train_dir)[1:], *extra)
         return speed, *json.loads(output.splitlines()[-1])
     finally:
         os.environ.clear()
@@ -159,7 +159,7 @@ def measure(options, cell, k):
 
 
 def table(results):
-    """Returns the lines of a Markdown table of results {cell: what `measure` returned in each round}."""
+    """Returns the lines of a Markdown table of results {cell: [result of `measure` in each round]}."""
     rows = []
     for cell, figures in results.items():
         rates = [figure and figure[0] for figure in figures]
@@ -177,7 +177,7 @@ def main():
     parser.add_argument('--tower_device', default='gpu', choices=('gpu', 'cpu'),
                         help='device of the runs and of the peers (default: %(default)s)')
     parser.add_argument('--minutes', type=flags.positive, default=8, metavar='M',
-                        help='minutes after which no further cell is begun (default: %(default)s)')
+                        help='minutes after which no cell begins (default: %(default)s)')
     parser.add_argument('--steps', type=flags.at_least(4), default=600, metavar='N',
                         help='steps of a training run; the second half is timed (default: %(default)s)')
     parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures how accurate models of photos are: the preset `photos`, and a plain Keras script.
+"""Measures the accuracy of models of photos: the preset `photos`, and a plain Keras script.
 
     python benchmarks/photos.py --sets=textures,cifar10 --data_dir=... --seeds=3
 
 The set `textures` is generated; `cifar10` and the other data sets are enlarged to photos of 128 to 200 pixels. Both
-train on --count photos, and are tested on 500 others. The preset trains for its epochs. Keras gets as much processor
-time as the preset's process took, start included, so that other work on the machine favours neither of them. The
-preset's last checkpoint counts, not its best one, which was chosen by the test photos.
+models train on --count photos, and are tested on 500 different photos. The preset trains for its epochs. Keras gets as
+much processor time as the preset's process, including its start, so other work on the machine does not distort the
+comparison. The preset's last checkpoint counts, because the test photos select its best checkpoint.
 """
 import os
 import re
@@ -27,19 +27,19 @@ from cifar10.data import datasets  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
 _TEXTURES = 'textures'
-_SIDES = (128, 201)  # of enlarged images, in pixels
-_TESTS = 500  # photos to test on
+_SIDES = (128, 201)  # range of the sides of enlarged images, in pixels
+_TESTS = 500  # number of test photos
 
 
 class Result(NamedTuple):
-    """The minutes of processor time of either contender, and the percentages of the test photos that they reached."""
+    """The minutes of processor time of each model, and the models' test accuracies in percent."""
     minutes: float
     preset: float
     keras: float
 
 
 def enlarge(name, data_dir, folder, part, count):
-    """Writes the first images of a part of a data set as JPEGs of varied size into a folder for each class."""
+    """Writes the first images of a part of a data set as JPEGs of varied sizes into a folder for each class."""
     data = datasets.prepare(name, data_dir, part)
     random = np.random.default_rng(0)
     labels = np.fromfile(data.files[0], np.uint8).reshape(-1, data.record_bytes)[:, data.label]
@@ -60,11 +60,11 @@ def write(name, options, folder):
 
 
 def measure(folder, seed, setting):
-    """Trains with the preset to its end, and with Keras for as long; returns a Result."""
-    with tempfile.TemporaryDirectory() as place:
-        train_dir = os.path.join(place, 'run')
+    """Trains with the preset to its end, and with Keras for the same time; returns a Result."""
+    with tempfile.TemporaryDirectory() as scratch:
+        train_dir = os.path.join(scratch, 'run')
         before = processor_seconds()
-        harness.output_of('multi_gpu_train.py', f'--dataset={folder}', f'--data_dir={place}/data',
+        harness.output_of('multi_gpu_train.py', f'--dataset={folder}', f'--data_dir={scratch}/data',
                           f'--train_dir={train_dir}', f'--seed={seed}', '--preset=photos', *setting.split())
         seconds = processor_seconds() - before
         accuracy = harness.evaluated(train_dir)['accuracy']
@@ -74,7 +74,7 @@ def measure(folder, seed, setting):
 
 
 def processor_seconds():
-    """Returns the seconds of processor time of all processes that this one has started and that have ended."""
+    """Returns the processor time in seconds of all ended child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -92,9 +92,9 @@ def main():
     parser = harness.parser(__doc__, seeds=3)
     choices = (_TEXTURES, *DATASETS)
     parser.add_argument('--sets', type=harness.listed(str, choices), default=[_TEXTURES], metavar='SET,SET',
-                        help=f"of {', '.join(choices)} (default: {_TEXTURES})")
+                        help=f"sets: {', '.join(choices)} (default: {_TEXTURES})")
     parser.add_argument('--count', type=flags.at_least(100), default=2000, metavar='N',
-                        help='photos to train on (default: %(default)s)')
+                        help='number of training photos (default: %(default)s)')
     parser.add_argument('--setting', default='', metavar='FLAGS', help='flags added to --preset=photos, in quotes')
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

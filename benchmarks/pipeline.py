@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Towers as the micro-batches of a pipeline: how long its devices wait.
+"""Measures the idle time of the devices of a pipeline with towers as micro-batches.
 
     python benchmarks/pipeline.py
 
 The parts of a tower sleep instead of computing, and each device is locked while it sleeps, so it does one thing at a
-time, as a GPU does. Prints the bubble, the share of a step in which a device waits: measured (1 - M t / step, for M
-towers whose part on a device takes t), the median of some steps with the lowest and highest, and that of the formula,
-(P - 1) / (M + P - 1).
+time, like a GPU. Prints the bubble, the fraction of a step in which a device waits: the measured fraction (1 - M t /
+step, with M towers and the time t of a part) as the median of some steps with the lowest and highest, and the fraction
+by the formula, (P - 1) / (M + P - 1).
 """
 import contextlib
 import os
@@ -30,22 +30,22 @@ from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
 FORWARD, BACKWARD = 'forward', 'backward'
-SECONDS = {FORWARD: 0.04, BACKWARD: 0.08}  # that a part sleeps
+SECONDS = {FORWARD: 0.04, BACKWARD: 0.08}  # sleep of a part
 PARTS = [2, 3]
 TOWERS = [1, 2, 4, 8]
 
 
 class Sleepers:
-    """Towers whose parts sleep, one part on each device of a tower.
+    """Towers with sleeping parts, one part on each device of a tower.
 
     Args:
       devices: the Devices of the towers.
-      seconds: for each device of a tower {FORWARD, BACKWARD: the seconds that it sleeps}.
+      seconds: for each device of a tower {FORWARD, BACKWARD: seconds of sleep}.
       locked: whether a device does one thing at a time.
 
     Attributes:
-      step: the `Step` that the update mode built.
-      visits: (FORWARD or BACKWARD, tower, number of the device) -> when it began and ended to sleep, for the last step.
+      step: the `Step` of the update mode.
+      visits: (FORWARD or BACKWARD, tower, index of the device) -> (begin, end) of the sleep in the last step.
     """
 
     def __init__(self, devices, seconds, locked=True):
@@ -59,7 +59,7 @@ class Sleepers:
             self._tower, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.get_or_create_global_step())
 
     def session(self):
-        """Returns a session with a thread for each part that sleeps or waits for its device, its variables set."""
+        """Returns a session with initialised variables and enough threads for all sleeping and waiting parts."""
         config = session_config(self._devices)
         config.inter_op_parallelism_threads = 4 + 2 * self._devices.num_towers * len(self._seconds)
         config.use_per_session_threads = True
@@ -75,10 +75,10 @@ class Sleepers:
         with divided(self._devices.devices_of(k), parts, self._mode.gate(k)):
             for s in range(parts):
                 x = self._part(next_part(x) if s else x, k, s)
-        return dict(total_loss=tf.square(x))  # so that the way back needs the last part's result
+        return dict(total_loss=tf.square(x))  # the backward pass needs the last part's result
 
     def _part(self, x, k, s):
-        """Returns x times a variable, after tower k's part on its device number s has slept, forward and backward."""
+        """Returns x times a variable; tower k's part on its device s sleeps in the forward and backward pass."""
         weight = tf.get_variable(f'part_{s}', [], initializer=tf.ones_initializer())
 
         @tf.custom_gradient
@@ -97,7 +97,7 @@ class Sleepers:
 
 
 def measure(parts, towers, steps):
-    """Returns the bubble of each of some steps, in percent."""
+    """Returns the bubbles of `steps` steps, in percent."""
     devices = choose_devices(parts, 'cpu', parts).with_towers(towers)
     with tf.Graph().as_default():
         sleepers = Sleepers(devices, [SECONDS] * parts)
@@ -114,7 +114,7 @@ def main():
     """Measures all numbers of parts and towers, and prints a table."""
     parser = flags.Parser(__doc__)
     parser.add_argument('--steps', type=flags.at_least(1), default=9, metavar='N',
-                        help='steps that are measured (default: %(default)s)')
+                        help='measured steps (default: %(default)s)')
     options = parser.parse_args()
     rows = []
     for parts in PARTS:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Speed of every update mode over the number of towers: strong and weak scaling.
+"""Measures the speed of every update mode over the number of towers: strong and weak scaling.
 
     python benchmarks/scaling.py --data_dir=/tmp/cifar10_data --rounds=3
     python benchmarks/scaling.py --data_dir=/tmp/cifar10_data --rounds=3 --batch_size=128
 
-In strong scaling the towers share 128 images. In weak scaling each tower has --batch_size images. Each cell
-runs the trainer in processes of its own; all cells are measured in turn, for several rounds. Prints medians
-with the lowest and highest figures: images/s, and seconds in which every tower takes one batch.
+In strong scaling the towers share 128 images. In weak scaling each tower has --batch_size images. Each cell runs the
+trainer in new processes; all cells are measured in turn, for several rounds. Prints medians with the lowest and highest
+figures: images/s, and seconds for one batch of every tower.
 
-A cell that fails is reported with its error and the others continue; the exit status is then 1.
+If a cell fails, its error is reported, the benchmark continues, and the exit status is 1.
 """
 import os
 import sys
@@ -21,15 +21,15 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
 
-_GLOBAL_BATCH = 128  # of strong scaling
-_CLUSTER = ', a process each'  # suffix of a row's mode: each tower runs in a process of its own
+_GLOBAL_BATCH = 128  # for strong scaling
+_CLUSTER = ', a process each'  # suffix of a row's mode: each tower runs in its own process
 
 
 def measure(options, row, towers):
     """Trains once, in one process or one per tower; returns the images/s of the second half of its steps."""
     mode = row.removesuffix(_CLUSTER)
     workers = towers if row.endswith(_CLUSTER) else 1
-    updates = options.steps * (towers if mode == 'async' else 1)  # an asynchronous update takes one tower's batch
+    updates = options.steps * (towers if mode == 'async' else 1)  # an asynchronous update consumes one tower's batch
     return harness.training_speed(
         options, updates, f'--variable_update={mode}', f'--num_gpus={towers // workers}',
         f'--batch_size={step_images(options, towers) // towers}', f'--tower_device={options.tower_device}',
@@ -37,16 +37,15 @@ def measure(options, row, towers):
 
 
 def step_images(options, towers):
-    """Returns how many images all towers together take in one step."""
+    """Returns the number of images of all towers in one step."""
     return options.batch_size * towers if options.batch_size else _GLOBAL_BATCH
 
 
 def table(options, results):
     """Returns the lines of a Markdown table of results {(row, towers): [images/s]}.
 
-    The seconds are the duration of a synchronous step, not divided by the number of towers. They are computed
-    from the rate because an asynchronous step takes one tower's batch only, and because the trainer prints
-    milliseconds only.
+    The seconds are the duration of a synchronous step, not divided by the number of towers. They are computed from the
+    rate, because an asynchronous step consumes only one tower's batch, and the trainer prints only milliseconds.
     """
     def cell(row, towers):
         rates = results[row, towers]
@@ -61,7 +60,7 @@ def parse():
     """Returns the options of the command line."""
     parser = harness.parser(__doc__, rounds=3)
     parser.add_argument('--tower_device', default='auto', choices=TOWER_DEVICES,
-                        help='kind of device that the towers run on (default: %(default)s)')
+                        help="the towers' devices (default: %(default)s)")
     parser.add_argument('--modes', type=harness.listed(str, UPDATE_MODES), default=list(UPDATE_MODES),
                         metavar='MODE,...', help='update modes (default: all)')
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 2, 4, 8], metavar='N,...',

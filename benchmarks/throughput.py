@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""How fast this program trains, compared with other programs for the same task.
+"""Compares the training speed of this program with other programs for the same task.
 
     python benchmarks/throughput.py --data_dir=/tmp/cifar10_data --plot=throughput.png
     python benchmarks/throughput.py --dataset=shapes --rounds=1 --steps=80
 
-Every cell runs in a process of its own; all cells are measured in turn, for several rounds. The runs of this
-program are complete, with input, summaries and a checkpoint; the peers are the programs in `benchmarks/peers`,
-which train the same network on the same files. Prints medians with the lowest and highest figures, and
-medians of the ratios within a round.
+Every cell runs in a new process; all cells are measured in turn, for several rounds. The runs of this program are
+complete, with input, summaries and a checkpoint; the peers are the programs in `benchmarks/peers`, which train the same
+network on the same files. Prints medians with the lowest and highest figures, and medians of the ratios within a round.
 """
 import os
 import re
@@ -32,8 +31,8 @@ PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'], 'P
 
 
 def peer(options, name):
-    """Returns the images/s that a peer prints."""
-    with tempfile.TemporaryDirectory() as data_dir:  # with this data set only
+    """Returns a peer's images/s."""
+    with tempfile.TemporaryDirectory() as data_dir:  # with only this data set
         folder = os.path.dirname(datasets.prepare(options.dataset, options.data_dir).files[0])
         os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
         script, *extra = PEERS[name]
@@ -52,7 +51,7 @@ def measure(options, cell):
 
 
 def table(results):
-    """Returns the lines of a Markdown table of results {cell: [images/s]}, with the ratio to each peer's precision."""
+    """Returns the lines of a Markdown table of results {cell: [images/s]}, with ratios at equal precision."""
     rows = []
     for cell, figures in results.items():
         own = results.get('bf16' if 'bf16' in cell else 'fp32', [])
@@ -62,7 +61,7 @@ def table(results):
 
 
 def draw(path, results):
-    """Draws the training speeds to a PNG: medians, with the lowest and highest as error bars."""
+    """Plots the training speeds to a PNG: medians, with the lowest and highest as error bars."""
     from matplotlib import pyplot
     bars = [(cell, harness.present(figures)) for cell, figures in results.items() if harness.present(figures)][::-1]
     middles = [statistics.median(figures) for _, figures in bars]
@@ -76,7 +75,7 @@ def draw(path, results):
 
 
 def main():
-    """Measures all cells, reports them and draws a picture."""
+    """Measures all cells, and reports and plots them."""
     cells = [*RUNS, *PEERS]
     parser = harness.parser(__doc__, rounds=5)
     parser.add_argument('--steps', type=flags.at_least(4), default=400, metavar='N',
@@ -85,7 +84,7 @@ def main():
                         help='cells to measure (default: all): ' + ', '.join(cells))
     parser.add_argument('--tower_device', default='cpu', choices=('cpu', 'gpu'),
                         help='device of the runs and of the peers (default: %(default)s)')
-    parser.add_argument('--plot', metavar='FILE', help='PNG file to which the training speeds are drawn')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file for a plot of the training speeds')
     options = parser.parse_args()
     harness.check(options)
     harness.measure(options, options.cells, lambda cell, _: measure(options, cell), table, draw)

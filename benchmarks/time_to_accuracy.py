@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures over several seeds how long training commands take and how accurate the trained networks are.
+"""Measures the duration of training commands and the accuracy of the trained networks, over several seeds.
 
     python benchmarks/time_to_accuracy.py --data_dir=... --setting="--epochs=2" --setting="--epochs=9" --plot=time.png
 
-Each setting is a string of flags that are added to --preset=fast. The settings take turns within a seed, and before
-them the speed of the classic preset is measured, which distinguishes a fast machine from a fast recipe. --classic_dir
-names a run of the classic preset with evaluations (--eval_steps); their accuracies are drawn too, at the times that
-they would take at the measured speed.
+Each setting is a string of flags to add to --preset=fast. The settings take turns within a seed. Each seed first
+measures the speed of the classic preset, which distinguishes a fast machine from a fast recipe. --classic_dir names a
+run of the classic preset with evaluations (--eval_steps); the plot includes their accuracies, at times according to the
+measured speed.
 """
 import os
 import shlex
@@ -24,8 +24,8 @@ from cifar10.programs import program  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 from cifar10.settings.presets import parse_sizes  # noqa: E402
 
-_CLASSIC = 'classic preset'  # the cell of its speed
-_CLASSIC_STEPS = 200  # that measure it
+_CLASSIC = 'classic preset'  # the cell that measures its speed
+_CLASSIC_STEPS = 200
 _CLASSIC_BATCH = 128
 _WIDTHS = 64, 128, 128  # channels of each group of layers of the fast network
 _TICKS = {5: '5 s', 10: '10 s', 20: '20 s', 30: '30 s', 60: '1 min', 120: '2 min', 300: '5 min', 600: '10 min',
@@ -36,12 +36,12 @@ class Run(NamedTuple):
     """One training command.
 
     Attributes:
-      seconds: wall-clock time from the start of the command to its end.
-      images: images that it trained on, repeats included.
-      teraflop: floating-point operations of its convolutions and matrix products, computed from their shapes,
-        in units of 10^12; NaN for another network than the fast one.
-      plain: percentage of the test images that are classified correctly without test-time averaging.
-      averaged: the same with test-time averaging; NaN if the run has none.
+      seconds: wall-clock time of the command.
+      images: number of training images, including repeats.
+      teraflop: floating-point operations of convolutions and matrix products, computed from their shapes, in units of
+        10^12; NaN for networks other than `fast`.
+      plain: test accuracy in percent, without test-time averaging.
+      averaged: test accuracy in percent, with test-time averaging; NaN if the run has none.
     """
     seconds: float
     images: int
@@ -51,19 +51,19 @@ class Run(NamedTuple):
 
     @property
     def images_per_sec(self):
-        """Images over the whole time of the command."""
+        """Images divided by the duration of the command."""
         return self.images / self.seconds
 
 
 def layers(size):
-    """Returns (multiply-adds per image, how often a training step computes them) of each layer of the fast network.
+    """Returns (multiply-adds per image, number of times per training step) of each layer of the fast network.
 
-    A layer computes its output, the gradient of its input and the gradient of its filters: three times the
-    same number. The gradients are not computed for the whitening, nor for the input of the layer after it.
+    A layer computes its output and the gradients of its input and of its filters, with the same number of
+    multiply-adds. The whitening layer has no gradients, and its successor has no gradient of its input.
     """
     size -= 1
     inputs = 24
-    operations = [(size ** 2 * 4 * 3 * inputs, 1)]  # the whitening, which is not trained
+    operations = [(size ** 2 * 4 * 3 * inputs, 1)]  # the untrained whitening
     for i, width in enumerate(_WIDTHS):
         operations.append((size ** 2 * 9 * inputs * width, 3 if i else 2))
         size //= 2
@@ -74,7 +74,7 @@ def layers(size):
 
 
 def flop_of_image(size):
-    """Returns the floating-point operations per image of a training step; a multiply-add counts as two."""
+    """Returns the floating-point operations per image of a training step; a multiply-add counts twice."""
     return sum(2 * operations * times for operations, times in layers(size))
 
 
@@ -122,7 +122,7 @@ def table(results):
 
 
 def draw(path, results, classic_dir):
-    """Draws accuracy over time to a PNG: the settings' means and ranges, and the curve of a classic run, if any."""
+    """Plots accuracy over time to a PNG: the settings' means and ranges, and the curve of a classic run, if any."""
     import matplotlib.pyplot as plt
     figure, axes = plt.subplots(figsize=(7, 4))
     settings = [harness.present(runs) for setting, runs in results.items() if setting != _CLASSIC]
@@ -151,16 +151,16 @@ def draw(path, results, classic_dir):
 
 
 def main():
-    """Runs all settings with all seeds, prints the table and draws the picture."""
+    """Runs all settings with all seeds, and prints and plots the results."""
     parser = harness.parser(__doc__, seeds=5)
     parser.add_argument('--setting', action='append', metavar='FLAGS', dest='settings',
-                        help='flags added to --preset=fast, in quotes; may be repeated (default: no flags)')
+                        help='flags to add to --preset=fast, in quotes; may be repeated (default: no flags)')
     parser.add_argument('--classic_dir', metavar='DIR', help='train_dir of a run of the classic preset')
-    parser.add_argument('--plot', metavar='FILE', help='PNG file to which accuracy over time is drawn')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file for a plot of accuracy over time')
     options = parser.parse_args()
     harness.check(options)
     if options.classic_dir and not metrics.read(options.classic_dir, metrics.EVAL):
-        raise UsageError(f'there are no evaluations in {options.classic_dir}; train it with --eval_steps')
+        raise UsageError(f'--classic_dir={options.classic_dir} has no evaluations; train it with --eval_steps')
     cells = dict.fromkeys([_CLASSIC, *(options.settings or [''])])
     harness.measure(options, cells, lambda cell, seed: measure(options, cell, seed), table,
                     lambda path, results: draw(path, results, options.classic_dir))

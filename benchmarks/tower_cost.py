@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What towers on one device cost: seconds to the first step and peak memory over the number of towers.
+"""Measures the cost of towers on one device: seconds to the first step and peak memory over the number of towers.
 
     python benchmarks/tower_cost.py --dataset=shapes --data_dir=/tmp/shapes_data
     python benchmarks/tower_cost.py --dataset=shapes --batch_size=128 --towers=1,32
 
-Each cell trains for three steps in a process of its own; all cells are measured in turn, for several rounds.
-Prints medians with the lowest and highest figures.
+Each cell trains for three steps in a new process; all cells are measured in turn, for several rounds. Prints medians
+with the lowest and highest figures.
 """
 import os
 import subprocess
@@ -20,7 +20,7 @@ from cifar10.programs import flags, program  # noqa: E402
 
 
 def measure(options, towers):
-    """Returns (seconds from the command to the end of the first step, peak memory of the process in MiB) of a run."""
+    """Trains once; returns (seconds from the command to the end of the first step, peak memory in MiB)."""
     with tempfile.TemporaryDirectory() as train_dir:
         command = [sys.executable, *harness.trainer(options, train_dir), '--tower_device=cpu', '--num_gpus=1',
                    f'--num_towers={towers}', f'--batch_size={options.batch_size}', '--max_steps=3', '--log_frequency=1']
@@ -31,7 +31,7 @@ def measure(options, towers):
         for line in process.stdout:
             if ': step 1, ' in line:
                 first = time.perf_counter() - begin
-        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
+        _, status, usage = os.wait4(process.pid, 0)  # with the memory of only this process
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode or first is None:
         raise harness.Failed(f'the run ended with status {process.returncode}')
@@ -53,7 +53,7 @@ def main():
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 4, 16, 64], metavar='N,...',
                         help='tower counts (default: 1,4,16,64)')
     parser.add_argument('--batch_size', type=flags.at_least(1), default=2, metavar='N',
-                        help='images of one tower in one step (default: %(default)s)')
+                        help='images of each tower in a step (default: %(default)s)')
     options = parser.parse_args()
     harness.check(options)
     harness.measure(options, options.towers, lambda towers, _: measure(options, towers), table)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Peer: Keras 3 with compile and fit, MirroredStrategy on one device, and a batched tf.data input.
 
-Trains the classic network and prints a line with images/s at the end. It shares no code with the program
-that it is compared with. It needs a folder of CIFAR binary files.
+Trains the classic network and prints a line with images/s at the end. It shares no code with this repository's program.
+It needs a folder of CIFAR binary files.
 
     python benchmarks/peers/keras_mirrored.py --data_dir=/tmp/cifar10_data --steps=300
 """
@@ -12,14 +12,14 @@ import os
 import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')  # which makes it faster, also where it is not the default
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')  # faster, even on CPUs where it is not the default
 
-import keras  # noqa: E402  (Keras 3: where tf_keras is installed, tf.keras is Keras 2)
+import keras  # noqa: E402  (Keras 3: if tf_keras is installed, tf.keras is Keras 2)
 import tensorflow as tf  # noqa: E402
 
 
 def augmented(values):
-    """Returns the images, each augmented on its own, and the labels of a batch of records."""
+    """Returns the individually augmented images, and the labels, of a batch of records."""
     records = tf.io.decode_raw(values, tf.uint8)
     n = tf.shape(records)[0]
     across = tf.range(24)
@@ -41,10 +41,10 @@ def batches(files, batch_size):
 
 
 class Lrn(keras.layers.Layer):
-    """Local response normalisation, for which Keras has no layer."""
+    """Local response normalisation; Keras has no layer for it."""
 
     def call(self, inputs):
-        """Returns the inputs, each normalised by its neighbours in nine channels."""
+        """Normalises each input by its neighbours in nine channels."""
         return tf.nn.local_response_normalization(inputs, 4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)
 
 
@@ -82,10 +82,10 @@ class Clock(keras.callbacks.Callback):
         if batch == self.steps:
             self.begin = time.perf_counter()
         if batch == 2 * self.steps - 1:
-            self.model.reset_metrics()  # Keras reports the mean of an epoch; the other peers print the last loss
+            self.model.reset_metrics()  # Keras reports an epoch's mean loss; the other peers print the last loss
 
     def on_train_batch_end(self, batch, logs=None):
-        """Stops the clock at the last step; getting the loss in `logs` has waited for the devices."""
+        """Stops the clock at the last step; the loss in `logs` exists only when the devices are done."""
         if batch == 2 * self.steps - 1:
             self.seconds = time.perf_counter() - self.begin
             self.loss = logs['loss']
@@ -95,7 +95,7 @@ def main():
     """Trains, and prints the speed of the steps after the warm-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data_dir', required=True)
-    parser.add_argument('--steps', type=int, default=300, help='steps that are timed, after as many for a warm-up')
+    parser.add_argument('--steps', type=int, default=300, help='timed steps, after as many warm-up steps')
     parser.add_argument('--batch_size', type=int, default=128)
     parser.add_argument('--device', choices=('cpu', 'gpu'), default='cpu')
     flags = parser.parse_args()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Peer: a plain Keras 3 script that trains on a folder of photos for some minutes, as Keras' own guide does it.
+"""Peer: a plain Keras 3 script that trains on a folder of photos for a limited time, as in Keras' guide.
 
-The minutes are processor time of the process, start included. Prints a line with the accuracy on the test photos. It
-shares no code with the program that it is compared with. It needs train/ and test/ in the folder, with a directory of
-photos for each class.
+The time is the processor time of the process, including its start. Prints a line with the accuracy on the test photos.
+It shares no code with this repository's program. The folder must have train/ and test/, with a directory of photos for
+each class.
 
     python benchmarks/peers/keras_photos.py --folder=/tmp/photos --seconds=300
 """
@@ -12,26 +12,26 @@ import os
 import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')  # which makes it faster, also where it is not the default
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')  # faster, even on CPUs where it is not the default
 
-import keras  # noqa: E402  (Keras 3: where tf_keras is installed, tf.keras is Keras 2)
+import keras  # noqa: E402  (Keras 3: if tf_keras is installed, tf.keras is Keras 2)
 
 _SIZE = 96  # of an image, in pixels
 _BATCH = 32
 _WIDTHS = (32, 64, 128, 256)
-# Of the statistics that the evaluation uses. With Keras' 0.99 they lag behind in the few hundred steps of a short run.
+# For the moving statistics of the evaluation. With Keras' default of 0.99 they lag in a run of a few hundred steps.
 _MOMENTUM = 0.9
 
 
 def photos(folder, part):
-    """Returns the batches of a part, in shuffled order if they are for training."""
+    """Returns the batches of a part, shuffled for training."""
     return keras.utils.image_dataset_from_directory(
         os.path.join(folder, part), image_size=(_SIZE, _SIZE), batch_size=_BATCH, shuffle=part == 'train', seed=0,
         crop_to_aspect_ratio=True, verbose=False)
 
 
 def network(num_classes):
-    """Builds groups of two convolutions with batch normalisation, each with a maximum over 2x2 pixels."""
+    """Builds groups of two convolutions with batch normalisation and max pooling over 2x2 pixels."""
     layers = keras.layers
     stack = [keras.Input([_SIZE, _SIZE, 3]), layers.RandomFlip('horizontal'), layers.RandomRotation(0.1),
              layers.RandomZoom(0.1), layers.Rescaling(1 / 255),
@@ -45,20 +45,20 @@ def network(num_classes):
 
 
 class Stop(keras.callbacks.Callback):
-    """Ends the training after some seconds of the process' time."""
+    """Ends the training after some seconds of processor time."""
 
     def __init__(self, seconds):
         super().__init__()
         self._seconds = seconds
 
     def on_train_batch_end(self, batch, logs=None):
-        """Stops the training once the time is over."""
+        """Stops the training when the time is over."""
         if time.process_time() >= self._seconds:
             self.model.stop_training = True
 
 
 def main():
-    """Trains, evaluates and prints."""
+    """Trains, evaluates and prints the accuracy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--folder', required=True)
     parser.add_argument('--seconds', type=float, required=True)

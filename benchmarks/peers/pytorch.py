@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with batches augmented in a process of their own.
+"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with batches augmented in a separate process.
 
-Trains the classic network and prints a line with images/s at the end. It shares no code with the
-program that it is compared with. It needs a folder of CIFAR binary files and torch; without torch it ends
-with status 3.
+Trains the classic network and prints a line with images/s at the end. It shares no code with this repository's program.
+It needs a folder of CIFAR binary files and torch; without torch, the exit status is 3.
 
     python benchmarks/peers/pytorch.py --data_dir=/tmp/cifar10_data --steps=300 --compile --precision=bf16
 """
@@ -23,25 +22,25 @@ import numpy as np
 
 
 class Augmented(torch.utils.data.IterableDataset):
-    """Endless batches of augmented images, for a DataLoader that does not form batches itself."""
+    """Endless batches of augmented images, for a DataLoader without batching."""
 
     def __init__(self, files, batch_size):
         super().__init__()
         data = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 1 + 3 * 32 * 32) for path in files])
         self.labels = torch.from_numpy(data[:, 0].astype(np.int64))
-        # Channels last, so that a crop gathers whole pixels and its result is channels last too.
+        # Channels last: a crop gathers whole pixels, and its result is channels last, too.
         self.images = torch.from_numpy(data[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy())
         self.batch_size = batch_size
 
     def __iter__(self):
-        """Yields (images, labels), in a new order in every pass."""
+        """Yields (images, labels), shuffled in every pass."""
         while True:
             for rows in torch.randperm(len(self.labels)).split(self.batch_size):
                 if len(rows) == self.batch_size:
                     yield self.augment(rows), self.labels[rows]
 
     def augment(self, rows):
-        """Returns the images in these rows, cropped, flipped, with changed brightness and contrast, standardised."""
+        """Returns the images in `rows`, cropped, flipped, with changed brightness and contrast, and standardised."""
         n = len(rows)
         across = torch.arange(24).expand(n, 24)
         across = torch.where(torch.rand(n, 1) < 0.5, across, across.flip(1)) + torch.randint(9, (n, 1))
@@ -61,7 +60,7 @@ def network():
         return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)  # torch divides alpha by the size, 9
 
     def pool():
-        return nn.MaxPool2d(3, 2, ceil_mode=True)  # as SAME for even sizes: pads at the end only
+        return nn.MaxPool2d(3, 2, ceil_mode=True)  # like SAME for even sizes: pads only at the end
     model = nn.Sequential(
         nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), pool(), norm(),
         nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), norm(), pool(),
@@ -77,8 +76,7 @@ def train(flags):
     """Trains the network; returns (seconds of the steps after the warm-up, the last step's loss)."""
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
     data = Augmented(files, flags.batch_size)
-    # One worker process is no slower than a thread, and it does not compete for this process's interpreter
-    # lock.
+    # One worker process is as fast as a thread, and does not compete for this process's interpreter lock.
     batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4,
                                                pin_memory=flags.device == 'gpu'))
     device = 'cuda' if flags.device == 'gpu' else 'cpu'
@@ -92,7 +90,7 @@ def train(flags):
         cross_entropy = torch.compile(cross_entropy)  # with its gradient; compiles in the first step
     decayed = [layer.weight for layer in model if isinstance(layer, nn.Linear) and layer.out_features > 10]
     others = [value for value in model.parameters() if all(value is not weight for weight in decayed)]
-    # Weight decay is the gradient of the L2 loss; the loss itself is added to the total at the end only.
+    # Weight decay is the gradient of the L2 loss; the L2 loss itself is only added to the last total.
     optimizer = torch.optim.SGD([{'params': decayed, 'weight_decay': 0.004}, {'params': others}], lr=0.1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 136718, 0.1)
     averages = torch.optim.swa_utils.AveragedModel(
@@ -116,7 +114,7 @@ def main():
     """Trains, and prints the speed of the steps after the warm-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data_dir', required=True)
-    parser.add_argument('--steps', type=int, default=300, help='steps that are timed, after as many for a warm-up')
+    parser.add_argument('--steps', type=int, default=300, help='timed steps, after as many warm-up steps')
     parser.add_argument('--batch_size', type=int, default=128)
     parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32', help='bf16 uses autocast')
     parser.add_argument('--compile', action='store_true', help='use torch.compile, which needs a C++ compiler')
@@ -124,7 +122,7 @@ def main():
     flags = parser.parse_args()
     try:
         seconds, loss = train(flags)
-    except torch._dynamo.exc.TorchDynamoException as error:  # there is no public name for it
+    except torch._dynamo.exc.TorchDynamoException as error:  # it has no public name
         sys.exit(f'pytorch.py: torch.compile: {str(error).splitlines()[0]}')
     print(f'images_per_sec={flags.steps * flags.batch_size / seconds:.1f} loss={loss:.3f}')
 

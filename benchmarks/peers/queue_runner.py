@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Peer: graph mode with stock operations and a queue-runner input, as in the classic scripts.
 
-Trains the classic network on one tower and prints a line with images/s at the end. It shares no code with the
-program that it is compared with. It needs a folder of CIFAR binary files.
+Trains the classic network on one tower and prints a line with images/s at the end. It shares no code with this
+repository's program. It needs a folder of CIFAR binary files.
 
     python benchmarks/peers/queue_runner.py --data_dir=/tmp/cifar10_data --steps=300
 """
@@ -12,7 +12,7 @@ import os
 import time
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')  # which makes it faster, also where it is not the default
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')  # faster, even on CPUs where it is not the default
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
@@ -87,7 +87,7 @@ def main():
     """Trains, and prints the speed of the steps after the warm-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data_dir', required=True)
-    parser.add_argument('--steps', type=int, default=300, help='steps that are timed, after as many for a warm-up')
+    parser.add_argument('--steps', type=int, default=300, help='timed steps, after as many warm-up steps')
     parser.add_argument('--batch_size', type=int, default=128)
     parser.add_argument('--device', choices=('cpu', 'gpu'), default='cpu')
     flags = parser.parse_args()
