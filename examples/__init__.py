@@ -1,1 +1,1 @@
-"""Programs and networks of one file each, which use the package as a library."""
+"""Single-file programs and networks that use the package as a library."""

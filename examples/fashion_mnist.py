@@ -1,4 +1,4 @@
-"""Fashion-MNIST's four files: their download and format, and generated images of the same form.
+"""Reads and downloads Fashion-MNIST, and generates images in the same format.
 
 Used by examples/lenet_fashion_mnist.py and lessons/split_batch.py.
 """
@@ -18,11 +18,11 @@ FILES = {  # name: bytes, SHA-256
     'train-labels-idx1-ubyte.gz': (29515, 'a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845'),
     't10k-images-idx3-ubyte.gz': (4422102, '346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073'),
     't10k-labels-idx1-ubyte.gz': (5148, '67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5')}
-_MOST_BYTES = 16 + 60000 * 28 * 28  # of a file, unpacked
+_MAX_BYTES = 16 + 60000 * 28 * 28  # size of the largest file, unpacked
 
 
 def missing(data_dir: str) -> list[str]:
-    """Returns the names of the files that are not in a directory."""
+    """Returns the names of the files that are missing in a directory."""
     return [name for name in FILES if not os.path.exists(os.path.join(data_dir, name))]
 
 
@@ -32,15 +32,15 @@ def read(data_dir: str) -> list[np.ndarray]:
     Missing files are downloaded into the directory, which is created if necessary.
 
     Raises:
-      DownloadError: a file is missing and cannot be downloaded, or is not the one that was published.
-      UsageError: the directory cannot be written, or a file in it is broken.
+      DownloadError: a file is missing and the download fails, or the downloaded file differs from the published file.
+      UsageError: the directory is not writable, or a file in it is broken.
     """
     arrays = []
     for name, (size, checksum) in FILES.items():
         path = os.path.join(data_dir, name)
         if os.path.exists(path):
             if not download.is_published(path, size, checksum):
-                say('warning', f'{path} is not the published file (its checksum differs); using it as it is')
+                say('warning', f'{path} is not the published file (its checksum differs); using it anyway')
         else:
             try:
                 os.makedirs(data_dir, exist_ok=True)
@@ -52,9 +52,9 @@ def read(data_dir: str) -> list[np.ndarray]:
 
 
 def generate(num_train: int = 60000, num_test: int = 10000) -> list[np.ndarray]:
-    """Returns generated arrays of the same form: a pattern of 7 x 7 fields for each class, with noise.
+    """Generates arrays in the same format: a pattern of 7 x 7 fields for each class, with noise.
 
-    They show that a program works: a network soon classifies all of them. For a curve, see `generate_varied`.
+    A network soon classifies all of these images correctly. For a learning curve, see `generate_varied`.
     """
     generator = np.random.default_rng(0)
     patterns = ((generator.random([10, 7, 7]) < 0.4).repeat(4, 1).repeat(4, 2) * 200).astype(np.uint8)
@@ -66,11 +66,11 @@ def generate(num_train: int = 60000, num_test: int = 10000) -> list[np.ndarray]:
 
 
 def generate_varied(num_train: int = 25600, num_test: int = 5000) -> list[np.ndarray]:
-    """Returns generated arrays of the same form, from which LeNet learns gradually, over several epochs.
+    """Generates arrays in the same format, from which LeNet learns gradually, over several epochs.
 
-    Each class has three patterns of 4 x 4 black or white fields. A field is white with a probability of 0.1 in the
-    patterns of class 0, up to 0.9 in those of class 9, so the brightness tells something about the class and the
-    pattern the rest. An image is one of the three patterns, with each field inverted with a probability of 0.1.
+    Each class has three patterns of 4 x 4 black or white fields. The probability of white fields increases from 0.1 in
+    class 0 to 0.9 in class 9, so the brightness is a hint to the class, and the pattern determines it. An image is one
+    of the three patterns, with each field inverted with a probability of 0.1.
     """
     generator = np.random.default_rng(0)
     patterns = generator.random([10, 3, 4, 4]) < np.linspace(0.1, 0.9, 10)[:, None, None, None]
@@ -86,11 +86,11 @@ def _read_idx(path):
     """Returns the uint8 array in an idx.gz file; the format is from http://yann.lecun.com/exdb/mnist."""
     try:
         with gzip.open(path) as stream:
-            content = stream.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
+            content = stream.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
             raise ValueError('it unpacks to more than the published file')
         # Two zero bytes, the type, the rank, the sizes as big-endian 32-bit integers, and the values.
         shape = np.frombuffer(content, '>u4', content[3], 4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
-        raise UsageError(f'{path} is not an idx.gz file of bytes ({error}); delete it, and start again') from error
+        raise UsageError(f'{path} is not an idx.gz file of bytes ({error}); delete it and start again') from error

@@ -3,8 +3,8 @@
 
     python examples/lenet_fashion_mnist.py --towers=2
 
-Every device computes the gradients of its share of the batch. An all-reduce gives every device their mean, weighted
-so that it is the gradient of the whole batch (the update mode `replicated`), and all copies take the same step.
+Every device computes the gradients of its share of the batch. An all-reduce gives every device the weighted mean, which
+is the gradient of the whole batch (update mode `replicated`), and all copies take the same step.
 """
 import os
 import sys
@@ -36,7 +36,7 @@ from examples import fashion_mnist  # noqa: E402
 def read(data_dir):
     """Returns (training images, training labels, test images, test labels), uint8.
 
-    They are Fashion-MNIST's, downloaded unless they are in `data_dir`, or generated ones if the download fails.
+    The arrays are Fashion-MNIST, downloaded if `data_dir` does not have it, or generated if the download fails.
     """
     try:
         return fashion_mnist.read(data_dir)
@@ -72,8 +72,8 @@ def build(images, labels, devices, batch_size, learning_rate):
       images: uint8 [batch_size, 28, 28].
       labels: int32 [batch_size].
       devices: a `parallel.devices.Devices`.
-      batch_size: examples of all towers in one step.
-      learning_rate: of gradient descent.
+      batch_size: number of examples of all towers in one step.
+      learning_rate: learning rate of gradient descent.
     """
     count = devices.num_towers
     shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
@@ -93,7 +93,7 @@ def train(data, devices, epochs, batch_size, learning_rate, report):
     """Trains, and calls `report(epoch, seconds of training, test accuracy)` after each epoch.
 
     Args:
-      data: the arrays that `read` returns.
+      data: the arrays from `read`.
       devices, batch_size, learning_rate: see `build`.
     """
     train_images, train_labels, test_images, test_labels = data
@@ -129,9 +129,9 @@ def main():
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
                         help='directory of the four idx.gz files, created if necessary (default: %(default)s)')
     parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
-                        help='number of GPUs, or of CPU devices where there are none (default: %(default)s)')
+                        help='number of GPUs, or of CPU devices if there are no GPUs (default: %(default)s)')
     parser.add_argument('--tower_device', choices=TOWER_DEVICES, default='auto',
-                        help='auto: GPUs, or the CPU where there are none (default: %(default)s)')
+                        help='auto: GPUs, or the CPU if there are no GPUs (default: %(default)s)')
     parser.add_argument('--batch_size', type=flags.at_least(1), default=256, metavar='B',
                         help='examples of all towers in one step (default: %(default)s)')
     parser.add_argument('--learning_rate', type=flags.positive, default=0.2, metavar='RATE',
@@ -152,7 +152,7 @@ def main():
         raise UsageError(f'--batch_size={batch_size}, but there are {examples} images; use a smaller batch')
     print(f'towers     {devices.num_towers} on {devices}')
     if examples % batch_size:
-        print(f'the last, smaller batch of an epoch, of {examples % batch_size} images, is dropped')
+        print(f'dropping the last, smaller batch of each epoch, {examples % batch_size} images')
     train(data, devices, arguments.epochs, batch_size, arguments.learning_rate,
           lambda epoch, seconds, accuracy: print(f'epoch {epoch}, time {seconds:.1f} sec, test acc {accuracy:.2f}'))
 

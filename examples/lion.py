@@ -4,11 +4,11 @@
 """
 import tensorflow.compat.v1 as tf
 
-KEEP, BLEND = 0.99, 0.9  # of the momentum: what a step keeps of it, and its share in the direction of the step
+KEEP, BLEND = 0.99, 0.9  # fraction of the momentum that a step keeps; share of the momentum in a step's direction
 
 
 def lion(rate):
-    """Returns an optimizer with a learning rate, a float32 scalar."""
+    """Returns a Lion optimizer; `rate` is its learning rate, a float32 scalar."""
     return Lion(rate)
 
 

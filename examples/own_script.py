@@ -1,9 +1,9 @@
-"""A training script of one's own on several devices: a text classifier with an embedding, clipping and Adam.
+"""Your own training script on several devices: a text classifier with an embedding, clipping and Adam.
 
     python examples/own_script.py --devices=4
 
-It reads its own tf.data, and keeps its own session and loop. What makes it run on several devices is the function
-`cifar10.on_towers`: the variables after a run are those of one device, but for rounding.
+The script has its own tf.data input, session and loop. `cifar10.on_towers` runs its step on several devices; the
+trained variables are the same as on one device, up to rounding.
 """
 import argparse
 import sys
@@ -19,13 +19,13 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 WORDS, LENGTH, CLASSES = 1000, 12, 4
-BATCH = 64  # of all towers
+BATCH = 64  # examples of all towers
 
 
 def sentences(count, seed=0):
-    """Returns made-up sentences, int32 [count, LENGTH], and their topics, int32 [count].
+    """Returns generated sentences, int32 [count, LENGTH], and their topics, int32 [count].
 
-    Each topic has words of its own, which are a third of a sentence; the others are the same in all.
+    A third of the words are specific to the topic, and the remaining words are common to all topics.
     """
     random = np.random.default_rng(seed)
     topics = random.integers(0, CLASSES, count)
@@ -35,7 +35,7 @@ def sentences(count, seed=0):
 
 
 def classified(words):
-    """Returns logits."""
+    """Returns the logits of sentences."""
     table = tf.get_variable('table', [WORDS, 16], initializer=tf.random_normal_initializer(stddev=0.1, seed=1))
     mean = tf.reduce_mean(tf.nn.embedding_lookup(table, words), 1)
     hidden = tf.nn.relu(mean @ tf.get_variable('hidden', [16, 32], initializer=tf.glorot_uniform_initializer(seed=2)))
@@ -43,7 +43,7 @@ def classified(words):
 
 
 def step(batch):
-    """Returns (loss, train_op): any step of TensorFlow 1, as it is written for one device."""
+    """Returns (loss, train_op): an ordinary TensorFlow 1 step for one device."""
     loss = tf.losses.sparse_softmax_cross_entropy(batch['topics'], classified(batch['words']))
     optimizer = tf.train.AdamOptimizer(0.01)
     gradients, variables = zip(*optimizer.compute_gradients(loss))
@@ -58,7 +58,7 @@ def parts_of(batch, count):
 
 
 def train(num_devices, steps, variable_update='parameter_server'):
-    """Trains on several devices; returns the loss of the last step, the accuracy on new sentences, the variables."""
+    """Trains on several devices; returns (loss of the last step, accuracy on new sentences, variables)."""
     with tf.Graph().as_default():
         words, topics = sentences(4096)
         data = tf.data.Dataset.from_tensor_slices(dict(words=words, topics=topics)).repeat()
@@ -79,15 +79,16 @@ def train(num_devices, steps, variable_update='parameter_server'):
             for _ in range(steps):
                 _, last = session.run([train_op, loss])
             accuracy = np.mean(session.run(predicted) == new_topics)
-            return last, accuracy, session.run({each.op.name: each for each in tf.trainable_variables()})
+            return last, accuracy, session.run({variable.op.name: variable for variable in tf.trainable_variables()})
 
 
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--devices', type=int, default=1, help='number of GPUs, or of CPU devices where there are none')
+    parser.add_argument('--devices', type=int, default=1, help='number of GPUs, or of CPU devices without GPUs')
     parser.add_argument('--steps', type=int, default=300)
     parser.add_argument('--variable_update', default='parameter_server', choices=['parameter_server', 'replicated'])
-    given = parser.parse_args()
+    args = parser.parse_args()
     tf.disable_v2_behavior()
-    found, right, _ = train(given.devices, given.steps, given.variable_update)
-    print(f'{given.steps} steps on {given.devices} devices: loss {found:.3f}, accuracy {right:.3f} on new sentences')
+    final_loss, test_accuracy, _ = train(args.devices, args.steps, args.variable_update)
+    print(f'{args.steps} steps on {args.devices} devices: loss {final_loss:.3f}, accuracy {test_accuracy:.3f} on new '
+          'sentences')

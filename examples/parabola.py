@@ -5,10 +5,10 @@
     python examples/parabola.py --towers=3
     python -m cifar10 local_cluster --workers=3 -- python examples/parabola.py
 
-A network of 1-5-1 units fits 50 points in [-2, 2] by gradient descent. `alone` is such a script for one device.
-`network` and `build` are the same fit in parallel, with the same losses, and say what had to change. The towers run
-on CPU devices, or in a cluster of processes, where the first process takes the mean. After 0 updates and after every
-50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean.
+A network of 1-5-1 units fits 50 points in [-2, 2] by gradient descent. `alone` is a script for one device. `network`
+and `build` are the same fit in parallel, with the same losses; their comments explain the differences. The towers run
+on CPU devices, or in a cluster, where the first process computes the mean. The program prints the loss before the first
+and after every 50th update and, in the synchronous modes, each tower's gradient of one variable and their mean.
 """
 import functools
 import os
@@ -51,12 +51,12 @@ def points():
 
 
 def normal(name, shape):
-    """Returns the initial values of a variable, which follow from its name."""
+    """Returns the initial values of a variable, which depend on its name."""
     return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())])
 
 
 def alone(steps):
-    """Fits the parabola on one device, without towers, and returns the fitted values at the points, float32 [50, 1]."""
+    """Fits the parabola on one device, without towers; returns the fitted values at the points, float32 [50, 1]."""
     def add_layer(number, inputs, in_size, out_size, activation=None):
         weights = tf.Variable(normal(f'w{number}', [in_size, out_size]))
         biases = tf.Variable(normal(f'b{number}', [out_size]))
@@ -81,7 +81,7 @@ def alone(steps):
 def network(x):
     """Builds the network: 1 input, 5 tanh units, 1 linear output; float32 [n, 1] -> float32 [n, 1].
 
-    In each tower `tf.Variable` would make variables of that tower's own; `tf.get_variable` shares them by their names.
+    `tf.get_variable` shares the variables between towers by name; `tf.Variable` would create separate variables.
     """
     def weights(name, shape):
         def initial_value(shape, dtype, partition_info=None):
@@ -95,12 +95,12 @@ def network(x):
 def build(update, count):
     """Builds the towers and their updates in the current graph.
 
-    `tower_fn` is called once for each tower, with the loss of its share of the points. An update mode averages the
-    gradients and applies them, instead of `minimize`.
+    `tower_fn` builds each tower with the loss of its share of the points. Instead of `minimize`, an update mode
+    averages and applies the gradients.
 
     Args:
       update: the update mode.
-      count: how many towers share the points, evenly or not.
+      count: number of towers that share the points, evenly or not.
 
     Returns:
       (the `Step` of the update mode, each tower's gradient of b2, float32 [1]).
@@ -110,8 +110,8 @@ def build(update, count):
 
     def tower_fn(k, scope):
         part = slice(k * POINTS // count, (k + 1) * POINTS // count)
-        # The sum over a tower's points, times K/N: then the mean over the K towers is the mean over all N points,
-        # even if the towers have different numbers of points.
+        # The sum over a tower's points, times K/N, so the mean over the K towers is the mean over all N points, even
+        # if the towers have different numbers of points.
         error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
         total_loss = error * (count / POINTS)
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
@@ -123,18 +123,17 @@ def build(update, count):
 
 
 def fit(devices, steps, mode, before_session=None):
-    """Fits the parabola and returns the fitted values at the 50 points, float32 [50, 1].
+    """Fits the parabola; returns the fitted values at the 50 points, float32 [50, 1].
 
     Args:
       devices: a `parallel.devices.Devices`; the points are split over its towers, evenly or not.
       steps: total number of updates.
       mode: one of MODES.
-      before_session: function that is called before the session is made, or None. In a cluster it waits
-        until all processes answer.
+      before_session: function to call before the session is created, or None. In a cluster it waits until all
+        processes answer.
     """
     if devices.num_towers > POINTS:
-        raise UsageError(f'{POINTS} points can be split over 1 to {POINTS} towers, not over {devices.num_towers}; use '
-                         'fewer towers')
+        raise UsageError(f'{devices.num_towers} towers are too many for {POINTS} points; use at most {POINTS} towers')
     with plain_errors(), tf.Graph().as_default(), tf.device(devices.home):
         update = UPDATE_MODES.load(mode)(devices)
         step, gradients = build(update, devices.num_towers)
@@ -144,34 +143,34 @@ def fit(devices, steps, mode, before_session=None):
             fitted = network(tf.constant(x))
         loss = tf.reduce_mean(tf.square(fitted - y))
         initialise = tf.global_variables_initializer()
-        # Runs after `initialise`: in `replicated`, the other devices' copies are local variables, which start
-        # from the first device's values.
+        # Runs after `initialise`: in `replicated`, the copies of the other devices are local variables, which are
+        # initialised with the first device's values.
         start = tf.local_variables_initializer()
         if before_session:
             before_session()
         with tf.Session(devices.target, config=session_config(devices)) as session:
             session.run(initialise)
             session.run(start)
-            # Asynchronous gradients have no mean: each is applied by itself.
+            # Asynchronous gradients are applied separately, without a mean.
             shown = gradients if update.synchronous else []
             take_steps(session, steps, [[train_op, shown] for train_op in step.train_ops], [global_step, loss])
             return session.run(fitted)
 
 
 def take_steps(session, steps, fetches, state):
-    """Takes all updates and prints the reports.
+    """Runs all updates and prints the reports.
 
     Args:
-      session: in which the variables have their initial values.
+      session: a session with initialised variables.
       steps: total number of updates.
-      fetches: for each train operation what takes an update, and the towers' gradients to show.
-      state: the number of updates and the loss.
+      fetches: for each train operation [the operation, the towers' gradients to print].
+      state: [the number of updates, the loss].
     """
     def update(k, step):
         return functools.partial(session.run, fetches[k]) if step <= steps else None
 
     line = describe(*session.run(state))
-    # In `async`, each tower steps in a thread of its own, but none while the loss is computed.
+    # In `async`, each tower has a thread, but no tower takes a step while the loss is computed.
     with Stepper(len(fetches)) as stepper:
         for step, (_, gradients) in enumerate(stepper.results(0, update, is_described), 1):
             if line:
@@ -181,17 +180,17 @@ def take_steps(session, steps, fetches, state):
 
 
 def is_described(step):
-    """Returns whether the loss is printed after a number of updates."""
+    """Returns whether to print the loss after `step` updates."""
     return step % EVERY == 0
 
 
 def describe(updates, loss):
-    """Returns the line for the loss after a number of updates."""
+    """Formats the loss after a number of updates."""
     return f'after {updates:4} updates, loss = {loss:.6f}'
 
 
 def describe_gradients(gradients):
-    """Returns the phrase for the towers' gradients of b2, K x float32 [1], and for their mean; '' if none are shown."""
+    """Formats the towers' gradients of b2, K x float32 [1], and their mean; '' without gradients."""
     if not gradients:
         return ''
     values = ' '.join(f'{gradient[0]:.4f}' for gradient in gradients)
@@ -199,7 +198,7 @@ def describe_gradients(gradients):
 
 
 def plot(path, fitted):
-    """Draws the points and the fit into a PNG file."""
+    """Plots the points and the fit to a PNG file."""
     from matplotlib import pyplot
     x, y = points()
     figure, axes = pyplot.subplots(figsize=(5, 4))
@@ -215,12 +214,12 @@ def main():
     form = parser.add_mutually_exclusive_group()
     form.add_argument('--alone', action='store_true', help='fit on one device, without towers')
     form.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
-                      help='towers of each process (default: 1)')
+                      help='number of towers in each process (default: 1)')
     parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='STEPS',
                         help='number of updates (default: 2000)')
     parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
-                        help='how gradients become updates (default: %(default)s)')
-    parser.add_argument('--plot', metavar='FILE', help='PNG file to draw the fit into; needs matplotlib')
+                        help='update mode (default: %(default)s)')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file for a plot of the fit; needs matplotlib')
     flags.add_cluster(parser)
     arguments = parser.parse_args()
     if arguments.plot:

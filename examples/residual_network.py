@@ -1,4 +1,4 @@
-"""A small residual network in plain graph code, which multi_gpu_train.py can train:
+"""A small residual network in plain graph code, for multi_gpu_train.py:
 
     python multi_gpu_train.py --network=examples/residual_network.py:residual --num_gpus=4
 
@@ -30,7 +30,7 @@ def residual(images, num_classes, training):
 
 
 def convolution(name, x, channels, stride, training, size=3):
-    """Returns `x` after a convolution with filters of its own and batch normalisation."""
+    """Applies a convolution and batch normalisation to `x`."""
     with tf.variable_scope(name):
         filters = variable('weights', [size, size, x.shape[-1], channels], x.dtype)
         y = tf.nn.conv2d(x, filters, stride, 'SAME')
@@ -38,7 +38,7 @@ def convolution(name, x, channels, stride, training, size=3):
 
 
 def variable(name, shape, dtype):
-    """Returns the value of a variable that all towers share, cast to the type of the images."""
+    """Returns the value of a variable, cast to the type of the images; adds its L2 loss."""
     # He et al. 2015, "Delving Deep into Rectifiers", equation 10.
     initializer = tf.initializers.variance_scaling(2.0, 'fan_out')
     weights = tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))

@@ -1,16 +1,16 @@
-"""ResNet-18 as it is written for TensorFlow 1, with `tf.get_variable` and `tf.nn`, which multi_gpu_train.py can train:
+"""ResNet-18 in plain TensorFlow 1, with `tf.get_variable` and `tf.nn`, for multi_gpu_train.py:
 
     python multi_gpu_train.py --network=examples/resnet18.py:network --num_gpus=4
 
 It follows He et al. 2015, "Deep Residual Learning for Image Recognition", table 1. Images of more than 64 pixels get
-the stem of that table, which leaves a quarter of their height and width; smaller ones get a 3x3 convolution.
+the stem of that table, which reduces height and width to a quarter; smaller images get a 3x3 convolution.
 """
 import tensorflow.compat.v1 as tf
 
 from cifar10.model import batch_normalisation
 
 L2 = 1e-4
-BLOCKS = 2  # in each of four stages
+BLOCKS = 2  # number of blocks in each of the four stages
 LARGE = 64  # images of more pixels get the stem for ImageNet
 
 
@@ -29,12 +29,12 @@ def network(images, num_classes, training, width=64):
 
 
 def narrow(images, num_classes, training):
-    """Returns the logits of a network that is an eighth as wide, to try things out on a CPU."""
+    """Returns the logits of a network with an eighth of the channels, for experiments on a CPU."""
     return network(images, num_classes, training, width=8)
 
 
 def stem(images, channels, training):
-    """Returns what the first stage gets of the images: [n, height, width, channels], smaller for large images."""
+    """Returns the input of the first stage, [n, height, width, channels]; reduces large images."""
     if images.shape[1] is None or images.shape[1] <= LARGE:
         return tf.nn.relu(convolution('stem', images, channels, 3, 1, training))
     x = tf.nn.relu(convolution('stem', images, channels, 7, 2, training))
@@ -42,7 +42,7 @@ def stem(images, channels, training):
 
 
 def residual_block(x, channels, stride, training):
-    """Returns `x` plus what two convolutions make of it; the first has the stride."""
+    """Returns `x` plus the result of two convolutions; the first convolution has the stride."""
     y = tf.nn.relu(convolution('conv1', x, channels, 3, stride, training))
     y = convolution('conv2', y, channels, 3, 1, training)
     if x.shape[-1] != channels:
@@ -51,14 +51,14 @@ def residual_block(x, channels, stride, training):
 
 
 def convolution(name, x, channels, size, stride, training):
-    """Returns `x` after a convolution with size x size filters and batch normalisation."""
+    """Applies a convolution with size x size filters and batch normalisation to `x`."""
     with tf.variable_scope(name):
         kernel = variable('kernel', [size, size, x.shape[-1], channels], x.dtype)
         return batch_normalisation(tf.nn.conv2d(x, kernel, stride, 'SAME'), training)
 
 
 def variable(name, shape, dtype):
-    """Returns the value of a variable that all towers share, cast to the type of the images; adds its L2 loss."""
+    """Returns the value of a variable, cast to the type of the images; adds its L2 loss."""
     # He et al. 2015, "Delving Deep into Rectifiers", equation 10.
     initializer = tf.initializers.variance_scaling(2.0, 'fan_out')
     value = tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))

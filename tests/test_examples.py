@@ -115,7 +115,7 @@ def test_the_fit_is_plotted(call, tmp_path):
 
 
 @pytest.mark.parametrize('script, argument, said', [
-    ('parabola.py', '--towers=51', '1 to 50 towers'),
+    ('parabola.py', '--towers=51', 'at most 50 towers'),
     ('parabola.py', '--job_name=worker', '--worker_hosts'),
     ('parabola.py', '--steps=0', 'the minimum is 1'),
     ('parabola.py', '--alone --towers=2', '--towers'),
@@ -155,7 +155,7 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
         assert [line for line in lines if 'is not the published file (its checksum differs)' in line] == lines[:4]
         del lines[:4]
         assert lines[0].startswith(f'towers     {k} on ')
-        assert lines[1] == 'the last, smaller batch of an epoch, of 40 images, is dropped'
+        assert 'smaller batch' in lines[1] and ' 40 images' in lines[1]
         assert len(lines) == 4
         for epoch, line in enumerate(lines[2:], 1):
             assert re.fullmatch(f'epoch {epoch}, time \\d+\\.\\d sec, test acc [01]\\.\\d\\d', line)
