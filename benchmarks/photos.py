@@ -42,7 +42,7 @@ def enlarge(name, data_dir, folder, part, count):
     """Writes the first images of a part of a data set as JPEGs of varied sizes into a folder for each class."""
     data = datasets.prepare(name, data_dir, part)
     random = np.random.default_rng(0)
-    labels = np.fromfile(data.files[0], np.uint8).reshape(-1, data.record_bytes)[:, data.label]
+    labels = np.fromfile(data.files[0], np.uint8).reshape(-1, data.record_bytes)[:, data.label_bytes - 1]
     for number, (pixels, label) in enumerate(zip(data.images(count), labels)):
         path = os.path.join(folder, data.classes[label], f'{number:05}.jpg')
         os.makedirs(os.path.dirname(path), exist_ok=True)
