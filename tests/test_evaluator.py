@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import AVERAGE
 from cifar10.data import datasets
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
-from cifar10.evaluation.trained import Model
+from cifar10.evaluation.trained import Model, ModelSession
 from cifar10.model.recipe import Recipe
+from cifar10.parallel.devices import choose
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import completed
 from tests.helpers import mostly_stress, write_records
@@ -153,3 +155,13 @@ def test_probabilities_are_of_averaged_logits(averaging, known):
         np.testing.assert_allclose(probabilities, expected[:n], atol=1e-5)
     of_probabilities = np.average(softmax(known.logits), 0, [2, 1, 1, 2, 1, 1])
     assert np.abs(softmax(known.averaged) - of_probabilities)[:5].max() > 0.05  # another average would show
+
+
+@pytest.mark.parametrize('use_ema', [True, False])
+def test_a_variable_gets_its_moving_average_if_it_has_one_and_that_is_asked_for(use_ema):
+    def build():
+        return [tf.get_variable(name, []) for name in ('trained', 'fixed')]
+    opened = ModelSession(build, choose(1, 'cpu'), use_ema)
+    opened.load({'trained': np.float32(1), f'trained{AVERAGE}': np.float32(2), 'fixed': np.float32(3)})
+    with opened.session as session:
+        assert session.run(opened.built) == [2 if use_ema else 1, 3]
