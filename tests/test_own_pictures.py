@@ -323,7 +323,7 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has a line break in its"),
     (numbered('a', '\u3000b'), 'leading or trailing space'),
-    (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'only train/ has b;'),
+    (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'only train/ has b; .*same classes'),
     (['a/1.png'], 'one class, a;'),
     (numbered('photos/a', 'photos/b'), 'one class, photos; .*, use --dataset=.*/photos/$'),
     (['1.png', 'boxes.csv'], 'no class directories;'),

@@ -50,7 +50,7 @@ class RunError(Exception):
 class TemporaryError(RunError):
     """A failure after which the same command may succeed: a process or a device was lost.
 
-    Exit status 75, EX_TEMPFAIL in sysexits.h, tells schedulers to restart.
+    With exit status 75, EX_TEMPFAIL in sysexits.h, a scheduler can distinguish it from other failures.
     """
     status = 75
 

@@ -74,12 +74,13 @@ def resolved(hosts: Collection[str], known: Mapping[str, Collection[str]] | None
 
 
 def restrict_to_hosts(port: int, addresses: Collection[str], hosts: Collection[str],
-                      found: Mapping[str, Collection[str]]) -> None:
+                      initial: Mapping[str, Collection[str]]) -> None:
     """Restricts a port to the addresses of hosts, and follows changes of the addresses.
 
     Args:
       port, addresses: as for `restrict`.
-      found: the result of `resolved` for the hosts, from before the port was opened.
+      hosts: names or addresses of the hosts.
+      initial: the result of `resolved` for the hosts, from before the port was opened.
 
     Raises:
       OSError: as in `restrict`.
@@ -92,8 +93,8 @@ def restrict_to_hosts(port: int, addresses: Collection[str], hosts: Collection[s
                 with contextlib.suppress(OSError):
                     restrict(port, addresses, sum(now.values(), []))
                     before = now
-    restrict(port, addresses, sum(found.values(), []))
-    threading.Thread(target=follow, args=[found], daemon=True).start()
+    restrict(port, addresses, sum(initial.values(), []))
+    threading.Thread(target=follow, args=[initial], daemon=True).start()
 
 
 def restrict(port: int, addresses: Collection[str], peers: Collection[str]) -> None:

@@ -22,11 +22,11 @@ from cifar10.cluster.membership import Cluster
 from cifar10.cluster.server import Server
 from cifar10.parallel.devices import Devices
 
-# A first start may take so many times longer than a return after a loss: importing TensorFlow, downloading data,
-# pulling a container image.
+# A first start may take five times longer than a return after a loss: it may import TensorFlow, download data or pull a
+# container image.
 _START_FACTOR = 5
 _END_SECS = 10  # a running peer learns the end of the training within this time
-_LOOK_SECS = 1  # interval in which a server checks for the end of the training
+_LOOK_SECS = 1  # interval between a server's checks for the end of the training
 
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,

@@ -1,7 +1,7 @@
 """The TensorFlow server of this task, and texts that tasks' servers store.
 
-Texts are read and written in a session with the server that stores them, which has a time limit for each call. A
-session with this process's server on another task's devices would wait for that task without a limit.
+Texts are read and written in a session with the server that stores them, where each call has a time limit. A session
+with this process's server would wait for other tasks without a limit.
 """
 import contextlib
 import os
@@ -39,7 +39,7 @@ class Server:
         port = split_address(cluster.address)[1]
         hosts = {split_address(address)[0] for address in self._addresses.values()}
         addresses = cluster.own_addresses(limit)
-        found = listener.resolved(hosts)
+        resolved = listener.resolved(hosts)
         gpus.claim(local_devices.num_gpus)
         _bypass_proxies(hosts)
         config = session_config(local_devices)
@@ -52,11 +52,11 @@ class Server:
                              'in use') from error
         try:
             if port_filter:
-                listener.restrict_to_hosts(port, addresses, hosts, found)
+                listener.restrict_to_hosts(port, addresses, hosts, resolved)
         except OSError as error:
-            raise UsageError(f'the system refuses a filter on port {port} ({describe_os_error(error)}); without it, '
-                             'everybody in the network can run code as you; in a network of your own, use '
-                             '--port_filter=false') from error
+            raise UsageError(f'the system refuses a filter on port {port} ({describe_os_error(error)}), so everyone in '
+                             'the network could run code as you; in a private network, use --port_filter=false'
+                             ) from error
         server.start()
         self.target = server.target
         self._server = server

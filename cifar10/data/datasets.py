@@ -22,7 +22,7 @@ from cifar10.data import SIZE
 
 ARRAYS = '.npz'  # the suffix of a file with a user's images as arrays
 MOST_CLASSES = 256  # a record's label is a byte
-LARGEST = 64  # height and width up to which a user's images are converted to records, which are all held in memory
+LARGEST = 64  # maximum height and width for converting a user's images to records, which are all held in memory
 
 # The files of CIFAR-10, and of rendered and converted data sets.
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
@@ -187,19 +187,19 @@ class ImageFiles:
         return f"{'in' if os.path.isdir(self.folder) else 'to be prepared in'} {self.folder}"
 
 
-def find(settings: Any, of_run: str | None = None) -> 'Found':
+def find(settings: Any, run_folder: str | None = None) -> 'Found':
     """Finds the images of a run; raises a UsageError if the images or data_dir are not usable.
 
     Args:
       settings: the run's `DataSettings`.
-      of_run: the name of the folder of a resumed run's files, which it keeps using if the user's images change. None
+      run_folder: the name of a resumed run's folder of images, which it keeps using if the user's images change. None
         for a new run.
     """
-    return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, of_run)
+    return _find(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size, run_folder)
 
 
 def find_other(settings: Any, name: str) -> 'Found':
-    """Finds a second data set, whose test part (or all images, without a test part) has the run's image size.
+    """Finds a second data set at the run's image size; without a test part, all of its images are for testing.
 
     Args:
       settings: the run's `DataSettings`.
@@ -209,7 +209,7 @@ def find_other(settings: Any, name: str) -> 'Found':
     return _find(name, settings.data_dir, ALL, size)._replace(image_size=settings.image_size)
 
 
-def _find(name, data_dir, test_fraction, image_size, of_run=None):
+def _find(name, data_dir, test_fraction, image_size, run_folder=None):
     refuse_among_images(data_dir, '--data_dir', name)
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
@@ -217,15 +217,15 @@ def _find(name, data_dir, test_fraction, image_size, of_run=None):
     parent, base = os.path.split(os.path.abspath(data_dir))
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
         raise UsageError(f'--data_dir={data_dir} is the folder of the .bin files; use --data_dir={parent}')
-    why, began_with = 'files were added, removed or changed since the run began', ''
-    if of_run:
-        if in_folder(folder).has_files_of(of_run):
+    why, kept = 'files were added, removed or changed since the run began', ''
+    if run_folder:
+        if in_folder(folder).has_files_of(run_folder):
             why = f"the decoder is now {os.path.basename(folder).partition('_')[2]}"
-        began_with = os.path.join(os.path.dirname(folder), of_run)
-    if began_with == folder or not os.path.isdir(began_with):
+        kept = os.path.join(os.path.dirname(folder), run_folder)
+    if kept == folder or not os.path.isdir(kept):
         return in_folder(folder)
-    return in_folder(began_with, Line('changed', f'{name}: {why}; this run keeps using its images in {began_with}, new '
-                                                 'runs use the current files', note=True))
+    return in_folder(kept, Line('changed', f'{name}: {why}; this run keeps using its images in {kept}, but new runs '
+                                           'use the current files', note=True))
 
 
 class Found(NamedTuple):

@@ -120,7 +120,7 @@ def _classes(path, folders):
     if set(classes) != set(names.get(TEST, classes)):
         only = [f"only {part}/ has {listed(odd)}" for part, other in ((TRAIN, TEST), (TEST, TRAIN))
                 if (odd := [name for name in names[part] if name not in names[other]])]
-        raise UsageError(f"--dataset={path} has different classes: {', '.join(only)}; give both the same classes")
+        raise UsageError(f"--dataset={path} has different classes: {', '.join(only)}; use the same classes in both")
     if not classes:
         raise UsageError(f'--dataset={path} has no class directories; put each image into a directory with the name of '
                          f'its class, such as cat/1.jpg (not {TRAIN} or {TEST})')

@@ -24,7 +24,7 @@ from cifar10.data.photos.picture_files import DECODER, NoPicture, each, prepared
 from cifar10.data.photos.preparation import Preparation
 from cifar10.data.photos.prepared_photos import Photos
 
-_MIN_IMAGES = len(TRAIN_FILES)  # number of training images, so no file is empty
+_MIN_IMAGES = len(TRAIN_FILES)  # one training image per file
 _LEFT_OUT = 'left-out.txt'  # lists the files that could not be decoded, if any
 _MAX_SHOWN = 3  # such files, in a line
 

@@ -115,9 +115,9 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
         data, read = loaded[host]
         with tf.device(host):
             batches = source.stream(data, start, stop, towers, num_towers, at_a_time).prefetch(AHEAD)
-        # Text has no place on a GPU, and tf.data has sparse and ragged tensors as variants, which need not have one.
-        is_copied = all(isinstance(each, tf.TensorSpec) and each.dtype != tf.string
-                        for each in tf.nest.flatten(batches.element_spec))
+        # GPUs cannot hold text, and may not support the variants that tf.data uses for sparse and ragged tensors.
+        is_copied = all(isinstance(spec, tf.TensorSpec) and spec.dtype != tf.string
+                        for spec in tf.nest.flatten(batches.element_spec))
         if devices and len({devices[k] for k in towers}) == 1 and is_copied:
             place = devices[towers[0]]
         with tf.device(place):

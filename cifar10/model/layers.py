@@ -10,7 +10,7 @@ from cifar10.model.network_draws import uniform_like
 from cifar10.model.untrained_variables import add_moving_statistic, is_frozen
 
 _MENDED = 'cifar10.Conv2D'  # the registered name of `_mended_gradient`
-_SAFE_CHANNELS = 16  # with at least so many input channels, the gradient is correct on every CPU
+_SAFE_CHANNELS = 16  # minimum number of input channels for a correct gradient on every CPU
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
 
 

@@ -20,7 +20,7 @@ _GRACE_SECS = 120  # the time that threads get to end their steps after an error
 
 
 class Asynchronous(ParameterServer):
-    """Like ParameterServer, but with one train operation per tower, and each run of a train operation is an update."""
+    """Like ParameterServer, but with a train operation for each tower; each run of a train operation is an update."""
     synchronous = False
     one_tower_per_device = True
 

@@ -94,7 +94,7 @@ class CopiedVariables(UpdateMode):
         return self.copies.trained[self._copy_of(k)]
 
     def apply(self, update, counter):
-        with self.tower_variables(update.towers[0].k):  # each copy has slots of its own
+        with self.tower_variables(update.towers[0].k):  # each copy has its own slots
             return super().apply(update, counter)
 
     def copied(self):

@@ -37,7 +37,7 @@ def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
     """Builds one tower's loss: the sum of its network's losses in the collection LOSSES.
 
     Args:
-      scope: the tower's name scope, which its losses have.
+      scope: the tower's name scope, which selects its losses.
       network: function without arguments that builds the network on the tower's batch.
 
     Returns:

@@ -254,7 +254,7 @@ def _together(values):
     """Returns the mean of the towers' tensors; the mean of sparse gradients is sparse, with the rows of all towers."""
     if not isinstance(values[0], tf.IndexedSlices):
         return mean_gradient(values)
-    rows, indices = (tf.concat([getattr(each, name) for each in values], 0) for name in ('values', 'indices'))
+    rows, indices = (tf.concat([getattr(value, name) for value in values], 0) for name in ('values', 'indices'))
     return tf.IndexedSlices(rows / len(values), indices, values[0].dense_shape)
 
 

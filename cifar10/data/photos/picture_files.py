@@ -30,7 +30,7 @@ _PIXEL_BYTES = 24  # maximum memory per decoded pixel (measured)
 _STORED_PIXEL_BYTES = 6  # memory per pixel of a progressive JPEG, for its coefficients
 _LARGE = 100 << 20  # bytes of memory; pictures that need more are decoded one at a time
 _large_picture = threading.Lock()
-_DRAFT_FACTOR = 2  # a reduced JPEG has at least so many pixels per pixel of the result, which hides its smoothing
+_DRAFT_FACTOR = 2  # minimum pixels of a reduced JPEG per pixel of the result, which hides its smoothing
 _ORIENTATION = 0x112  # the EXIF tag
 _MAX_THREADS = 8
 

@@ -28,7 +28,7 @@ class Preparation(NamedTuple):
       size: height and width of the images of the run.
       augmentation: chooses the box of a prepared picture for evaluation.
       stored_size: height and width of the images in the run's data set, the new size of a picture's centre square; None
-        for photos, which stay whole: a longer shorter side is reduced to `short_side(size)`.
+        for photos, which stay whole: their shorter side is reduced to `short_side(size)` if it is longer.
     """
     size: int
     augmentation: Augmentation
