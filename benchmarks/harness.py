@@ -98,7 +98,7 @@ def second_half(train_dir):
     """Returns the images/s of the second half of a run, which needs --log_frequency of half its steps."""
     rates = [record['images_per_sec'] for record in metrics.read(train_dir, metrics.TRAIN)]
     if len(rates) < 2:
-        raise Failed(f'no speed in its {metrics.NAME}')
+        raise Failed(f'the run has no speed in {metrics.NAME}')
     return rates[1]
 
 

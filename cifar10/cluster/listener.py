@@ -118,4 +118,4 @@ def restrict(port: int, addresses: Collection[str], peers: Collection[str]) -> N
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECS)
             attached += 1
     if not attached:
-        raise OSError(f'port {port} cannot be kept closed on other addresses')
+        raise OSError(f'no socket listens on port {port}')

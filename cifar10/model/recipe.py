@@ -136,7 +136,7 @@ class Recipe:
         if devices > 1 and devices > self._parts:
             count = f'{self._parts} parts' if self._parts > 1 else 'a single part'
             if self.own:
-                raise UsageError(f'--gpus_per_tower={devices} divides built-in networks only; leave it out')
+                raise UsageError(f'--gpus_per_tower={devices} only divides built-in networks; leave it out')
             raise UsageError(f"--gpus_per_tower={devices}, but --network={self._settings.network} has {count}; "
                              f'use at most --gpus_per_tower={self._parts}')
 
