@@ -311,6 +311,19 @@ def test_a_step_sums_draws_and_assigns_as_in_tensorflow_1(loss_of, written_for_t
     assert capsys.readouterr().out == ''
 
 
+def with_its_gradient(batch):
+    w = tf.get_variable('w', [3, 1])
+    loss = tf.reduce_mean(tf.square(batch[0] @ w - batch[1]))
+    return loss + 0.1 * tf.reduce_sum(tf.square(tf.gradients(loss, [w])[0]))
+
+
+def test_of_gradients_and_their_gradients_the_last_are_averaged():
+    batch = np.tile(X[:4], [2, 1]), np.tile(Y[:4], [2, 1])  # such a loss is no mean, so towers must be equal
+    before, expected = plain(minimised(with_its_gradient), batch=batch)
+    found = on_them(minimised(with_its_gradient), batch=batch, before=before, mode='replicated', towers=2)
+    assert_equal(found, expected, 2)
+
+
 def normalised_in_vain(batch):
     mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
     tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(tf.reduce_mean(batch[0], 0)))

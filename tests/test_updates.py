@@ -74,6 +74,11 @@ def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
     with built(mode, 2) as (session, step):
         gradients = {variable.op.name: gradient for gradient, variable in step.gradients}
         assert gradients.pop('unused') is None
+        handles = [variable.handle for _, variable in step.gradients]
+        changes = [op for op in tf.get_default_graph().get_operations() if op.type == 'ResourceApplyGradientDescent'
+                   and any(op.inputs[0] is handle for handle in handles)]
+        assert len(changes) == (4 if mode == 'async' else 2)  # the second tower has an update of its own
+        assert all({step.values['a'].op, step.values['b'].op} <= ancestors(change) for change in changes[:2])
         for _ in range(20):
             before = saved(session)
             values, shown, _ = session.run([[step.values['a'], step.values['b']], gradients, step.train_ops[0]])
