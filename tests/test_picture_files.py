@@ -302,3 +302,9 @@ def test_large_pictures_are_decoded_one_after_the_other_in_the_memory_that_is_st
 def test_an_argument_that_is_no_file_is_refused_as_what_it_is(argument, kind):
     refused, = picture_files.each(reader(), [argument])
     assert isinstance(refused, picture_files.NoPicture) and str(refused).startswith(kind)
+
+
+def test_a_program_may_have_turned_off_the_limit_of_pillow():
+    result = python('-c', 'import PIL.Image; PIL.Image.MAX_IMAGE_PIXELS = None\n'
+                          'import cifar10.data.photos.picture_files')
+    assert result.returncode == 0, result.stderr

@@ -1,4 +1,5 @@
 """A train_dir: runs resumed, refused, replaced and restarted; its lock and the files of others."""
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -121,6 +122,19 @@ def test_the_name_of_a_restart_is_free_at_once_and_the_old_run_too(one_step, set
         os.rename(folder, folder + '.mine')
         with pytest.raises(RunError, match='no longer the folder'):
             directory.set_aside()
+
+
+def test_a_restart_reports_that_another_process_took_the_place_of_the_folder(tmp_path, monkeypatch):
+    directory = TrainDir(str(tmp_path / 'train'))
+
+    def sync(path):  # what a faster process does between the renaming and the new lock
+        os.mkdir(directory.path)
+        others.enter_context(locks.locked(os.path.join(directory.path, 'lock')))
+    with contextlib.ExitStack() as others, pytest.raises(TemporaryError, match='another process is training'):
+        with directory.locked():
+            monkeypatch.setattr(files, 'sync', sync)
+            directory.set_aside()
+    assert sorted(os.listdir(tmp_path)) == ['train', 'train.1']
 
 
 def test_a_run_begins_in_the_place_of_one_without_a_checkpoint(settings):

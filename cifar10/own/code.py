@@ -56,6 +56,8 @@ class _File:
         self.is_used = False
         self._flags = _flags_of_a_file()
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
+        if spec is None or spec.loader is None:
+            raise UsageError(f'{path} is not a Python file; give it a name that ends with .py')
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
         self.seed = _seed()
@@ -240,7 +242,7 @@ def _without_switches():
     return patched({**nothing, (tf, 'disable_v2_behavior'): tf.disable_v2_tensorshape})
 
 
-_gradients = {}  # what files have registered by `tf.RegisterGradient`, by its name
+_gradients: dict[str, Callable] = {}  # what files have registered by `tf.RegisterGradient`, by its name
 _REGISTER_GRADIENT = tf.RegisterGradient
 
 
@@ -288,14 +290,15 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         raise
     except BrokenRule as rule:
         raise UsageError(f'--{flag}={name}: {rule}') from rule
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as raised:
+        error: BaseException = raised
         while error.__context__ and _NESTING.search(str(error)):
             error = error.__context__
         # An operation refused its inputs while the graph was built: TensorFlow's message then has it.
         message, is_operations, _ = str(error).partition(_OPERATION)
         message = ' '.join(_ADVICE.split(message)[0].split())
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-        if isinstance(error, SyntaxError) and error.lineno:
+        if isinstance(error, SyntaxError) and error.filename and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
         remedy = tf1.remedy(text) or _remedy(text)

@@ -68,11 +68,11 @@ class Call:
     def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int | None, values: Sequence[Any] = (),
                  graph: tf.Graph | None = None):
         self.training = training
-        self.variables = {}
-        self.gotten = set()
-        self.placeholders = []
-        self.feeds = {}
-        self.not_taken = set()
+        self.variables: dict[str, tf.Variable] = {}
+        self.gotten: set[str] = set()
+        self.placeholders: list[tf.Tensor] = []
+        self.feeds: dict[tf.Tensor, tf.Tensor] = {}
+        self.not_taken: set[tf.Operation] = set()
         self._values = iter(values)
         with graph.as_default() if graph else seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
@@ -196,12 +196,12 @@ class Call:
         element of a list is returned alone.
         """
         chosen = self._value(pred) if tf.is_tensor(pred) else pred
-        branches = true_fn or fn1, false_fn or fn2
-        if chosen is None or tf.get_default_graph() is not self.graph:
-            result = _COND(pred, *branches, strict, name)
+        then, otherwise = true_fn or fn1, false_fn or fn2
+        if chosen is None or then is None or otherwise is None or tf.get_default_graph() is not self.graph:
+            result = _COND(pred, then, otherwise, strict, name)
         else:
             results = {}
-            for branch, build in zip((True, False), branches):
+            for branch, build in (True, then), (False, otherwise):
                 count = len(self.graph.get_operations())
                 before = {key: tf.get_collection(key) for key in (
                     tf.GraphKeys.UPDATE_OPS, tf.GraphKeys.LOSSES, MOVING_STATISTICS)}

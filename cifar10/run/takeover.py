@@ -142,9 +142,9 @@ class TrainDir:
 
     def __init__(self, path: str):
         self.path = path
-        self._lock = None  # where this process holds it
+        self._lock: locks.Lock | None = None  # where this process holds it
         self._held = contextlib.ExitStack()  # within which it does
-        self._settings = None  # the text of config.json, once it is written
+        self._settings = ''  # the text of config.json, once it is written
 
     def begin(self, record: RunRecord, run: str | None = None) -> str:
         """Writes the record of a start and the id of its run; returns the id.
@@ -183,7 +183,7 @@ class TrainDir:
             try:
                 yield
             except BaseException:
-                is_only_ours = not self._lock.missing and not self._lock.is_lost()
+                is_only_ours = self._lock and not self._lock.missing and not self._lock.is_lost()
                 if is_only_ours and glance(self.path).files == {_LOCK}:
                     os.remove(self._lock_path)
                     files.remove_empty(self.path, first)
@@ -213,6 +213,7 @@ class TrainDir:
             files.sync(os.path.dirname(path))
         except OSError as error:
             raise UsageError(f'--restart cannot rename {path} ({error.strerror}); use another --train_dir') from error
+        self._lock = None
         self._held.close()  # the old run may be continued where it is now
         make_dir(path, '--train_dir')
         self._take_lock()

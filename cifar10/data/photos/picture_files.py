@@ -8,7 +8,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from cifar10.data.photos.preparation import Preparation
 DECODER = f"pillow{__version__}_libjpeg{features.version('libjpeg_turbo') or features.version('jpg')}"
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # Pillow reads AVIF since 11.3
 _HEIC = re.compile(rb'(?s).{4}ftyp(hei|hev|mif1|msf1)')  # the first bytes of phone photos that Pillow does not read
-_MAX_PIXELS = 2 * Image.MAX_IMAGE_PIXELS  # Pillow's limit for a picture
 _PIXEL_BYTES = 24  # maximum memory per decoded pixel (measured)
 _STORED_PIXEL_BYTES = 6  # memory per pixel of a progressive JPEG, for its coefficients
 _LARGE = 100 << 20  # bytes of memory; pictures that need more are decoded one at a time
@@ -58,7 +57,7 @@ def opened(file: str | bytes) -> Iterator[Image.Image]:
       OSError: the file cannot be read; a later attempt may succeed.
     """
     stream = io.BytesIO(file) if isinstance(file, bytes) else _stream(file)
-    with named(file), stream, _opened(stream) as image:
+    with named(file if isinstance(file, str) else ''), stream, _opened(stream) as image:
         try:
             yield image
         except NoPicture:
@@ -91,7 +90,8 @@ def _opened(stream):
     try:
         return Image.open(stream, formats=formats)
     except Image.DecompressionBombError as error:
-        raise NoPicture(f'more than {_MAX_PIXELS / 10 ** 6:.0f} million pixels; make it smaller') from error
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise NoPicture(f'more than {limit / 10 ** 6:.0f} million pixels; make it smaller') from error
     except Exception as error:
         if getattr(error, 'errno', None):
             raise
@@ -127,7 +127,8 @@ def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.n
     with opened(source) as image:
         width, height = image.size
         # Decodes a JPEG at a fraction of its size, in less time and memory; returns None for other formats.
-        drafted = image.draft(None, [_DRAFT_FACTOR * preparation.least_side(height, width)] * 2)
+        side = _DRAFT_FACTOR * preparation.least_side(height, width)
+        drafted = image.draft(None, (side, side))
         divisor = width / drafted[1][2] if drafted else 1
         memory = width * height * (_PIXEL_BYTES / divisor ** 2 + _STORED_PIXEL_BYTES)
         with _large_picture if memory > _LARGE else contextlib.nullcontext():
@@ -160,7 +161,7 @@ class Reader:
         return self._session.run(self._image, {self._picture: prepared(source, self._preparation)})
 
 
-def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) -> Iterator:
+def each(read: Callable[[Any], Any], sources: Sequence | np.ndarray, progress: bool = False) -> Iterator:
     """Yields the result of `read` for each source, or the NoPicture that it raises.
 
     Several threads call `read`. Only some results are in memory at a time.
@@ -175,10 +176,10 @@ def each(read: Callable[[Any], Any], sources: Sequence, progress: bool = False) 
             return read(source)
         except NoPicture as error:
             return error
-    threads = min(os.cpu_count(), _MAX_THREADS)
+    threads = min(os.cpu_count() or 1, _MAX_THREADS)
 
     def results():
-        pending = collections.deque()
+        pending: collections.deque[Future] = collections.deque()
         with ThreadPoolExecutor(threads) as pool:
             for source in sources:
                 pending.append(pool.submit(attempt, source))
