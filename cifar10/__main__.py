@@ -12,7 +12,7 @@ COMMANDS = {
     'local_cluster': 'starts a cluster of processes on this machine, for testing'}
 
 
-def main() -> int | None:
+def main() -> int:
     """Runs the program that is named first."""
     argument = sys.argv[1] if len(sys.argv) > 1 else '--help'
     command = argument.replace('-', '_')
@@ -28,6 +28,7 @@ def main() -> int | None:
     else:
         raise UsageError(f"there is no program {argument}{did_you_mean(command, COMMANDS)}; choose from: "
                          f"{', '.join(COMMANDS)}")
+    return program.FINISHED
 
 
 if __name__ == '__main__':

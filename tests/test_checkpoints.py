@@ -249,7 +249,7 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         checkpoints_of_run = of_run.Checkpoints(directory, None, Folder(directory.path), 1, None)
-    checkpoints_of_run.last = None if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
+    checkpoints_of_run.last = '' if start == 'nothing' else os.path.join(directory.path, 'model.ckpt-5')
     if start == 'nothing':
         assert checkpoints_of_run.resume() is None
     else:

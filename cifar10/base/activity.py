@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 OF_FIRST_STEP = 5  # patience for a first step: TensorFlow optimises the graph, and may compile it
 
 seconds_run = 0.0  # the running time of this process, counted by the watch
-_current = {}  # the innermost Activity of each thread, by the thread's identifier
+_current: dict[int, 'Activity'] = {}  # the innermost Activity of each thread, by the thread's identifier
 
 
 class Activity:

@@ -86,10 +86,10 @@ def _is_terminal(stream):
 def flush(stream: TextIO | None) -> None:
     """Flushes a standard stream, unless it is closed, or was replaced with an object without `flush`."""
     with contextlib.suppress(AttributeError, ValueError):
-        stream.flush()
+        getattr(stream, 'flush', bool)()
 
 
-def print_line(line: Line) -> None:
+def print_line(line: Any) -> None:
     """Prints a line to standard output, above any progress bar. Programs use it as `say`."""
     try:
         if shows_bars():
@@ -130,7 +130,7 @@ class Output:
         for name, function in (('say', say), ('on_record', on_record)):
             if not (function is None or callable(function)):
                 raise UsageError(f'{name}={function!r} is not a function; give a function, or None')
-        self.notes = []
+        self.notes: list[str] = []
         self.record_seconds = 0.0
         self.is_closed = False
         self._callback = say

@@ -94,15 +94,15 @@ def reason(error: Exception, with_task: bool = False) -> str:
         text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
     text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: |\s*goo\.gle/debug', text)[0].strip()
     text = _PREAMBLE.sub('', text, count=1)
-    place = _PLACE.match(text)
-    text = text[place.end():]
+    if place := _PLACE.match(text):
+        text = text[place.end():]
     # The cause comes first; advice may follow it.
     text = _ASSERTION.sub(r'\1', text.partition('\n')[0])
     file, _, cause = text.rpartition('; ')
     if cause in _OS_CAUSES:  # in our messages, a semicolon precedes the remedy
         text = f'{file}: {cause}'
     where = _REMOTE.search(str(error)) or place
-    task = f'{where[1]} {where[2]}: ' if with_task and where[1] else ''
+    task = f'{where[1]} {where[2]}: ' if with_task and where and where[1] else ''
     return task + (text or type(error).__name__)
 
 

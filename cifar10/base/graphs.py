@@ -65,7 +65,7 @@ def usual_switches() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
+def seeded_graph(seed: int | None = 0) -> Iterator[tf.Graph]:
     """Context in which a new graph with a seed is the default graph.
 
     If operations must be deterministic, TensorFlow refuses random operations in a graph without a seed. So all graphs
@@ -102,7 +102,8 @@ def with_inputs(operations: Iterable[tf.Operation], controls: bool = True,
     return visited.difference(without)
 
 
-_copied = weakref.WeakKeyDictionary()  # graph -> {name scope: the graph that was copied into it}
+# Graph -> {name scope: the graph that was copied into it}.
+_copied: weakref.WeakKeyDictionary[tf.Graph, dict] = weakref.WeakKeyDictionary()
 
 
 def note_copy(scope: str, graph: tf.Graph) -> None:
@@ -131,7 +132,7 @@ def check_size(network: str) -> None:
     if sum(sizes.values()) > _MOST_BYTES:  # the exact sizes: many equal elements are stored once
         sizes = {name: graph.get_operation_by_name(name).node_def.ByteSize() for name in sizes}
     if (total := sum(sizes.values())) > _MOST_BYTES:
-        largest = max(sizes, key=sizes.get)
+        largest = max(sizes, key=sizes.__getitem__)
         raise UsageError(
             f'--network={network}: the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot '
             f'write more than 2 GB; the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make '

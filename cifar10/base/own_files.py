@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cifar10.base import files
 
@@ -16,9 +16,9 @@ class Import(NamedTuple):
     by: str
 
 
-executed = {}  # path of an executed file, even if it failed -> its SHA-256 at that time
-imported = {}  # file of a module -> Import
-loaded = {}  # path of an executed file -> the state of `own.code`
+executed: dict[str, str | None] = {}  # path of an executed file, even if it failed -> its SHA-256 at that time
+imported: dict[str, Import] = {}  # file of a module -> Import
+loaded: dict[str, Any] = {}  # path of an executed file -> the state of `own.code`
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def executed_anew() -> Iterator[None]:
     """
     def modules():
         return {module.name: sys.modules.pop(module.name) for module in imported.values() if module.name in sys.modules}
-    tables = executed, imported, loaded
+    tables: tuple[dict, ...] = executed, imported, loaded
     before, modules_before = [dict(table) for table in tables], modules()
     for table in tables:
         table.clear()
@@ -51,7 +51,7 @@ def hash_of(path: str) -> str | None:
     return None
 
 
-def sha256(path: str) -> dict[str, str]:
+def sha256(path: str) -> dict[str, str | None]:
     """Returns the SHA-256 of an executed file and of its imports at that time, by relative path."""
     folder = os.path.dirname(os.path.abspath(path))
     return {os.path.basename(path): executed[path], **{
@@ -59,7 +59,7 @@ def sha256(path: str) -> dict[str, str]:
         if module.sha256 and file.startswith(folder + os.sep)}}
 
 
-def changed(path: str, before: Mapping[str, str]) -> list[str]:
+def changed(path: str, before: Mapping[str, str | None]) -> list[str]:
     """Returns the names of a user's file and imports that have changed.
 
     Args:
@@ -69,7 +69,7 @@ def changed(path: str, before: Mapping[str, str]) -> list[str]:
     return [name for name, value in before.items() if hash_of(os.path.join(os.path.dirname(path), name)) != value]
 
 
-def place(frames: Iterable[tuple[str, int]]) -> str:
+def place(frames: Iterable[tuple[str, int | None]]) -> str:
     """Returns the last (file, line) pair in a user's file, as ' (line 12 of mine.py)'; '' if there is none."""
     own = {*map(os.path.abspath, executed), *imported}
     places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in own]

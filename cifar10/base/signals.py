@@ -13,7 +13,7 @@ from typing import Any
 from cifar10.base import console
 from cifar10.base.errors import RunError, UsageError
 
-_replaced = []  # the handlers that each `caught` has replaced
+_replaced: list[dict] = []  # the handlers that each `caught` has replaced
 
 
 def termination_signals() -> list[signal.Signals]:
@@ -97,7 +97,7 @@ def interrupts() -> Iterator[None]:
     Raises:
       KeyboardInterrupt: replaces any other exception that the first signal causes in TensorFlow.
     """
-    received = []
+    received: list[int] = []
 
     def interrupt(number, frame):
         raise KeyboardInterrupt(number)
@@ -157,7 +157,7 @@ class Termination:
 
 def _first(act):
     """Returns a function that calls `act` with the first signal; the second signal ends the process."""
-    received = []
+    received: list[int] = []
 
     def notice(number):
         if received:

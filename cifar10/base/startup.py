@@ -242,8 +242,8 @@ def numerics() -> dict[str, str]:
 
     The settings are oneDNN, the number of threads that share the sums of operations, and environment variables.
     """
-    threads = os.environ.get('TF_NUM_INTRAOP_THREADS', '')
-    threads = threads if threads.isdigit() and int(threads) else len(os.sched_getaffinity(0))
+    given = os.environ.get('TF_NUM_INTRAOP_THREADS', '')
+    threads = given if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
     variables = {name: value for name, value in sorted(os.environ.items())
                  if name != _ONEDNN and _NUMERICAL.fullmatch(name)}
     return {'oneDNN': 'on' if _has_onednn else 'off', 'threads': str(threads), **variables}

@@ -15,8 +15,8 @@ from cifar10.base.errors import TemporaryError
 _TICK_SECS = 1.0
 _ANSWER_SECS = 15.0  # time limit for answers of other processes
 _WRITE_SECS = 2.0  # time limit for writing the stacks or a line
-_at_end = []  # the pending functions of `calling_at_end`
-_asked = []  # the functions of `asking`
+_at_end: list[Callable[[], Any]] = []  # the pending functions of `calling_at_end`
+_asked: list[Callable[[], str]] = []  # the functions of `asking`
 
 
 class StuckWatch:

@@ -78,7 +78,7 @@ def own_addresses(task: str, address: str, limit: float) -> list[str]:
     if failure and (not local or failure.errno == errno.EADDRINUSE):
         why = {errno.EADDRINUSE: 'the port is in use; use another port, or correct --task_index',
                errno.EADDRNOTAVAIL: 'that is not an address of this machine; correct it, or --task_index'}.get(
-                   failure.errno, f'{failure.strerror}; use another address')
+                   failure.errno or 0, f'{failure.strerror}; use another address')
         raise UsageError(f'{task} cannot listen at {address}: {why}') from failure
     return local
 

@@ -35,8 +35,8 @@ class Greetings:
     def __init__(self, cluster: Cluster, server: Server, flags: Mapping[str, Any], files: Iterable[str]):
         self._cluster = cluster
         self._server = server
-        self._own = dict(cluster=[list(cluster.workers), list(cluster.ps)], flags=dict(flags), files={})
-        self._warned = set()  # warnings about tasks that do not match
+        self._own: dict[str, Any] = dict(cluster=[list(cluster.workers), list(cluster.ps)], flags=dict(flags), files={})
+        self._warned: set[str] = set()  # warnings about tasks that do not match
         self._greet(files if cluster.is_chief else ())
 
     def _greet(self, files):

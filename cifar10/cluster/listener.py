@@ -64,17 +64,18 @@ def _ip(address):
     return ipaddress.ip_address(address.partition('%')[0])
 
 
-def resolved(hosts: Collection[str], known: Mapping[str, Collection[str]] | None = None) -> dict[str, list[str]]:
+def resolved(hosts: Collection[str], known: Mapping[str, list[str]] | None = None) -> dict[str, list[str]]:
     """Returns the IP addresses of hosts by name; if a name does not resolve, its `known` addresses."""
     addresses = dict(known or {})
     for host in hosts:
         with contextlib.suppress(OSError):
-            addresses[host] = sorted({info[4][0] for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses[host] = sorted({str(info[4][0]) for info in found})
     return addresses
 
 
 def restrict_to_hosts(port: int, addresses: Collection[str], hosts: Collection[str],
-                      initial: Mapping[str, Collection[str]]) -> None:
+                      initial: Mapping[str, list[str]]) -> None:
     """Restricts a port to the addresses of hosts, and follows changes of the addresses.
 
     Args:
@@ -109,7 +110,7 @@ def restrict(port: int, addresses: Collection[str], peers: Collection[str]) -> N
     for listener in sockets():
         is_listening = False
         with contextlib.suppress(OSError):  # not a TCP socket
-            is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            is_listening = bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
         if is_listening and listener.getsockname()[1] == port:
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
                                 struct.pack('HL', len(code), ctypes.addressof(memory)))

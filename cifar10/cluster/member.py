@@ -89,7 +89,7 @@ class _Member:
         self._greetings = greetings
         self._timeout = timeout
         self._return_limit = timeout if may_return else 0
-        self._watch = None
+        self._watching = contextlib.ExitStack()
         self._had_session = False
         # The title of the text with the final status; tasks of a different cluster have a different title.
         self._end = f'end of training of {cluster.tasks}'
@@ -99,7 +99,7 @@ class _Member:
     def wait_for_peers(self):
         """Waits up to five times the timeout until the peers answer as TensorFlow servers, then watches them."""
         self._wait(self._peers, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._peers, self._return_limit, self._end_status)
+        self._watching.callback(watch.Watch(self._peers, self._return_limit, self._end_status).stop)
 
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds.
@@ -144,7 +144,7 @@ class _Member:
                 if self._greetings.answers('worker 0'):
                     moved()
                 time.sleep(_LOOK_SECS)
-        self._watch.stop()
+        self._watching.close()
         if int(status):
             error = TemporaryError if int(status) == TemporaryError.status else RunError
             raise error(f'the chief, worker 0 at {self._cluster.workers[0]}, ended with an error; see its output')
@@ -155,8 +155,7 @@ class _Member:
         An unreachable process notices the end by its watch. After a success, the chief waits for stopped processes:
         otherwise they would later report the finished chief as lost.
         """
-        if self._watch:
-            self._watch.stop()
+        self._watching.close()
 
         def tell(name, address):
             with contextlib.suppress(tf.errors.OpError):

@@ -5,7 +5,7 @@ TensorFlow's session waits for a lost process silently and without a limit, and 
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +20,7 @@ _GRACE_SECS = 2.0
 _MIN_FAILURES = 3
 
 
-def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], Any],
+def wait_for(peers: Mapping[str, str], limit: float, answers: Callable[[str, str], Any],
              announce: bool = True) -> dict[str, str]:
     """Waits until all peers answer.
 

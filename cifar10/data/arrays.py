@@ -69,8 +69,8 @@ def saved(dataset: Any, data_dir: str) -> str:
         raise UsageError('dataset is neither a pair of arrays nor two pairs; give (images, labels), or ((images, '
                          'labels), (test images, test labels))')
     try:
-        arrays = {name: np.ascontiguousarray(array)
-                  for names, pair in zip(_NAMES.values(), pairs) for name, array in zip(names, pair)}
+        arrays: dict[str, Any] = {name: np.ascontiguousarray(array) for names, pair in zip(_NAMES.values(), pairs)
+                                  for name, array in zip(names, pair)}
     except ValueError as error:
         raise UsageError(f'dataset has rows of different lengths; {_GIVE_IMAGES}, and {_GIVE_LABELS}') from error
     _check(arrays, 'dataset')

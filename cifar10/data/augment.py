@@ -56,6 +56,7 @@ class Augmentation:
           the box is mirrored.
         """
         del shapes, positions
+        return None
 
     def pixels(self, images: tf.Tensor, positions: Positions) -> tf.Tensor:
         """Returns the images of a training batch: float32 [n, height, width, 3] from 0 to 255.

@@ -51,12 +51,12 @@ class _Published(Dataset):
         try:
             with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode='r|') as tar:
                 for member in tar:
-                    if member.isfile() and member.name in missing:
+                    if member.isfile() and member.name in missing and (source := tar.extractfile(member)):
                         missing.remove(member.name)
                         # Copies only the contents, not the path, owner or mode. (`tar.extract` is only safe with
                         # `filter=`, which Debian 12's Python 3.11.2 does not have.)
                         target = os.path.join(folder, os.path.basename(member.name))
-                        with tar.extractfile(member) as source, open(target, 'wb') as copy:
+                        with source, open(target, 'wb') as copy:
                             shutil.copyfileobj(source, copy)
                 while stream.read(1 << 20):  # gzip checks its checksum at the end
                     pass

@@ -31,7 +31,7 @@ CLASSES_FILE = 'batches.meta.txt'
 _SOURCES = '.sources'  # suffix of the file with the sources of a file's records, separated by zero bytes
 
 _MAX_SHOWN = 3  # pairs of equal images, in a line
-TEXT = dict(encoding='utf-8', errors='surrogateescape')  # Python's encoding of file names
+TEXT: dict[str, Any] = dict(encoding='utf-8', errors='surrogateescape')  # Python's encoding of file names
 
 # The parts of a data set.
 TRAIN = 'train'
@@ -47,7 +47,7 @@ class Dataset:
     Attributes:
       folder: the folder of its files, below data_dir.
       classes: the names of its classes, in the order of their labels; empty if only the files have them.
-      counts: number of images of each part; None if only the files have it.
+      counts: number of images of each part; empty if only the files have it.
       files: the names of the files of each part.
       label_bytes: number of label bytes in a record; the last is used.
       size: height and width of the images in the files.
@@ -56,7 +56,7 @@ class Dataset:
     """
     folder: str
     classes: tuple[str, ...] = ()
-    counts: dict | None = None
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
     files: dict = dataclasses.field(default_factory=lambda: _FILES)
     label_bytes: int = 1
     size: int = SIZE
@@ -323,7 +323,7 @@ def _make(dataset, name, folder, image_size, flag):
 
 def warn_of_equal(train: ImageFiles, test: ImageFiles) -> None:
     """Warns if test images equal training images, and if equal images have different classes."""
-    first, shared, ambiguous = {}, {}, {}
+    first, shared, ambiguous = dict[str | bytes, tuple](), dict[int, tuple](), dict[str | bytes, tuple]()
     for part in (train, test):
         for i, (label, digest) in enumerate(part.examples()):
             name = part.classes[label]
@@ -376,12 +376,12 @@ def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: It
     Args:
       sources: for each record the path of the user's file below their folder, or an array and an index.
     """
-    files, rows, sources = _FILES[part], iter(rows), map(os.fsencode, sources)
+    files, rows, encoded = _FILES[part], iter(rows), map(os.fsencode, sources)
     for i, name in enumerate(files):
         path, file_count = os.path.join(folder, name), count // len(files) + (i < count % len(files))
         with open(path, 'wb') as stream:
             stream.writelines(itertools.islice(rows, file_count))
-        if listed := b'\0'.join(itertools.islice(sources, file_count)):
+        if listed := b'\0'.join(itertools.islice(encoded, file_count)):
             with open(path + _SOURCES, 'wb') as stream:
                 stream.write(listed)
 

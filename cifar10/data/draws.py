@@ -20,13 +20,13 @@ class Positions(NamedTuple):
       step: int64 scalar, the first position of the step; a step may have the batches of several towers.
       examples: int64 [n], the indices of the examples at these positions.
       epochs: int64 [n], the epoch of each position.
-      count: number of examples in an epoch.
+      in_epoch: number of examples in an epoch.
     """
     first: tf.Tensor
     step: tf.Tensor
     examples: tf.Tensor
     epochs: tf.Tensor
-    count: int
+    in_epoch: int
 
 
 def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:

@@ -30,7 +30,7 @@ def scan(path: str) -> tuple[Scan, Callable]:
                          'class, rename it')
     folders = {part: os.path.join(path, part) for part in present} or {TRAIN: path}
     classes = _classes(path, folders)
-    parts, left_out, states = {}, [], list(classes)
+    parts, left_out, states = dict[str, list](), [], list(classes)
     for part, folder in folders.items():
         entries = [(os.path.join(name, entry), label) for label, name in enumerate(classes)
                    for entry in _names(os.path.join(folder, name))]

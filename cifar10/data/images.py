@@ -106,20 +106,14 @@ class ImageSource(Source):
     def __init__(self, images: ImageFiles, augmentation: Augmentation, batch_size: int, seed: int):
         self.images = images
         self.batch_size = batch_size
-        self.count = images.count
+        self.count: int = images.count
         self.classes, self.class_counts = images.classes, images.class_counts
         self.facts = dict(classes=images.classes, examples=images.count, images_sha256=images.digest,
                           images_folder=os.path.basename(images.folder))
+        self.is_made = os.path.exists(images.files[0])
+        self.kept = images.kept if self.is_made else ()
         self._augmentation = augmentation
         self._seed = seed
-
-    @property
-    def kept(self):
-        return self.images.kept
-
-    @property
-    def is_made(self):
-        return os.path.exists(self.images.files[0])
 
     def load(self):
         images = loaded(self.images)

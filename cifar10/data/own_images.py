@@ -34,12 +34,30 @@ def dataset(path: str) -> Dataset:
     path = os.path.abspath(path)
     if not os.path.exists(path):
         raise UsageError(f'--dataset={path} does not exist; put your images there, or give their path')
-    return Own(path, path=path)
+    return _Unread(path)
 
 
 @dataclasses.dataclass(frozen=True)
+class _Unread(Dataset):
+    """A user's images before they are found; `folder` is the user's folder or file."""
+
+    def configured(self, test_fraction, image_size):
+        is_file = self.folder.endswith(ARRAYS)
+        if is_file and image_size > LARGEST:
+            raise UsageError(f'--dataset={self.folder} supports at most --image_size={LARGEST}; save larger images as '
+                             'picture files in a folder for each class')
+        scan, pixels = (arrays if is_file else folders).scan(self.folder)
+        fraction = None if TEST in scan.parts else test_fraction
+        digest = hashlib.sha256('\0'.join(map(str, scan.state)).encode(**TEXT)).hexdigest()[:12]
+        name = f"{digest}{f'-{fraction:g}' if fraction else ''}_{DECODER}"
+        kind = Own if image_size <= LARGEST else _OwnPhotos
+        return kind(os.path.join(f'{os.path.basename(self.folder)}-{image_size}px', name), size=image_size,
+                    path=self.folder, test_fraction=fraction, scan=scan, pixels=pixels)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Own(Dataset):
-    """A user's images, which a `configured` data set can convert to a folder below data_dir.
+    """A user's images, which `make` converts to a folder below data_dir.
 
     Attributes:
       path: the path of the user's folder or file.
@@ -47,23 +65,10 @@ class Own(Dataset):
       scan: the Scan of the images.
       pixels: function () -> function (source of the scan) -> the path of a file, or an array of pixels.
     """
-    path: str = ''
-    test_fraction: float | None = None
-    scan: Scan | None = dataclasses.field(default=None, repr=False)
-    pixels: Callable[[], Callable[[str], Any]] | None = None
-
-    def configured(self, test_fraction, image_size):
-        is_file = self.path.endswith(ARRAYS)
-        if is_file and image_size > LARGEST:
-            raise UsageError(f'--dataset={self.path} supports at most --image_size={LARGEST}; save larger images as '
-                             'picture files in a folder for each class')
-        scan, pixels = (arrays if is_file else folders).scan(self.path)
-        fraction = None if TEST in scan.parts else test_fraction
-        digest = hashlib.sha256('\0'.join(map(str, scan.state)).encode(**TEXT)).hexdigest()[:12]
-        name = f"{digest}{f'-{fraction:g}' if fraction else ''}_{DECODER}"
-        kind = Own if image_size <= LARGEST else _OwnPhotos
-        return kind(os.path.join(f'{os.path.basename(self.path)}-{image_size}px', name), size=image_size,
-                    path=self.path, test_fraction=fraction, scan=scan, pixels=pixels)
+    path: str
+    test_fraction: float | None
+    scan: Scan = dataclasses.field(repr=False)
+    pixels: Callable[[], Callable[[str], Any]]
 
     def expected(self):
         classes = self.scan.classes
@@ -118,7 +123,7 @@ class Own(Dataset):
             return parts
         counts = collections.Counter(label for label, _ in parts[TRAIN])
         remaining = {label: max(round(self.test_fraction * count), 1) for label, count in counts.items()}
-        divided = {TRAIN: [], TEST: []}
+        divided: dict[str, list] = {TRAIN: [], TEST: []}
         for example in parts[TRAIN]:
             label, _ = example
             divided[TEST if remaining[label] > 0 else TRAIN].append(example)

@@ -105,7 +105,7 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
             return _batches_of_machines(source, start, stop, hosts, loaded)
         num_towers, num_streams, devices = 1, 1, None
     at_a_time = _at_a_time(num_streams // len(loaded)) if devices else None
-    streams = [range(first, num_towers, num_streams) for first in range(num_streams)]
+    streams: list[Sequence[int]] = [range(first, num_towers, num_streams) for first in range(num_streams)]
     if source.is_sequential:
         streams = [[k for k in range(num_towers) if hosts[k] == host] for host in dict.fromkeys(hosts[:num_towers])]
     stream_of = {k: number for number, towers in enumerate(streams) for k in towers}
@@ -127,7 +127,7 @@ def tower_batches(source: Source, start: tf.Tensor, stop: tf.Tensor, hosts: Sequ
         iterators.append(iterator)
         start_ops.append(start_op)
         places.append(place)
-    last_reads = {}  # stream -> the operation that reads its last batch; towers on several devices read in order
+    last_reads: dict[int, list] = {}  # stream -> the read of its last batch; towers on several devices read in order
 
     def next_batch(k):
         stream = stream_of.get(k, 0)

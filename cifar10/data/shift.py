@@ -42,7 +42,7 @@ class Shift(Augmentation):
         size = self._size(positions.step)
         numbers = draws(positions.first, images.shape[0], self._seed)
         # The halves are the same in every epoch, and alternate by the epoch number.
-        half = permuted(positions.examples, positions.count, self._seed) % 2
+        half = permuted(positions.examples, positions.in_epoch, self._seed) % 2
         mirror = tf.equal((half + positions.epochs) % 2, 1)
         reach = tf.cast(tf.where(tf.less(size, _SMALL), 1, 2), tf.float32)
         shifts = tf.cast(tf.floor(numbers[:, :2] * (2 * reach + 1) - reach), tf.int32)
@@ -59,6 +59,8 @@ class Shift(Augmentation):
         """Returns the image size in a step, an int or an int32 scalar, given the step's first position."""
         if len(self._sizes) == 1:
             return self._sizes[0][1]
+        if self._total_examples is None:
+            raise ValueError('several sizes need the length of the run in examples')
         begins = tf.constant([int(fraction * self._total_examples) for fraction, _ in self._sizes], tf.int64)
         return tf.gather(self.image_sizes(), tf.reduce_sum(tf.cast(step_position >= begins, tf.int32)) - 1)
 

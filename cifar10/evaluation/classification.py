@@ -103,7 +103,7 @@ def predict(settings: EvalSettings, images: np.ndarray | Sequence[bytes] | None 
     model = Model.open(settings)
     reader = Reader(model.preparation)
     batch_size = max(min(model.batch_size, len(sources)), 1)
-    rows, errors = np.full([len(sources), len(model.classes)], np.nan, np.float32), {}
+    rows, errors = np.full([len(sources), len(model.classes)], np.nan, np.float32), dict[str | int, str]()
 
     def image(source):
         try:

@@ -82,7 +82,7 @@ class Evaluator:
 
         def run_share(share):
             _, found, firsts = share
-            all_sums, largest = [], []
+            all_sums, largest = [], list[Any]()
             for first in firsts:
                 if is_ended.is_set():
                     break

@@ -33,7 +33,7 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
         _check_eval_dir(settings)
     model = Model.open(settings, waits=not settings.run_once)
     say('device', str(model.devices))
-    first = model.newest(required=settings.run_once)  # before any images are made for it
+    first = model.newest() if settings.run_once else model.newer(None)  # before any images are made for it
     data, is_runs = (evaluated_data(model, settings) if model.recipe.has_batches else
                      evaluated_images(model.record, settings))
     if is_runs:
@@ -42,7 +42,7 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
         raise UsageError('--per_class is for models that predict classes; leave it out')
 
     def build():
-        if model.recipe.has_batches:
+        if isinstance(data, str):  # the name of a data set of batches
             return BatchEvaluator(data, model.recipe, model.devices.tower_devices[0], model.batch_size)
         return Evaluator(data, model.recipe, model.devices.tower_devices, model.batch_size, settings.num_examples,
                          model.averaging, model.classes)
@@ -85,7 +85,7 @@ def _in_turn(model, first, settings):
             say('waiting', f'for a checkpoint after step {step}; looks every {settings.eval_interval_secs} s')
         else:
             time.sleep(settings.eval_interval_secs)
-        found = model.newest(after=last, required=False)
+        found = model.newer(last)
 
 
 class _Log:
@@ -130,7 +130,7 @@ class _Log:
                 say_all(confusion.lines(result.confusion, result.classes))
             if self._lists:
                 say_all(confusion.largest_losses(result.largest_losses))
-        if not self._log:
+        if not (self._log and self._events):
             return metrics.record_of(metrics.EVAL, result.step, result.figures, **facts)
         known = self._known(result)
         if not known:

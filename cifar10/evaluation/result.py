@@ -86,8 +86,9 @@ class EvalResult:
     @property
     def per_class(self) -> dict[str, dict[str, float]]:
         """For each class its 'precision' and 'recall', without test-time averaging; recall is NaN without images."""
+        rows = [] if self.confusion is None else confusion.per_class(self.confusion, self.classes)
         return {name: dict(precision=float(precision), recall=float(recall))
-                for name, _, _, recall, precision, _ in confusion.per_class(self.confusion, self.classes)}
+                for name, _, _, recall, precision, _ in rows}
 
     @property
     def largest_losses(self) -> list[dict[str, Any]]:

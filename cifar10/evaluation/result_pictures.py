@@ -57,7 +57,8 @@ def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
         pixels[::scale] = 220
         pixels[:, ::scale] = 220
     pixels = np.pad(pixels, [(1, 1), (1, 1), (0, 0)], constant_values=220)
-    return pictures.titled(pixels, tuple(f'{title}, 0 to {num_classes - 1}' for title in titles))
+    numbers = f', 0 to {num_classes - 1}'
+    return pictures.titled(pixels, (titles[0] + numbers, titles[1] + numbers))
 
 
 def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> str:

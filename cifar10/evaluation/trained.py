@@ -99,12 +99,17 @@ class Model:
         size = self.recipe.image_size
         return Preparation(size, self.recipe.augmentation, stored_size(self.record.settings.data.dataset, size))
 
-    def newest(self, after: str | None = None, required: bool = True) -> checkpoints.Saved | None:
-        """Returns the newest checkpoint that can be read.
+    def newest(self) -> checkpoints.Saved:
+        """Returns the newest checkpoint that can be read; raises an error if there is none."""
+        if (found := self.newer(None)) is None:
+            raise _no_checkpoint(self.look())
+        return found
+
+    def newer(self, after: str | None) -> checkpoints.Saved | None:
+        """Returns the newest checkpoint that can be read; None without one.
 
         Args:
           after: the prefix of a checkpoint; None is returned if that is still the newest.
-          required: whether to raise an error instead of returning None.
 
         Raises:
           TemporaryError: another run has taken the place of this one.
@@ -116,8 +121,6 @@ class Model:
         # checkpoint was too.
         if folder.run_id != self.record.run_id:
             raise TemporaryError(f'the run in {folder.path} was replaced or removed; start again to use the new one')
-        if found is None and required:
-            raise _no_checkpoint(folder)
         return found if found and found.prefix != after else None
 
     @contextlib.contextmanager
@@ -208,7 +211,8 @@ def _no_checkpoint(folder):
     if folder.of_checkpoints and not folder.record:
         return UsageError(f'{folder.given} holds {folder.of_checkpoints[0]}, but no whole checkpoint; copy what is '
                           'missing')
-    error, remedy = UsageError, 'train first, or name the train_dir of a run'
+    error: type[Exception] = UsageError
+    remedy = 'train first, or name the train_dir of a run'
     if folder.record:
         error = TemporaryError
         remedy = 'the run there has saved none yet; try again later, or evaluate without --run_once to wait for one'

@@ -15,7 +15,7 @@ _PER_COUNT = 4  # random numbers per value of Philox's counter
 OF_AUGMENTATIONS = 2 ** 31  # the index of an augmentation's first draw, after the draws of every network
 
 # For the network that is being built in this thread: the arguments of `at_position`, and an iterator of draw indices.
-_place = contextvars.ContextVar('place', default=None)
+_place: contextvars.ContextVar[tuple] = contextvars.ContextVar('place')
 
 
 @contextlib.contextmanager
@@ -38,14 +38,14 @@ def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int | tf.Tens
 
 def current_seed() -> int | None:
     """Returns the seed of the network that is being built; None outside of `at_position`."""
-    place = _place.get()
-    return place and place[0]
+    place = _place.get(None)
+    return place[0] if place else None
 
 
-def current_position() -> tf.Tensor:
-    """Returns the position of the first example of the training batch, int64."""
-    _, start, offset, _ = _place.get()
-    return start + offset
+def current_place() -> tuple[int, tf.Tensor]:
+    """Returns the seed, and the position of the first example of the training batch, int64."""
+    seed, start, offset, _ = _place.get()
+    return seed, start + offset
 
 
 def uniform_like(x: tf.Tensor) -> tf.Tensor:
@@ -64,7 +64,7 @@ def uniform_like(x: tf.Tensor) -> tf.Tensor:
     Raises:
       ValueError: the network is built for evaluation, or outside of `at_position`.
     """
-    place = _place.get()
+    place = _place.get(None)
     if place is None:
         raise ValueError('uniform_like requires a training batch; call it only if `training` is true, and in your own '
                          'program, build the network within cifar10.model.network_draws.at_position')

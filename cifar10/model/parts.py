@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 # The Division of the network that is being built in this thread.
-_division = contextvars.ContextVar('division', default=None)
+_division: contextvars.ContextVar['Division | None'] = contextvars.ContextVar('division', default=None)
 
 
 def next_part(x: tf.Tensor) -> tf.Tensor:
@@ -63,15 +63,15 @@ class Division:
         source = self._device_index()
         self.parts += 1
         target = self._device_index()
-        if self._gate is None:
+        if (gate := self._gate) is None:
             return x
 
         @tf.custom_gradient
         def gated(x):
             def gradient(dy):
-                with tf.control_dependencies([self._gate(dy, target, source)]):
+                with tf.control_dependencies([gate(dy, target, source)]):
                     return tf.identity(dy)
-            with tf.control_dependencies([self._gate(x, source, target)]):
+            with tf.control_dependencies([gate(x, source, target)]):
                 return tf.identity(x), gradient
         return gated(x)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Line
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import AUGMENTATIONS, LOSSES, MODEL_TOWERS, NETWORKS, OPTIMIZERS, OWN, OWN_TOWERS, SCHEDULES
@@ -40,9 +41,9 @@ class Recipe:
       own: the `own.recipe_towers.RecipeTowers` of a recipe with users' code, or the `own.model_towers.ModelTowers` of a
         model function on a user's batches; else None.
       augmentation: a `data.augment.Augmentation`.
-      schedule: a `model.schedule.Schedule`; None for evaluation.
+      schedule: a `model.schedule.Schedule`; not for evaluation.
       total_examples: number of training examples in the whole run, or None if its length is a number of steps.
-      warnings: from `check`, one line each.
+      warnings: from `check`.
 
     Raises:
       KeyError: a setting names an object that is not registered.
@@ -56,7 +57,7 @@ class Recipe:
         self.weights = weights
         self._seed = seed
         self._network = NETWORKS.load(settings.network)
-        self.warnings = []
+        self.warnings: list[Line] = []
         self._options = dict(num_classes=num_classes)
         self.total_examples = round(epochs * count) if epochs and count else None
         self.image_size = image_size
@@ -64,13 +65,12 @@ class Recipe:
         # A user's augmentation only changes training images.
         augmentation = settings.augmentation if count else AUGMENTATIONS.divided(settings.augmentation)[0]
         self.augmentation = AUGMENTATIONS.load(augmentation)(sizes, self.total_examples, seed, image_size)
-        self.schedule = None
         if count:
             warm_up = round(settings.warmup_epochs * count)
             self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
         self._refuse_other_sizes()
         is_own = any(OWN[flag].is_own(getattr(settings, flag)) for flag in ('network', 'augmentation', 'loss'))
-        self.own = None
+        self.own: Any = None
         self.has_batches = bool(batches)
         if batches:
             self.own = pkgutil.resolve_name(MODEL_TOWERS)(settings, seed, batches)

@@ -45,6 +45,8 @@ class Schedule:
         raise NotImplementedError
 
     def _fraction_left(self, examples):
+        if self.total_examples is None:
+            raise ValueError('this schedule needs the length of the run in examples')
         length = self.total_examples - self.warm_up
         return tf.maximum(tf.cast(length - examples, tf.float32) / length, 0.0)
 

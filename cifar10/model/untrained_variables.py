@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import MOVING_STATISTICS, primary_name
 
-_frozen = contextvars.ContextVar('frozen', default=None)
+_frozen: contextvars.ContextVar[str | None] = contextvars.ContextVar('frozen', default=None)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.model import network_draws
 from cifar10.model.untrained_variables import MovingStatistic
 from cifar10.own.copying import Copied, copy, follow
+from cifar10.own.follow_up import FollowUp
 from cifar10.own.isolated_call import LOSS_SCALE, POSITION
 from cifar10.own.tracing import GRADIENT, STATISTIC, Traced
 from cifar10.parallel.update import Computed
@@ -26,7 +27,7 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
     given = {name: tf.cast(each, traced.dtype_of(name)) for name, each in inputs.items()}
     given[LOSS_SCALE] = tf.ones([]) if scale is None else scale
     if traced.uses(POSITION):
-        given[POSITION] = network_draws.current_position()
+        _, given[POSITION] = network_draws.current_place()
     copied = copy(traced, given)
     shared = {} if shared is None else shared
     is_first = shared.setdefault('first', copied) is copied
@@ -41,7 +42,7 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
         pairs = [(value, copied.variables[each.variable]) for each, value, is_common in zip(
             traced.averaged, copied.averaged, common) if is_common]
         others = [value for value, is_common in zip(copied.averaged, common) if not is_common]
-        return Computed(scalars, pairs, [], others, _Follower(traced, copied, common, shared)), copied
+        return Computed(scalars, pairs, [], others, _Follower(traced, traced.after, copied, common, shared)), copied
     found = list(zip(traced.averaged, copied.averaged))
     gradients = {each.variable: value for each, value in found if each.kind == GRADIENT}
     if scale is not None:
@@ -56,8 +57,9 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
 class _Follower:
     """Applies the means of a model's towers in the place of an optimizer; see `update.Computed`."""
 
-    def __init__(self, traced: Traced, copied: Copied, common: Sequence[bool], shared: dict):
+    def __init__(self, traced: Traced, after: FollowUp, copied: Copied, common: Sequence[bool], shared: dict):
         self._traced = traced
+        self._after = after
         self._copied = copied
         self._common = common  # for each entry of `Traced.averaged` whether it is among the gradients
         self._shared = shared
@@ -71,7 +73,7 @@ class _Follower:
         before = self._shared['before']  # all updates of a step get the same
         pairs, rest = iter(gradients), iter(others)
         means = [next(pairs)[0] if is_common else next(rest) for is_common in self._common]
-        updated, summaries = follow(self._traced, self._copied.variables, means, before)
+        updated, summaries = follow(self._traced, self._after, self._copied.variables, means, before)
         for summary in summaries if is_first else ():
             tf.add_to_collection(tf.GraphKeys.SUMMARIES, summary)
         if counter is None:
@@ -81,4 +83,4 @@ class _Follower:
 
     def variables(self) -> list[tf.Variable]:
         """Returns the variables that an update changes."""
-        return [self._copied.variables[name] for name in self._traced.after.changed]
+        return [self._copied.variables[name] for name in self._after.changed]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import note_copy
-from cifar10.own.follow_up import AFTER, BEFORE
+from cifar10.own.follow_up import AFTER, BEFORE, FollowUp
 from cifar10.own.isolated_call import STEP
 from cifar10.own.subgraphs import BEGIN, Piece, is_draw, operation_of, tensor_of, value_of
 from cifar10.own.tracing import Traced
@@ -46,24 +46,24 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
         if traced.fillers:
             with tf.device('/cpu:0'):
                 _add(traced, traced.tables, tensors, scope)
-        for each in traced.fillers:
-            tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, tensors[each])
+        for filler in traced.fillers:
+            tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, tensors[filler])
         _add(traced, _drawing(traced.piece, zlib.crc32(scope.encode())), tensors, scope)
     outputs = tf.nest.map_structure(tensors.get, traced.outputs)
     averaged = []
-    for each in traced.averaged:
-        values = [tensors[name] for name in each.values]
+    for entry in traced.averaged:
+        values = [tensors[name] for name in entry.values]
         if len(values) == 1:
-            if each.variable:
-                values[0].set_shape(variables[each.variable].shape)
+            if entry.variable:
+                values[0].set_shape(variables[entry.variable].shape)
             averaged.append(values[0])
         else:
             averaged.append(tf.IndexedSlices(
-                *values, tf.constant(variables[each.variable].shape.as_list(), values[1].dtype)))
+                *values, tf.constant(variables[entry.variable].shape.as_list(), values[1].dtype)))
     return Copied(outputs, averaged, variables)
 
 
-def follow(traced: Traced, variables: Mapping[str, tf.Variable], means: list,
+def follow(traced: Traced, after: FollowUp, variables: Mapping[str, tf.Variable], means: list,
            before: tf.Tensor) -> tuple[tf.Operation, list[tf.Tensor]]:
     """Adds the follow-up of a model to the current graph.
 
@@ -75,8 +75,7 @@ def follow(traced: Traced, variables: Mapping[str, tf.Variable], means: list,
     Returns:
       (the operation that is run, its summaries).
     """
-    after = traced.after
-    tensors = {}
+    tensors: dict[str, tf.Tensor] = {}
     for each, mean in zip(traced.averaged, means):
         tensors.update(zip(each.means, [mean] if len(each.means) == 1 else [mean.values, mean.indices]))
     tensors.update({BEFORE: before, AFTER: before + 1, traced.inputs[STEP]: tf.train.get_global_step().handle})

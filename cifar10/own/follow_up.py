@@ -43,7 +43,7 @@ class Division(NamedTuple):
     Attributes:
       scalars: of the tower, `total_loss` first.
       marks: the gradients that leave the towers.
-      crossing: (tensor, name of the variable that it is assigned to or None, keep) of every other tensor that does.
+      crossing: (tensor, name of the variable that it is assigned to or '', keep) of every other tensor that does.
       towers, once: the operations of a tower, and of the follow-up.
       summaries: of the towers.
       left_out: the names of the operations that a tower may wait for in the model's graph, but that it does not have.
@@ -175,7 +175,7 @@ def _crossing(once, of_batch, taken):
     assigned = {each.inputs[1].name: each for _, each in uses if each.type in ASSIGNMENTS}
     found = []
     for name, tensor in {tensor.name: tensor for tensor, _ in uses}.items():
-        variable = assigned[name].inputs[0].op.name if name in assigned else None
+        variable = assigned[name].inputs[0].op.name if name in assigned else ''
         found.append((tensor, variable, 0 if variable and assigned[name].type == 'AssignVariableOp' else None))
     return found
 
@@ -254,8 +254,8 @@ def _count_outside(call, once, order, nodes):
 
 def _counts_one(operation, step):
     """Returns whether an operation adds 1 to the global step, as an `assign_add`, or an `assign` of a sum."""
-    value = operation.inputs[1] if operation.type in ASSIGNMENTS else None
     if operation.type == 'AssignVariableOp':
-        added = [each for each in value.op.inputs if step not in with_inputs([each.op])]
-        return value.op.type in ('Add', 'AddV2') and [tf.get_static_value(each) for each in added] == [1]
-    return operation.type == 'AssignAddVariableOp' and tf.get_static_value(value) == 1
+        value = operation.inputs[1].op
+        added = [each for each in value.inputs if step not in with_inputs([each.op])]
+        return value.type in ('Add', 'AddV2') and [tf.get_static_value(each) for each in added] == [1]
+    return operation.type == 'AssignAddVariableOp' and tf.get_static_value(operation.inputs[1]) == 1

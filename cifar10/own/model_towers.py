@@ -20,7 +20,7 @@ from cifar10.own.gradient_marks import marking
 from cifar10.own.isolated_call import Call, Tower, with_feeds
 from cifar10.own.recipe_towers import step_of
 from cifar10.own.script import rehearsed, tensors_of
-from cifar10.own.tracing import trace
+from cifar10.own.tracing import Traced, trace
 from cifar10.parallel.update import Computed
 
 
@@ -46,15 +46,15 @@ class ModelTowers:
     Args:
       settings: a `RecipeSettings`.
       seed: of the run.
-      batches: of the training; None in evaluation.
+      batches: the `Batches` of the training; not used in evaluation.
     """
 
-    def __init__(self, settings: Any, seed: int, batches: Batches | None):
+    def __init__(self, settings: Any, seed: int, batches: Any):
         self._name = settings.network
         self._model = NETWORKS.load(settings.network).model
         self._seed = seed
         self._batches = batches
-        self._traced = {}
+        self._traced: dict[tuple, Traced] = {}
 
     def train(self, batch: Any, dtype: tf.DType, scale: tf.Tensor | None = None,
               shared: dict | None = None) -> tuple[Computed, Mapping]:
@@ -87,8 +87,8 @@ class ModelTowers:
         del batch_size, side
         return self._batches.placeholders()
 
-    def check(self, batch_size: int, sizes: list, dtype: tf.DType, in_numbers: bool = True) -> list[str]:
-        """Traces a tower and checks the rules, as `RecipeTowers.check` does; returns notes, one line each."""
+    def check(self, batch_size: int, sizes: list, dtype: tf.DType, in_numbers: bool = True) -> list[Line]:
+        """Traces a tower and checks the rules, as `RecipeTowers.check` does; returns notes."""
         del batch_size, sizes
         with tf.Graph().as_default(), network_draws.at_position(self._seed, tf.zeros([], tf.int64)), \
                 self._usage_errors():

@@ -37,7 +37,7 @@ from cifar10.own.computed import copied_tower
 from cifar10.own.gradient_marks import marking
 from cifar10.own.isolated_call import Tower, with_feeds
 from cifar10.own.refusals import BrokenRule
-from cifar10.own.tracing import trace
+from cifar10.own.tracing import Traced, trace
 from cifar10.parallel.update import Computed, move
 
 _ARGUMENTS = 'features, labels, mode'
@@ -73,7 +73,7 @@ def augmentation(name: str) -> Callable:
     function = code.function('augmentation', own, 'images, labels, num_classes', each_time=True)
 
     def changed(images, labels, num_classes):
-        place = network_draws.current_seed(), network_draws.current_position()
+        place = network_draws.current_place()
         with code.usage_errors('augmentation', own), network_draws.at_position(
                 *place, first_draw=network_draws.OF_AUGMENTATIONS):
             result = function(images, labels, num_classes)
@@ -114,8 +114,8 @@ class RecipeTowers:
         self._num_classes = num_classes
         self._seed = seed
         self._model = NETWORKS.load(settings.network).model
-        self._traced = {}
-        self._narrows = None  # whether a network in float32 computes in a narrower type; None: not tried yet
+        self._traced: dict[tuple, Traced] = {}
+        self._narrows: bool | None = None  # whether a float32 network computes in a narrower type; None: not tried yet
         own = [('network', settings.network, NETWORKS), ('loss', settings.loss, LOSSES),
                ('augmentation', settings.augmentation, AUGMENTATIONS)]
         self._own = [(flag, names.divided(name)[1]) for flag, name, names in own if names.is_own(name)]
@@ -193,7 +193,7 @@ class RecipeTowers:
         """Calls augmentation, network and loss on a batch; returns the Tower."""
         with tf.name_scope('augmentation'):
             images, labels = self._recipe.augmented(images, labels)
-        network = set()
+        network: set[tf.Operation] = set()
 
         def called(images, training):
             graph = tf.get_default_graph()
@@ -277,8 +277,8 @@ class RecipeTowers:
     def _usage_errors(self):
         return code.usage_errors(*self._own[0])
 
-    def check(self, batch_size: int, sizes: list, dtype: tf.DType, in_numbers: bool = True) -> list[str]:
-        """Traces towers for training and for evaluation, and checks the rules; returns notes, one line each.
+    def check(self, batch_size: int, sizes: list, dtype: tf.DType, in_numbers: bool = True) -> list[Line]:
+        """Traces towers for training and for evaluation, and checks the rules; returns notes.
 
         Args:
           batch_size: images in a training batch.

@@ -53,7 +53,7 @@ def wrong_feed(key: Any) -> BrokenRule:
                       f'{_FEEDS[_entry.get()]}')
 
 
-def refuse_unfed(call: Any, operations: Iterable[tf.Operation]) -> None:
+def refuse_unfed(call: Any, operations: Sequence[tf.Operation]) -> None:
     """Refuses a placeholder that operations or initial values need and that nothing feeds.
 
     In training, this includes placeholders with a default that the function has made itself. That of Keras, its
@@ -63,7 +63,7 @@ def refuse_unfed(call: Any, operations: Iterable[tf.Operation]) -> None:
     fed = {key.op for key in call.feeds if len(key.op.outputs) == 1}
     given = {*fed, *(each.op for each in (*call.inputs.values(), call.position, call.loss_scale))}
     needing = [('it', operations, given)]
-    needing += [(f'the initial value of {variable.op.name}', [variable.initializer], ())
+    needing += [(f'the initial value of {variable.op.name}', [variable.initializer], set())
                 for variable in call.variables.values()]
     for name, needed, given in needing:
         unfed = sorted(each.name for each in with_inputs(needed, without=given)
@@ -298,7 +298,7 @@ def notes_of_network(call: Any, needed: set) -> tuple[str, ...]:
 def notes_of_model(call: Any, division: Any) -> list[str]:
     """Returns the notes on a model's code."""
     notes = [f'its update uses {tensor.op.name}{place_of(tensor.op.name)}, of which it gets the mean over the towers'
-             for tensor, variable, _ in division.crossing if variable is None and tensor.shape.rank == 0]
+             for tensor, variable, _ in division.crossing if not variable and tensor.shape.rank == 0]
     step = call.step.handle.op
     if not any(changes_a_variable(each) and each.inputs[0].op is step for each in division.once):
         notes.append('its train_op does not count the global step, so each step is counted for it')

@@ -111,7 +111,7 @@ def compare(subject: Subject) -> list[str]:
     # Code that draws initial values draws others with another seed.
     one, other = subject.trace(subject.few, subject.seed + 1), subject.trace(2 * subject.few, subject.seed)
     _refuse_other_constants(subject, one, other)
-    if one.after and (followed := _changed(one.after.piece, other.after.piece)):
+    if one.after and other.after and (followed := _changed(one.after.piece, other.after.piece)):
         name = next(iter(followed))
         return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of examples of a '
                 'tower, and not of all towers; give it the number that you mean']
@@ -141,7 +141,7 @@ def _built(traced, k):
                   for name, tensor in traced.inputs.items() if name not in (POSITION, STEP, LOSS_SCALE)}
         first = tf.placeholder(tf.int64, [])
         copied = copy(traced, {**inputs, POSITION: first, LOSS_SCALE: tf.ones([])})
-    averaged, statistics = {}, []
+    averaged, statistics = dict[str, tf.Tensor](), []
     for each, value in zip(traced.averaged, copied.averaged):
         if each.kind == STATISTIC:
             statistics.append((copied.variables[each.variable], value, each.keep))
@@ -163,7 +163,7 @@ def _built(traced, k):
 
 def _moved(statistics):
     """Returns the changes that statistics make to their variables, by the names of these."""
-    before, moved_to = {}, {}
+    before, moved_to = dict[str, tf.Tensor](), dict[str, tf.Tensor]()
     for variable, value, keep in statistics:
         name = variable.op.name
         before[name] = variable.read_value()
@@ -208,7 +208,7 @@ def _changed(before, after):
 
 
 def _compared(subject, session, half, whole, is_comparable, step, graph):
-    suspected = None
+    suspected: dict[str, str] = {}
     for seed in range(_TRIALS):
         try:
             first, again, second, together, nearby = _trial(subject, session, half, whole, seed, step)
@@ -245,7 +245,7 @@ def _trial(subject, session, half, whole, seed, step):
               for k in (0, 1)]
     initialise(session, random, _NOISE, step)
     of_towers = [_computed(session, half, halves[k], k * count) for k in (0, 0, 1)]
-    signs = {name: random.choice(np.float32([-1, 1]), value.shape) for name, value in batch.items()
+    signs = {name: random.choice(np.array([-1, 1], np.float32), value.shape) for name, value in batch.items()
              if value.dtype.kind == 'f' and value.ndim}
     changed = {name: value * (1 + _NEARBY * signs[name]) if name in signs else value for name, value in batch.items()}
     together, nearby = (_computed(session, whole, given, 0) for given in (batch, changed))

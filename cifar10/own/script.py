@@ -70,7 +70,7 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
         traced = _traced(make, batches[0], inputs)
         groups = Devices(tuple((device,) for device in devices), 'gpu' in devices[0].lower(), num_towers=len(batches))
         mode = UPDATE_MODES.load(variable_update)(groups)
-        shared, outputs = {}, []
+        shared, outputs = dict[str, Any](), []
 
         def tower(k, scope):
             with tf.control_dependencies(equal):
@@ -221,7 +221,7 @@ def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str,
 
 def _made_of(leaf, rows):
     """Returns a made-up tensor of the kind of one of a batch; of a sparse or ragged one, each example has one value."""
-    count = rows.shape[0] if rows.shape.rank else None
+    count = rows.shape[0] if rows.shape.rank else 0
     if isinstance(leaf, tf.SparseTensor):
         sizes = [size or _UNKNOWN for size in leaf.shape[1:]] if leaf.shape.rank else [_UNKNOWN]
         indices = np.pad(np.arange(count)[:, None], [(0, 0), (0, len(sizes))])

@@ -46,13 +46,13 @@ class Averaged(NamedTuple):
       kind: GRADIENT, STATISTIC or SCALAR.
       values: the names of the tensors of a tower: one, or the values and the indices of a sparse gradient.
       means: the names of the tensors in whose places the follow-up takes the mean; none without a follow-up.
-      variable: the name of the variable that has the gradient or follows the statistic; a scalar may have none.
+      variable: the name of the variable that has the gradient or follows the statistic; '' of a scalar without one.
       keep: of a statistic, the `keep` of `MovingStatistic`.
     """
     kind: str
     values: tuple[str, ...]
     means: tuple[str, ...] = ()
-    variable: str | None = None
+    variable: str = ''
     keep: float | None = None
 
 
@@ -145,7 +145,7 @@ def _of_network(call, tower, narrow_to):
     call.leave_out_variables(needed)
     refusals.check_variables(call)
     assignments = Assignments(call.variables, needed)
-    averaged, notes = (), tower.notes
+    averaged, notes = tuple[Averaged, ...](), tower.notes
     if call.training:
         refusals.check_assignments(assignments, needed)
         assignments.collect()
@@ -273,5 +273,5 @@ def renamed(traced: Traced, graph: tf.Graph) -> Traced:
     after = traced.after and traced.after._replace(changed=tuple(names[each] for each in traced.after.changed))
     return traced._replace(
         variables=tuple(each._replace(name=names[each.name]) for each in traced.variables),
-        averaged=tuple(each._replace(variable=names.get(each.variable)) for each in traced.averaged),
+        averaged=tuple(each._replace(variable=names.get(each.variable, '')) for each in traced.averaged),
         initial={names[name]: piece for name, piece in traced.initial.items()}, after=after, existing=existing)

@@ -71,7 +71,7 @@ class Stepper:
 
     def __init__(self, kinds: int):
         self._idle = list(range(kinds))
-        self._begun, self._ended = queue.SimpleQueue(), queue.SimpleQueue()
+        self._begun, self._ended = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(kinds if kinds > 1 else 0)]
 
     def __enter__(self):

@@ -102,8 +102,7 @@ class Devices:
         names = ['+'.join(group) for group in self.groups]
         if len(names) > _MAX_NAMED:
             names[3:-1] = ['...']
-        names = ' '.join(names)
-        return f'{self.count} {kind}{plural}{reason}: {names}'
+        return f'{self.count} {kind}{plural}{reason}: ' + ' '.join(names)
 
 
 def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '--num_gpus') -> Devices:

@@ -34,7 +34,7 @@ class Mirrored(UpdateMode):
     def build(self, tower_fn, make_optimizer, global_step):
         optimizer = make_optimizer()
         self._optimizers = [optimizer] * self.devices.num_towers
-        names = []
+        names: list[str] = []
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
@@ -51,7 +51,7 @@ class Mirrored(UpdateMode):
 
         with self._strategy.scope():
             built = self._strategy.run(replica)
-        return self._step(names, *built, global_step)
+        return self._step(names, global_step, *built)
 
     def _applied(self, optimizer, pairs, statistics):
         # The strategy sums gradients over the replicas; towers are averaged.
@@ -59,7 +59,7 @@ class Mirrored(UpdateMode):
                   for gradient, variable in pairs]
         return tf.group(optimizer.apply_gradients(shares), *move(statistics))
 
-    def _step(self, names, vectors, gradients, values, applied, global_step):
+    def _step(self, names, global_step, vectors, gradients, values, applied):
         primaries = [self._per_replica(variable)[0] for variable in tf.trainable_variables()]
         tower_grads = [[(self._per_replica(gradient)[k], primary) for gradient, primary in zip(gradients, primaries)]
                        for k in range(self.devices.num_towers)]
@@ -76,6 +76,9 @@ class Mirrored(UpdateMode):
         if value is None:  # a variable without a gradient
             return [None] * self.devices.num_towers
         return self._strategy.experimental_local_results(value)
+
+    def gate(self, k):
+        return None
 
     def copied(self):
         variables = [self._per_replica(variable) for variable in tf.global_variables()]

@@ -20,7 +20,7 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Seque
       the order and with the shapes of `tensors`.
     """
     large = [i for i, tensor in enumerate(tensors) if tensor.shape.num_elements() >= _LARGE]
-    small = {}  # device -> the indices of its small tensors
+    small: dict[str, list[int]] = {}  # device -> the indices of its small tensors
     for i, tensor in enumerate(tensors):
         if i not in large:
             small.setdefault(tensor.device, []).append(i)

@@ -32,7 +32,7 @@ class ParameterServer(UpdateMode):
 
     def _create_on_server(self, next_creator, on_first_server=False, **arguments):
         """Creates a variable on the server with the fewest elements, or on the first server."""
-        server = next(iter(self._elements)) if on_first_server else min(self._elements, key=self._elements.get)
+        server = next(iter(self._elements)) if on_first_server else min(self._elements, key=self._elements.__getitem__)
         with tf.device(server):
             variable = next_creator(**arguments)
         self._elements[server] += variable.shape.num_elements()

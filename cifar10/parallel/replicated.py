@@ -27,9 +27,9 @@ class Copies:
     """
 
     def __init__(self, count: int):
-        self.variables = [[] for _ in range(count)]
-        self.trained = [[] for _ in range(count)]
-        self._primary_values = []  # reads of copy 0's variables, in order of creation
+        self.variables: list[list[tf.Variable]] = [[] for _ in range(count)]
+        self.trained: list[list[tf.Variable]] = [[] for _ in range(count)]
+        self._primary_values: list[tf.Tensor] = []  # reads of copy 0's variables, in order of creation
 
     @contextlib.contextmanager
     def created(self, copy: int, reuse: bool = False) -> Iterator[None]:

@@ -19,8 +19,8 @@ class Turns:
     """
 
     def __init__(self, devices: Devices):
-        self.computed = []
-        self.ended = []
+        self.computed: list[list[tf.Tensor]] = []
+        self.ended: list[tf.Operation] = []
         self._devices = devices
         self.counters = []
         for host in devices.group_hosts:

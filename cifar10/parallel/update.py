@@ -128,8 +128,8 @@ class UpdateMode:
 
     def __init__(self, devices: Devices):
         self.devices = devices
-        self._turns = None
-        self._optimizers = []
+        self._turns: Turns
+        self._optimizers: list[tf.train.Optimizer] = []
 
     @property
     def batches(self) -> int:
@@ -170,7 +170,7 @@ class UpdateMode:
         with tf.control_dependencies([self._turns.begin(k)]):
             computed = self.computed(scope, tower_fn(k, scope), optimizer, self.trained_variables(k))
         scalars, gradients, triples, others, follow_up = computed
-        statistics, counters = [], []
+        statistics, counters = list[tuple](), list[tuple]()
         for variable, value, keep in triples:
             (statistics if variable.dtype.is_floating else counters).append((value, Moving(variable, keep)))
         self._turns.end(k, [value for value, _ in gradients + statistics + counters] + [*others])
@@ -201,7 +201,7 @@ class UpdateMode:
 
     def _applied(self, updates, values, global_step):
         """Applies each update after the turns of the towers that read its variables."""
-        applied = []
+        applied: list[tf.Operation] = []
         for update in updates:
             reads = [self._turns.ended[tower.k] for tower in update.towers]
             if not applied:  # the first update also waits for `values`, which must be from before it
@@ -214,7 +214,7 @@ class UpdateMode:
 
     def gate(self, k: int) -> Callable[[tf.Tensor, int, int], tf.Operation] | None:
         """Returns `Turns.gate` for the parts of tower k; None if the mode has no turns."""
-        return functools.partial(self._turns.gate, k) if self._turns else None
+        return functools.partial(self._turns.gate, k)
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""
@@ -283,7 +283,7 @@ def move(statistics: Iterable[tuple]) -> list:
     Returns:
       An operation for each variable.
     """
-    moved = {}
+    moved: dict[str, tf.Operation] = {}
     for variable, value, keep in statistics:
         # The update reads the variable itself: a change computed from an older value would overshoot. A value without
         # `keep`, which its tower computed earlier, may overshoot in `async`.

@@ -17,7 +17,7 @@ from cifar10.base.console import say_all
 from cifar10.base.errors import UsageError, did_you_mean, shortened
 from cifar10.programs import program
 from cifar10.settings import evaluation
-from cifar10.settings.definition import fields, flag_of, forms, refuse_control_characters
+from cifar10.settings.definition import Group, fields, flag_of, forms, refuse_control_characters
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import GROUPS, ClusterSettings, RecipeSettings
 
@@ -136,7 +136,8 @@ def positive(text: str) -> float:
     return value
 
 
-def parse(groups: Sequence[type], doc: str, arguments: Sequence[str], often: Sequence[str] = ()) -> dict[str, Any]:
+def parse(groups: Sequence[type[Group]], doc: str, arguments: Sequence[str],
+          often: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the values that a command line gives to settings, by the names of the settings.
 
     Flags are written `--name=value` or `--name value`; those of bool settings also `--name` and `--noname`.
@@ -193,9 +194,9 @@ def _default(field):
         of_presets = field in fields(RecipeSettings) and any(preset.get(field.name) for preset in PRESETS.values())
         return "the preset's" if of_presets else 'none'
     presets = PRESETS if field in fields(*GROUPS) else {}  # an evaluation has settings of the same names
-    of_presets = {f'{name}: ': preset[field.name] for name, preset in presets.items() if field.name in preset}
+    by_preset = {f'{name}: ': preset[field.name] for name, preset in presets.items() if field.name in preset}
     return '; '.join(name + (str(value).lower() if field.type is bool else str(value))
-                     for name, value in {'': field.default, **of_presets}.items())
+                     for name, value in {'': field.default, **by_preset}.items())
 
 
 def _metavar(field):

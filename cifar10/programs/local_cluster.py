@@ -10,7 +10,6 @@ task fails, the others are ended, and this program exits with the status of the 
 import argparse
 import contextlib
 import functools
-import os
 import random
 import signal
 import socket
@@ -37,7 +36,7 @@ def free_addresses(count: int) -> Iterator[list[str]]:
     A task listens only seconds later. Until then no connection takes its port, because Linux takes those from 32768 on,
     and no other call of this function, because a lock on each port is held until the context ends.
     """
-    addresses = []
+    addresses: list[str] = []
     with contextlib.ExitStack() as locks:
         for port in random.sample(_PORTS, len(_PORTS)):
             if len(addresses) == count:
@@ -69,7 +68,7 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
       tasks: the command lines, as `commands` returns them.
       restarts: how often each is started again after it ended with the status of a TemporaryError.
     """
-    received = []  # signals
+    received: list[int] = []  # signals
     with signals.caught(received.append):
         local = _Tasks(tasks, restarts)
         while local.tick(received):
@@ -177,7 +176,7 @@ def main() -> int:
             return run_tasks(commands(command, addresses, options.workers), options.restarts)
     except (FileNotFoundError, PermissionError) as error:
         remedy = f'give: -- python {command[0]}' if command[0].endswith('.py') else 'give a program that can be run'
-        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}; {remedy}') from error
+        raise UsageError(f'{command[0]} cannot be run: {error.strerror}; {remedy}') from error
 
 
 run = functools.partial(program.run, main, to_end=True)

@@ -41,7 +41,8 @@ def run(main: Callable[[], int | None], to_end: bool = False) -> int:
     startup.own_process()
     os.umask(os.umask(0o002) | 0o002)  # files that everybody can write to are not trusted by a run that is resumed
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
-    sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
+    sys.stdout.reconfigure(  # type: ignore[union-attr]  # the stubs name only what all text streams have
+        line_buffering=True, errors='backslashreplace')
     try:
         status = main() or FINISHED
         if status == UNREAD and Output.failure:

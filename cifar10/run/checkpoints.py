@@ -43,7 +43,7 @@ _RETRY_SECS = 0.5
 
 # Corrupt checkpoints that this process has reported, with the cause. A watching evaluator looks for checkpoints again
 # and again, and reports each of them only once.
-_reported = {}
+_reported: dict[str, str] = {}
 
 
 class Saved(NamedTuple):
@@ -238,9 +238,9 @@ def tidy(folder: Folder, step: int, max_to_keep: int, figure: str | None) -> Non
     """
     takeover.remove_abandoned(folder)
     pinned = find_best(folder.path, folder.best, folder.evaluations, step, figure)
-    before = folder.record.settings.reports.max_to_keep
+    kept = {max_to_keep, folder.record.settings.reports.max_to_keep if folder.record else max_to_keep}
     prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]
-    rotate(folder.path, prefixes, folder.recorded, max(before, max_to_keep) if before and max_to_keep else 0, pinned)
+    rotate(folder.path, prefixes, folder.recorded, 0 if 0 in kept else max(kept), pinned)
 
 
 def rotate(train_dir: str, prefixes: Sequence[str], recorded: Collection[int], max_to_keep: int,
@@ -280,8 +280,9 @@ def find_best(train_dir: str, noted: Mapping[str, Any] | None, evaluations: Sequ
     def is_there(evaluation):
         return evaluation['step'] <= step and exists(prefix_of(train_dir, evaluation['step']))
     best = noted if noted and is_there(noted) else None
-    for record in evaluations if figure else ():
-        if (not best or record['step'] > best['step']) and is_better(record, best, figure) and is_there(record):
+    for record in evaluations:
+        is_later = not best or record['step'] > best['step']
+        if figure and is_later and is_better(record, best, figure) and is_there(record):
             best = record
     if best and best is not noted:
         note_best(train_dir, best)
@@ -299,15 +300,15 @@ class Checkpoints:
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
 
     Attributes:
-      last: the prefix that was saved or restored last, or None.
+      last: the prefix that was saved or restored last; '' before.
       best: what best.json has, the step of the checkpoint that rotation leaves and its figures; or None.
     """
 
     def __init__(self, directory: TrainDir, start: Saved | None, folder: Folder, max_to_keep: int,
                  log: metrics.Log):
-        self.last = None
-        self._saved_step = None  # the step that was saved or restored last
-        self._passing = None  # the prefix that was saved last, if the next one replaces it
+        self.last = ''
+        self._saved_step: int | None = None  # the step that was saved or restored last
+        self._passing = ''  # the prefix that was saved last, if the next one replaces it
         self._directory = directory
         self._start = start
         self._recorded = set(folder.recorded)
@@ -371,7 +372,7 @@ class Checkpoints:
             rotate(train_dir, older, self._recorded, self._max_to_keep, self.best)
             if self._passing:
                 remove(self._passing)
-            self._passing = self.last if passing else None
+            self._passing = self.last if passing else ''
         Output.current.record(record)
 
     def _proved(self, session, prefix):

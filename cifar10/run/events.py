@@ -166,10 +166,10 @@ class Summaries(Reporter):
             self._events.add(results['summary'], step)
             if not self._has_inputs:  # a picture takes longer than a step
                 self._has_inputs = True
-                self._events.add_image(IMAGES + 'inputs', _captioned(*results['inputs'], self._classes), step)
+                self._events.add_image(IMAGES + 'inputs', _captioned(self._classes, *results['inputs']), step)
 
 
-def _captioned(images, labels, classes):
+def _captioned(classes, images, labels):
     """Returns the picture of some inputs of a network with their classes, the largest two of those that were mixed."""
     names = pictures.names(classes)
     if labels.ndim == 1:

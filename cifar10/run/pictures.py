@@ -32,7 +32,8 @@ def word(text: str, width: int) -> np.ndarray:
     while font.getlength(shown) > width and kept > 1:
         kept -= 1
         shown = f'{text[:kept - kept // 2]}\u2026{text[len(text) - kept // 2:]}'
-    image = Image.new('RGB', (max(min(round(font.getlength(shown)) + 1, width), 1), sum(font.getmetrics())), 'white')
+    height = sum(font.getmetrics())  # type: ignore[union-attr]  # of a size, `load_default` returns a FreeTypeFont
+    image = Image.new('RGB', (max(min(round(font.getlength(shown)) + 1, width), 1), height), 'white')
     ImageDraw.Draw(image).text((0, 0), shown, 'black', font)
     return np.asarray(image)
 

@@ -41,13 +41,13 @@ class Progress(Reporter):
         self._log = log
         self._facts = facts
         self._clock = clock
-        self._losses = {}  # the newest total loss of each tower
+        self._losses: dict[int, float] = {}  # the newest total loss of each tower
         # Of each loss the sum over the steps, weighted, and of the weights; their quotient is the average.
-        self._sums = collections.Counter()
+        self._sums: dict[str, float] = collections.defaultdict(float)
         self._next_line = 0.0
-        self._windows = collections.deque(maxlen=_MOST_WINDOWS)  # the seconds of a step in each
+        self._windows = collections.deque[float](maxlen=_MOST_WINDOWS)  # the seconds of a step in each
         self._recommends = explained
-        self._unsaid = None  # the time and the text of the newest line, if it came too soon after another
+        self._unsaid: tuple | None = None  # the time and the text of the newest line, if it came too soon after another
         # The newest step with a record, or with a line, and its time.
         self._recorded = self._said = self._compared = step, clock()
         self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR.replace('<{remaining}', ''),
@@ -107,15 +107,10 @@ class Progress(Reporter):
             usual = statistics.median(self._windows)
             if seconds >= 2 * usual:
                 self._recommends = False
-                self.say('slow', f'steps {self._compared[0] + 1} to {step} took {seconds:.3g} s each, {usual:.3g} s is '
-                                 'usual in this run; the same command with --explain shows where the time goes')
+                say('slow', f'steps {self._compared[0] + 1} to {step} took {seconds:.3g} s each, {usual:.3g} s is '
+                            'usual in this run; the same command with --explain shows where the time goes')
         self._windows.append(seconds)
         self._compared = step, now
-
-    def say(self, word: str | datetime.datetime, text: str) -> None:
-        """Prints a line, unless standard output was closed."""
-        with console.reader_may_leave():
-            console.say(word, text)
 
     def _move_bar(self, step, loss, now):
         if self._bar.disable:
@@ -133,5 +128,11 @@ class Progress(Reporter):
 
     def _say_newest(self):
         if self._unsaid:
-            self.say(*self._unsaid)
+            say(*self._unsaid)
             self._unsaid = None
+
+
+def say(word: str | datetime.datetime, text: str) -> None:
+    """Prints a line, unless standard output was closed."""
+    with console.reader_may_leave():
+        console.say(word, text)

@@ -47,7 +47,7 @@ class RunRecord(NamedTuple):
     images_folder: str | None = None
     images_sha256: str | None = None
     test_sha256: str | None = None
-    code_sha256: Mapping[str, Mapping[str, str]] | None = None
+    code_sha256: Mapping[str, Mapping[str, str | None]] | None = None
     warm_start_sha256: str | None = None
     devices: tuple[str, ...] = ()
     groups: int | None = None
@@ -107,7 +107,7 @@ class RunRecord(NamedTuple):
 
     def other_numerics(self, numerics: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
         """Returns phrases as `difference_to` does, for what now gives other bits on the same devices."""
-        if self.numerics is None:
+        if self.numerics is None or self.versions is None:
             return []
         common = [name for name in _OF_BITS if name in self.versions and name in versions]
         before, now = ({**{name: each[name] for name in common}, **others}
@@ -152,7 +152,7 @@ def _identity(name, value):
     return value
 
 
-def own_sha256(registry: Registry, name: str) -> dict[str, str]:
+def own_sha256(registry: Registry, name: str) -> dict[str, str | None]:
     """Returns the `own_files.sha256` of the file of the user's own code that a name stands for."""
     path = registry.divided(name)[1].rpartition(':')[0]
     if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now

@@ -2,11 +2,12 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cifar10.base import files
 from cifar10.run.folder import glance
+from cifar10.run.progress import say
 from cifar10.run.reporter import Reporter
 
 
@@ -18,15 +19,13 @@ class Trace(Reporter):
     Args:
       first, last: the steps; both 0 for none.
       folder: where the file is, named by the steps that it holds.
-      say: function that gets a line about the file.
     """
 
-    def __init__(self, first: int, last: int, folder: str, say: Callable[[str, str], Any]):
-        self._say = say
+    def __init__(self, first: int, last: int, folder: str):
         self._first = first
         self._last = last
         self._folder = folder
-        self._stats = {}  # number of a step -> its StepStats; one that is repeated after a loss replaces the first
+        self._stats: dict[int, Any] = {}  # number of a step -> its StepStats, the last ones if it was repeated
 
     def drop_after(self, step: int) -> None:
         """Removes the traces with steps after `step`, which are repeated."""
@@ -53,7 +52,7 @@ class Trace(Reporter):
             path = os.path.join(self._folder, f'trace-{min(self._stats)}-{max(self._stats)}.json')
             files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))
             number = 'one step' if len(self._stats) == 1 else f'{len(self._stats)} steps'
-            self._say('traced', f'{path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
+            say('traced', f'{path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
             self._stats = {}
 
 

@@ -1,7 +1,4 @@
-"""The definition of a setting: its type, default, help and choices, and whether it may change when a run is resumed.
-
-A group of settings is a dataclass whose fields are made by `setting`.
-"""
+"""The definition of a setting: its type, default, help and choices, and whether it may change when a run is resumed."""
 import dataclasses
 import enum
 import numbers
@@ -9,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from cifar10.base.errors import UsageError, did_you_mean, shortened
 from cifar10.base.registry import Registry
@@ -33,9 +30,15 @@ class Kind(enum.Enum):
 OF_RUN = Kind.FIXED, Kind.NOTED, Kind.FREE
 
 
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A group of settings: a dataclass whose fields are made by `setting`."""
+    TITLE: ClassVar[str]
+
+
 def setting(default: Any, help: str, *, minimum: int | None = None, choices: Collection[str] | None = None,
             kind: Kind = Kind.NOTED, only_with: tuple[str, str] | None = None,
-            is_path: bool = False, checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
+            is_path: bool = False, checks: Iterable[Callable[[str, Any], Any]] = ()) -> Any:
     """Returns a dataclass field for one setting.
 
     Args:

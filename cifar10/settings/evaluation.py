@@ -6,7 +6,7 @@ from typing import Any
 from cifar10.base.directories import DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS
-from cifar10.settings.definition import checked, setting
+from cifar10.settings.definition import Group, checked, setting
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
@@ -14,7 +14,7 @@ _BEST = 'best'  # the value of --checkpoint for the best one of a run
 
 
 @dataclasses.dataclass(frozen=True)
-class _Checkpoints:
+class _Checkpoints(Group):
     """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
     train_dir: str = setting(
@@ -40,7 +40,7 @@ class _Checkpoints:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Use:
+class _Use(Group):
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(
@@ -54,7 +54,7 @@ class _Use:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Data:
+class _Data(Group):
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
@@ -69,7 +69,7 @@ class _Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Device:
+class _Device(Group):
     """The device of the network."""
     TITLE = 'Device'
     batch_size: int = setting(

@@ -1,6 +1,6 @@
 """The presets: named tables of settings that belong together; and the default learning rate of each optimizer."""
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cifar10.base.errors import UsageError, shortened
 
@@ -12,7 +12,7 @@ class Rate(NamedTuple):
 
 
 # A flag overrides the entry of its name. `settings.training` says what each setting means.
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     # The recipe of TensorFlow's CIFAR-10 tutorial.
     'classic': dict(
         network='classic', batch_size=128, max_steps=1000000, epochs=None,
@@ -98,9 +98,9 @@ def parse_sizes(text: str) -> list[tuple[float, int]]:
         sizes.append((begin, int(size)))
         begin += float(fraction)
     sizes.append((begin, int(last)))
-    for _, size in sizes:
-        if not _SMALLEST <= size <= LARGEST_IMAGE:
-            raise UsageError(f'--sizes={text} has a size of {size} pixels; use {_SMALLEST} to {LARGEST_IMAGE}')
+    for _, pixels in sizes:
+        if not _SMALLEST <= pixels <= LARGEST_IMAGE:
+            raise UsageError(f'--sizes={text} has a size of {pixels} pixels; use {_SMALLEST} to {LARGEST_IMAGE}')
     if begin >= 1:
         raise UsageError(f'--sizes={text}: the fractions add up to 1 or more, which leaves nothing for the last size; '
                          'give smaller ones')

@@ -22,7 +22,7 @@ from cifar10.base.registry import (
     TO_THE_END,
     UPDATE_MODES,
 )
-from cifar10.settings.definition import LARGEST_INT, OF_RUN, Kind, checked, fields, setting
+from cifar10.settings.definition import LARGEST_INT, OF_RUN, Group, Kind, checked, fields, setting
 from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
@@ -83,7 +83,7 @@ def _regular_expression(name, value):
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Group):
     """The directory, the length and the start of a run."""
     TITLE = 'Run'
     train_dir: str = setting(
@@ -110,7 +110,7 @@ class RunSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Group):
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
@@ -129,7 +129,7 @@ class DataSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class RecipeSettings:
+class RecipeSettings(Group):
     """The network, the optimizer and the rest of a recipe. Settings that are not given come from the preset."""
     TITLE = 'Recipe'
     preset: str = setting(
@@ -179,7 +179,7 @@ class RecipeSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class TowerSettings:
+class TowerSettings(Group):
     """The towers, their devices, and how they update the variables."""
     TITLE = 'Towers'
     num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1, kind=Kind.MACHINE)
@@ -207,7 +207,7 @@ class TowerSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class ClusterSettings:
+class ClusterSettings(Group):
     """The processes of a cluster, and which of them this process is."""
     TITLE = 'Cluster'
     job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS, kind=Kind.START)
@@ -223,7 +223,7 @@ class ClusterSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportSettings:
+class ReportSettings(Group):
     """How often a run prints, summarises, evaluates, saves and traces."""
     TITLE = 'Reports'
     log_device_placement: bool = setting(False, 'print the device of every operation', kind=Kind.START)
@@ -343,16 +343,16 @@ def completed(stored: Mapping[str, Any], given: Mapping[str, Any] | None = None)
 
 def _grouped(values, given):
     """Returns the TrainSettings with these values; missing settings have their defaults, unknown names are ignored."""
-    groups = []
+    groups: list[Any] = []
     for group in GROUPS:
         names = [field.name for field in fields(group) if field.name in values]
         groups.append(group(**{name: values[name] for name in names}))
-    return TrainSettings(*groups, given)
+    return TrainSettings(*[*groups, given])
 
 
 def _with_preset(given):
     """Returns the TrainSettings with the usual values of settings that are not given."""
-    values = {field.name: field.default for field in fields(*GROUPS)}
+    values: dict[str, Any] = {field.name: field.default for field in fields(*GROUPS)}
     values.update(PRESETS[given['preset']] if 'preset' in given else CLASSIC)
     values.update(batch_size=None, learning_rate=None)  # a resumed run may have others
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run

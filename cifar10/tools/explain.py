@@ -128,7 +128,7 @@ class _Training:
     def __init__(self, plan: Plan):
         self._plan = plan
         self._run = Run(plan._replace(last_step=plan.step + _ENDLESS))
-        self._fixed = {}  # the values of one batch of each tower
+        self._fixed: dict[tf.Tensor, np.ndarray] = {}  # the values of one batch of each tower
         self._shorter = _shorter_steps(plan, self._run.graph)
         self.kinds = [STEP, SAME_BATCH, *self._shorter]
 
@@ -170,7 +170,8 @@ class _Training:
 
 def _shorter_steps(plan: Plan, graph: TrainingGraph) -> dict[str, list[tf.Operation]]:
     """Returns for each kind of steps that end early the operations to run."""
-    towers = [[gradient.op for gradient in gradients] for gradients in graph.step.turns.computed]
+    computed = graph.step.turns.computed if graph.step.turns else []
+    towers = [[gradient.op for gradient in gradients] for gradients in computed]
     if plan.mode.drifts:  # nothing is averaged in a step
         steps = {NO_UPDATE: sum(towers, [])}
     else:
@@ -196,7 +197,7 @@ def _measure(training, seconds):
     for kind in training.kinds:
         training.settle(kind)  # optimises the graph
         _mean_seconds(training, kind, _WARM_UP * seconds)
-    means = {kind: [] for kind in training.kinds}
+    means: dict[str, list[float]] = {kind: [] for kind in training.kinds}
     for _ in range(_ROUNDS):
         for kind in training.kinds:
             training.settle(kind)

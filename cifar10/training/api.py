@@ -122,7 +122,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     given = eval_settings(**{'run_once': True, **_with_file(settings)})
-    last = collections.deque(maxlen=1)
+    last: collections.deque[EvalResult] = collections.deque(maxlen=1)
     with _prepared(say, on_record) as output:
         from cifar10.evaluation import of_checkpoints
         # An interrupt is the way in which watching is meant to end.
@@ -276,7 +276,7 @@ def take_part(cluster: membership.Cluster, settings: TrainSettings, termination:
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         graphs.turn_on_determinism()
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
-    local, files = devices.Devices((), on_gpus=False), ()
+    local, files = devices.Devices((), on_gpus=False), tuple[str, ...]()
     flags = dict(variable_update=towers.variable_update, deterministic=str(graphs.is_deterministic()).lower(),
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':

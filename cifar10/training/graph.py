@@ -93,7 +93,7 @@ def _input(plan, global_step, examples_seen):
 def _tower(plan, learnt, next_batch, examples_seen):
     """Returns (function (k, scope) that builds tower k, lists to which it adds batches and what networks are fed)."""
     recipe, mode = plan.recipe, plan.mode
-    batches, fed, shared = [], [], {}
+    batches, fed, shared = [], [], dict[str, Any]()
 
     def tower(k, scope):
         batch = next_batch(k)

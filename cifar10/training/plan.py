@@ -46,11 +46,11 @@ class Plan(NamedTuple):
     checkpoint: str | None
     step: int
     last_step: int
+    folder: Folder
     examples_seen: int = 0
     ended: str | None = None
     first_values: Mapping[str, np.ndarray] | None = None
     test: ImageFiles | None = None
-    folder: Folder | None = None
     restored: Saved | None = None
     record: RunRecord | None = None
 
@@ -97,4 +97,6 @@ def plan_of(settings: TrainSettings, data: ImageFiles | None, devices: Devices, 
     devices = devices.with_towers(towers.num_towers)
     mode = UPDATE_MODES.load(towers.variable_update)
     mode = mode(devices, towers.local_steps) if mode.drifts else mode(devices)
-    return Plan(settings, *_recipe_and_source(settings, data), devices, mode, prefix, step, settings.run.max_steps)
+    recipe, source = _recipe_and_source(settings, data)
+    return Plan(settings, recipe, source, devices, mode, prefix, step, settings.run.max_steps,
+                Folder(settings.run.train_dir))

@@ -6,7 +6,7 @@
             results = run.take()
 """
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,14 @@ class Run:
 
     Attributes:
       saved: the variables that a checkpoint holds, by their names.
-      session: the session, within `opened`.
       step: the number of the last step, within `opened`.
     """
 
     def __init__(self, plan: Plan, is_new: bool | None = None):
         self.plan = plan
-        self.session = None
+        self._session: tf.Session | None = None
         self.step = plan.step
-        self._calls = {}  # kind of step of this session, (thread, further tensors) -> function that takes one
+        self._calls: dict[tuple, Callable] = {}  # (thread, further tensors) -> function that takes a step of this kind
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = plan.recipe.learnt(plan.source) if is_new else {}
@@ -47,6 +46,13 @@ class Run:
                 self._loader = Loader(self.saved)
                 with tf.name_scope('read'):
                     self._reads = {name: variable.read_value() for name, variable in self.saved.items()}
+
+    @property
+    def session(self) -> tf.Session:
+        """The session; a RuntimeError before the run is `opened`."""
+        if self._session is None:
+            raise RuntimeError('this run has no session yet: take its steps within Run.opened()')
+        return self._session
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
@@ -66,8 +72,8 @@ class Run:
         self._calls = {}  # a new one: a thread that hangs on a lost device may still have the functions of its session
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
-                self.session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
-                stack.callback(self._close, self.session)
+                self._session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
+                stack.callback(self._close, self._session)
             refuse_absent(self.session, self.plan.devices)
             self.begin(values)
             del values  # or they would be in memory as long as the session

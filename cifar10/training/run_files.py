@@ -1,6 +1,7 @@
 """The files that a run writes, and the reporters that write them: log, traces, evaluations, checkpoints."""
 import contextlib
 import datetime
+import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
 from cifar10.run.ended import ended
 from cifar10.run.events import Events, Summaries
 from cifar10.run.folder import Folder
-from cifar10.run.progress import Progress
+from cifar10.run.progress import Progress, say
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
 from cifar10.run.takeover import TrainDir
@@ -45,8 +46,7 @@ class RunFiles:
         self._directory = directory
         self._run = run
         self._validation = validation
-        self._evaluated = []  # the records of the evaluations
-        self._progress = None
+        self._evaluated: list[dict] = []  # the records of the evaluations
         self._record = record
         self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
         plan, settings = run.plan, run.plan.settings
@@ -69,7 +69,7 @@ class RunFiles:
         self._curves[metrics.TRAIN].add_config(found, record.command(), plan.step)
         if validation:
             self._curves[metrics.EVAL].add_hyperparameters(found)
-        self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda *line: self._progress.say(*line))
+        self._trace = Trace(*settings.reports.traced_steps, directory.path)
 
     def __enter__(self):
         return self
@@ -103,20 +103,20 @@ class RunFiles:
         with self._cost.of(STARTING), Progress(
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log, facts,
                 self._cost.seconds_of_steps, plan.mode.synchronous and not plan.mode.uses_strategy) as progress:
-            self._progress = progress
-            yield self._reporters()
-            progress.say('cost', self._cost.summary())
+            yield self._reporters(progress)
+            say('cost', self._cost.summary())
 
-    def _reporters(self):
+    def _reporters(self, progress):
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
         reporters = [
-            self._progress,
+            progress,
             Summaries(self._curves[metrics.TRAIN], reports.summary_steps, plan.source.classes, run.graph.summary,
                       run.graph.inputs),
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
-            reporters.append(_NowAndThen(self._evaluate, lambda step: due(reports.eval_steps, step), plan.last_step,
+            evaluate = functools.partial(self._evaluate, self._validation)
+            reporters.append(_NowAndThen(evaluate, lambda step: due(reports.eval_steps, step), plan.last_step,
                                          lambda step: is_whole and step >= plan.last_step))
         # Last, once all else that the run did up to this step is on the disk: no start does it again.
         reporters.append(_NowAndThen(self._save, self._is_save_due, plan.last_step))
@@ -147,15 +147,15 @@ class RunFiles:
         is_late = 0 < reports.save_minutes * 60 <= time.monotonic() - self._saved_at
         return due(reports.save_steps, step) or is_late and (run.averages_after(step) or not run.plan.mode.drifts)
 
-    def _evaluate(self):
+    def _evaluate(self, validation):
         """Evaluates the run as it is now; keeps it if it is the best, and says whether it ends the run."""
-        run, step, say = self._run, self._run.step, self._progress.say
+        run, step = self._run, self._run.step
         with self._cost.of(EVALUATION):
             self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
-            values = run.variables(self._validation.names_in(run.saved).values())
+            values = run.variables(validation.names_in(run.saved).values())
             with doing('evaluation', self._slack):
-                self._validation.load(values)
-                result = self._validation.built.run(self._validation.session, step)
+                validation.load(values)
+                result = validation.built.run(validation.session, step)
             self._slack = 1
             from cifar10.evaluation import result_pictures
             result_pictures.write(self._curves[metrics.EVAL], result)

@@ -169,9 +169,9 @@ def usable_folder(settings: TrainSettings) -> Folder:
 
 def find_images(settings: TrainSettings, folder: Folder) -> Found:
     """Returns the images: those that a run in the folder began with, if it is resumed with the same data set."""
-    is_same = folder.record and folder.record.settings.data.dataset == settings.data.dataset
-    goes_on = is_same and folder.checkpoints and not settings.run.restart
-    return datasets.find(settings.data, folder.record.images_folder if goes_on else None)
+    record = folder.record if folder.checkpoints and not settings.run.restart else None
+    is_same = record and record.settings.data.dataset == settings.data.dataset
+    return datasets.find(settings.data, record.images_folder if record and is_same else None)
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     with directory.locked(), failures.plain_errors(directory.path):
         plan, lines = decisions.plan(settings, devices, images)
         say_all([*lines, *describe(plan), *advise(plan, settings), *describe_run(plan)])
-        if plan.ended:
+        if plan.ended and plan.checkpoint:
             figure = counting(plan.settings) if plan.settings.reports.keep_best else None
             checkpoints.tidy(plan.folder, plan.step, settings.reports.max_to_keep, figure)
             return plan.checkpoint, plan.step, plan.ended
@@ -95,7 +95,7 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
     devices = local_devices(settings.towers)
 
     def build():
-        if plan.recipe.has_batches:
+        if plan.test is None:
             return BatchEvaluator(settings.data.dataset, plan.recipe, devices.tower_devices[0],
                                   settings.towers.batch_size)
         size = batch_size(plan.test.size, _VALIDATION_BATCH)

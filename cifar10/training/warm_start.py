@@ -24,13 +24,13 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
     A resumed run keeps the model that it started from, whatever the user gives now.
     """
     given = plan.settings.run.warm_start
-    if plan.checkpoint:
+    if plan.record:
         taken = plan.record.settings.run.warm_start
         plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
         is_ignored = given and not plan.ended
         ignored = Line('ignored', f'--warm_start={given}: the run continues from its own checkpoint', note=True)
         return plan, [ignored] if is_ignored else []
-    values, notes, pattern = {}, [], plan.settings.recipe.freeze
+    values, notes, pattern = dict[str, np.ndarray](), [], plan.settings.recipe.freeze
     towers = plan.settings.towers
     variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
     if given:
@@ -59,7 +59,7 @@ def fitting(found: checkpoints.Saved, variables: Mapping[str, tf.Variable]) -> t
       (name of a variable -> the value that it starts with, a phrase that says what was taken and what was not).
     """
     prefix, values = found.prefix, {}
-    left = {'of another type there': [], 'of another shape there': [], 'not there': []}
+    left: dict[str, list[str]] = {'of another type there': [], 'of another shape there': [], 'not there': []}
     for name, variable in variables.items():
         source = name + AVERAGE if name + AVERAGE in found.values else name
         if why := _misfit(found.values.get(source), variable):

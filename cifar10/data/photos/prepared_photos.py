@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf2
@@ -32,7 +32,7 @@ from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_si
 from cifar10.data.pipeline import as_graph
 
 _PARALLEL = len(os.sched_getaffinity(0))  # number of photos to read at a time; in a cluster, the chief's cores count
-_TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # file names are bytes
+_TEXT: dict[str, Any] = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # file names are bytes
 _DIGITS = 32  # length of a digest in the name of a photo
 
 
@@ -86,10 +86,10 @@ class Writer:
         name = f'{key}-{hashlib.sha256(content.getbuffer()).hexdigest()[:_DIGITS]}.bmp'
         with new_file(os.path.join(self._folder, name)) as temporary, open(temporary, 'wb') as stream:
             stream.write(content.getbuffer())
-        return Photo(*pixels.shape[:2], name, source)
+        return Photo(pixels.shape[0], pixels.shape[1], name, source)
 
     def _found(self, key, source):
-        name = self._names.get(key)
+        name = self._names.get(key, '')
         path = os.path.join(self._folder, name or key)
         with contextlib.suppress(NoPicture), opened(path) as image:
             photo = Photo(image.height, image.width, name, source)
