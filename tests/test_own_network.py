@@ -10,6 +10,7 @@ import pytest
 from cifar10.base import graphs
 from cifar10.base.directories import CURVES
 from cifar10.base.errors import UsageError
+from cifar10.model.network_draws import at_position
 from cifar10.own import code
 from tests.helpers import (
     ROOT,
@@ -23,6 +24,7 @@ from tests.helpers import (
     run_script,
     tf,
     train,
+    value_of,
 )
 from tests.test_picture_files import encoded
 
@@ -404,6 +406,21 @@ def network(images, num_classes, training):
         session.run(tf.global_variables_initializer())
         values = session.run(counted)
         assert session.run(penalty) == pytest.approx(sum((value ** 2).sum() / 2 for value in values), rel=1e-5)
+
+
+def test_gradients_are_those_of_the_loss_whatever_it_is_scaled_by(own, graph):
+    towers = own_towers(own('''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+'''))
+    found = []
+    for scale in (None, tf.constant(1024.0)):
+        with tf.variable_scope(tf.get_variable_scope(), reuse=bool(found)), at_position(0, tf.zeros([], tf.int64)):
+            computed, _ = towers.train((tf.ones([4, 24, 24, 3]), tf.zeros([4], tf.int32)), tf.float32, scale)
+        found += [gradient for gradient, _ in computed.gradients]
+    plain, scaled = value_of(found)
+    np.testing.assert_allclose(plain, scaled, rtol=1e-6)
 
 
 @pytest.mark.parametrize('line, factor', [
