@@ -1,4 +1,4 @@
-"""Which evaluation of a run is the best."""
+"""Finds the best evaluation of a run."""
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +9,16 @@ from cifar10.settings.training import TrainSettings
 
 
 def counting(settings: TrainSettings) -> str:
-    """Returns the name of the figure that counts in evaluations: with class weights, each class counts alike."""
+    """Returns the name of the figure that ranks evaluations. Class weights make all classes count equally."""
     return 'accuracy' if settings.recipe.class_weights == UNWEIGHTED else 'mean_recall'
 
 
 def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, figure: str) -> bool:
-    """Returns whether an evaluation is better than the best one before it, which is None for the first evaluation.
+    """Returns whether an evaluation beats the best earlier one, which is None for the first evaluation.
 
-    Fewer predictions that are not finite are better, and if no prediction is finite, the evaluation is never the best.
-    On ties, as are usual with few test images, the lower loss is better, as it is in models without the figure. It
-    compares seven digits, because records have no more, and a run that is resumed has nothing but the records.
+    Fewer non-finite predictions are better. An evaluation without finite predictions is never the best. The lower
+    loss breaks ties, which are common with few test images. It also ranks models without the figure. Comparisons
+    use seven digits: records hold no more, and a resumed run knows only the records.
     """
     if evaluation.get('not_finite') and evaluation['not_finite'] == evaluation['examples']:
         return False
@@ -28,7 +28,7 @@ def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, fig
 
 
 def summary(best: Mapping[str, Any], figure: str) -> str:
-    """Returns a phrase with the step of the best checkpoint and the figure that counts."""
+    """Returns a phrase with the step and the figure of the best checkpoint."""
     shown = f"{figure.replace('_', ' ')} {best[figure]:.3f}" if figure in best else f"loss {best['loss']:.5g}"
     return f"step {best['step']}, {shown}"
 

@@ -1,7 +1,7 @@
-"""Checkpoints: found, checked and read, also those of TensorFlow's CIFAR-10 tutorial; written, pinned and removed.
+"""Finds, verifies, reads, writes, pins and removes checkpoints. Reads TensorFlow's CIFAR-10 tutorial's, too.
 
-The tutorial's variables have the same names, but its global_step is a float32. It counts no examples and stores no
-settings, so its checkpoints can be evaluated, and a run can start with their variables, but no run continues from them.
+The tutorial's variables have the same names, but its global_step is a float32. Its checkpoints count no examples and
+store no settings. An evaluation or a warm start can use them, but no run can resume from them.
 """
 import contextlib
 import errno
@@ -41,13 +41,13 @@ from cifar10.run.takeover import TrainDir
 
 _RETRY_SECS = 0.5
 
-# Corrupt checkpoints that this process has reported, with the cause. A watching evaluator looks for checkpoints again
-# and again, and reports each of them only once.
+# Corrupt checkpoints that this process has reported, with the cause. An evaluator that polls for checkpoints reports
+# each corrupt one only once.
 _reported: dict[str, str] = {}
 
 
 class Saved(NamedTuple):
-    """A checkpoint that was read: the prefix of its files, and its variables by their names."""
+    """A checkpoint in memory: the prefix of its files, and its variables by name."""
     prefix: str
     values: dict[str, np.ndarray]
 
@@ -60,9 +60,9 @@ class Saved(NamedTuple):
         return int(self.values[tf.GraphKeys.GLOBAL_STEP])
 
     def misfit(self, variables: Mapping[str, tf.Variable]) -> str | None:
-        """Returns a phrase for the first variable, by its name in a checkpoint, that it does not fit; None if it fits.
+        """Returns a phrase for the first variable, by its checkpoint name, that does not fit; None if all fit.
 
-        It may lack the loss scale (of fp32) and the state of `local`.
+        The checkpoint may lack the loss scale (of fp32) and the state of `local`.
         """
         for name, variable in sorted(variables.items()):
             if name not in self.values:
@@ -75,10 +75,10 @@ class Saved(NamedTuple):
 
 
 def newest(look: Callable[[], Folder]) -> Saved | None:
-    """Returns the newest checkpoint that can be read completely, or None.
+    """Returns the newest completely readable checkpoint, or None.
 
-    A corrupt checkpoint (a full disk, a broken copy) is reported once, in a line. One that a trainer removes
-    while it is being read, because there are newer ones, is not corrupt; so `look` is called again.
+    Reports each corrupt checkpoint (a full disk, a broken copy) once, in a line. A trainer may remove an old
+    checkpoint during the read. That checkpoint is not corrupt, so the function calls `look` again.
     """
     corrupt, folder = set(), look()
     while candidates := [prefix for prefix in folder.checkpoints if prefix not in corrupt]:
@@ -98,17 +98,17 @@ def newest(look: Callable[[], Folder]) -> Saved | None:
 
 
 def none_readable(folder: Folder) -> str:
-    """Returns a phrase that says that no checkpoint in a folder can be read, and why."""
+    """Returns a phrase that says why no checkpoint in a folder is readable."""
     causes = [f' ({_reported[prefix]})' for prefix in folder.checkpoints if prefix in _reported]
     return f"no checkpoint in {folder.given} can be read{''.join(causes[-1:])}"
 
 
 def named(flag: str, given: str, folders: str = '') -> Saved:
-    """Returns the checkpoint that the user names; raises a UsageError if it cannot be read completely.
+    """Returns the checkpoint that the user names; raises a UsageError if it is not completely readable.
 
     Args:
-      given: its value: the prefix, the name of the index, or DIR/best for the best checkpoint in DIR.
-      folders: for the message, where a directory stands for its newest checkpoint, too.
+      given: the flag's value: the prefix, the index, or DIR/best for the best checkpoint in DIR.
+      folders: for the message, if a directory also stands for its newest checkpoint.
     """
     prefix = given.removesuffix('.index')
     folder, name = (given, '') if os.path.isdir(given) else os.path.split(prefix)
@@ -137,15 +137,15 @@ def named(flag: str, given: str, folders: str = '') -> Saved:
 
 
 class Unreadable(OSError):
-    """A checkpoint cannot be read; the message is a phrase that says why."""
+    """Raised for an unreadable checkpoint; the message is a phrase with the cause."""
 
 
 def read(prefix: str) -> Saved:
-    """Returns a checkpoint, whose lengths and checksums are verified; raises an Unreadable if it cannot be read."""
+    """Reads a checkpoint and verifies its lengths and checksums; raises an Unreadable if the read fails."""
     try:
         opened = reader(prefix)
         values = {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}
-    except Exception as error:  # of any type: the reader translates some of its errors and not others
+    except Exception as error:  # any type: the reader translates only some of its errors
         cause = reason(error)
         missing = '; copy what is missing' if cause.endswith(os.strerror(errno.ENOENT)) else ''
         raise Unreadable(cause + missing) from error
@@ -155,7 +155,7 @@ def read(prefix: str) -> Saved:
 
 
 def corruption(prefix: str) -> str | None:
-    """Returns why a checkpoint cannot be read, as a phrase, or None if it can."""
+    """Returns a phrase for why a checkpoint is unreadable, or None if it is readable."""
     try:
         read(prefix)
     except Unreadable as error:
@@ -169,7 +169,7 @@ def digest(prefix: str) -> str:
 
 
 def digest_of(values: Mapping[str, np.ndarray]) -> str:
-    """Returns the SHA-256 of variables, whatever their order, in hexadecimal digits; types and shapes count as well."""
+    """Returns the hexadecimal SHA-256 of variables, including types and shapes, independent of their order."""
     sha256 = hashlib.sha256()
     for name, value in sorted(values.items()):
         array = np.asarray(value)
@@ -179,10 +179,10 @@ def digest_of(values: Mapping[str, np.ndarray]) -> str:
 
 
 def reader(prefix: str) -> Any:
-    """Returns TensorFlow's reader of the files of a checkpoint.
+    """Returns TensorFlow's reader for the files of a checkpoint.
 
     Unlike `tf.train.load_checkpoint`, it does not read the newest checkpoint in a folder of the same name. TensorFlow
-    takes the path of the folder for a pattern, so it gets a descriptor of a folder whose path has special characters.
+    treats the folder's path as a pattern. If the path has special characters, it gets a descriptor instead.
     """
     folder, name = os.path.split(prefix)
     if not set(folder) & set('*?[]\\'):
@@ -198,7 +198,7 @@ def reader(prefix: str) -> Any:
 
 
 def describe_latest(train_dir: str) -> str:
-    """Returns a phrase that says from which checkpoint a user can continue."""
+    """Returns a phrase that names the checkpoint to resume from."""
     found = newest(lambda: glance(train_dir))
     return f'the newest checkpoint is {found.prefix}' if found else 'there is no checkpoint yet'
 
@@ -206,8 +206,8 @@ def describe_latest(train_dir: str) -> str:
 def publish(train_dir: str, step: int) -> str:
     """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.
 
-    A checkpoint exists once its index does. By then the checkpoint is on the disk, together with the records and
-    summaries up to its step, so even a power failure right afterwards loses none of them.
+    A checkpoint exists once its index does. By then the checkpoint is on disk, with the records and summaries up to
+    its step, so even an immediate power failure loses none of them.
     """
     prefix, unfinished = prefix_of(train_dir, step), unfinished_prefix_of(train_dir, step)
     written = parts(unfinished)
@@ -219,7 +219,7 @@ def publish(train_dir: str, step: int) -> str:
 
 
 def note_best(train_dir: str, evaluation: Mapping[str, Any]) -> None:
-    """Writes best.json: the step of a checkpoint that is on the disk, and the figures of its evaluation."""
+    """Writes the step of a checkpoint on disk and the figures of its evaluation to best.json."""
     figures = {name: value for name, value in evaluation.items() if name not in ('kind', 'time')}
     files.replace(os.path.join(train_dir, BEST), json.dumps(figures, indent=2) + '\n')
 
@@ -231,10 +231,10 @@ def remove(prefix: str) -> None:
 
 
 def tidy(folder: Folder, step: int, max_to_keep: int, figure: str | None) -> None:
-    """Cleans up the locked directory of a run that has ended at a step, in case it was killed at its end.
+    """Cleans up the locked directory of a run that has ended at a step, in case a kill interrupted its end.
 
-    It keeps as many checkpoints as `max_to_keep`, or as the run's own `max_to_keep` if that is more. Those of later
-    steps, which cannot be read, do not count. `figure` is as for `find_best`.
+    Keeps `max_to_keep` checkpoints, or the run's own `max_to_keep` if that is larger. Checkpoints of later steps
+    are unreadable and do not count. `figure` is as for `find_best`.
     """
     takeover.remove_abandoned(folder)
     pinned = find_best(folder.path, folder.best, folder.evaluations, step, figure)
@@ -245,16 +245,16 @@ def tidy(folder: Folder, step: int, max_to_keep: int, figure: str | None) -> Non
 
 def rotate(train_dir: str, prefixes: Sequence[str], recorded: Collection[int], max_to_keep: int,
            pinned: Mapping[str, Any] | None = None) -> None:
-    """Removes all but the newest of some checkpoints, but only those that the run has recorded.
+    """Removes all but the newest checkpoints, and only checkpoints that the run has recorded.
 
-    It writes the list that `tf.train.latest_checkpoint` reads, the newest last. If all are kept, only the newest is
-    listed, as by TensorFlow's Saver.
+    Writes the list that `tf.train.latest_checkpoint` reads, newest last. If all checkpoints stay, it lists only the
+    newest, like TensorFlow's Saver.
 
     Args:
       prefixes: oldest first; at least one.
       recorded: the steps of the run's own checkpoints.
-      max_to_keep: how many to keep; 0: all.
-      pinned: what best.json has; the checkpoint of its step stays.
+      max_to_keep: number of checkpoints to keep; 0: all.
+      pinned: contents of best.json; its checkpoint stays.
     """
     names = [os.path.basename(prefix) for prefix in (prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])]
     # The text format of a CheckpointState (tensorflow/core/protobuf/checkpoint_state.proto).
@@ -268,14 +268,14 @@ def rotate(train_dir: str, prefixes: Sequence[str], recorded: Collection[int], m
 
 def find_best(train_dir: str, noted: Mapping[str, Any] | None, evaluations: Sequence[Mapping[str, Any]], step: int,
               figure: str | None) -> Mapping[str, Any] | None:
-    """Makes best.json name the best checkpoint up to a step; returns what it has then, or None without one.
+    """Makes best.json name the best checkpoint up to a step; returns its new contents, or None without one.
 
     The records decide, because a kill may come between a better checkpoint and best.json. A checkpoint of a later step
-    cannot be read, otherwise the run would go on from there; its steps are taken again.
+    is unreadable, or the run would resume from it; the run repeats its steps.
 
     Args:
-      noted: what best.json has.
-      figure: the name of the figure that counts; None in a run that does not keep its best checkpoint.
+      noted: contents of best.json.
+      figure: the figure that ranks evaluations; None in a run that does not keep its best checkpoint.
     """
     def is_there(evaluation):
         return evaluation['step'] <= step and exists(prefix_of(train_dir, evaluation['step']))
@@ -293,22 +293,22 @@ def find_best(train_dir: str, noted: Mapping[str, Any] | None, evaluations: Sequ
 
 
 class Checkpoints:
-    """Writes all global variables of a graph, and finds what to restore; create it once they all exist.
+    """Saves all global variables of a graph and restores checkpoints; create it after all variables.
 
     Args:
       start: the checkpoint to restore first, or None.
-      max_to_keep: how many of the newest checkpoints are kept; 0: all.
+      max_to_keep: number of newest checkpoints to keep; 0: all.
 
     Attributes:
-      last: the prefix that was saved or restored last; '' before.
-      best: what best.json has, the step of the checkpoint that rotation leaves and its figures; or None.
+      last: the last saved or restored prefix; '' before.
+      best: contents of best.json, the step and the figures of the checkpoint that rotation keeps; or None.
     """
 
     def __init__(self, directory: TrainDir, start: Saved | None, folder: Folder, max_to_keep: int,
                  log: metrics.Log):
         self.last = ''
-        self._saved_step: int | None = None  # the step that was saved or restored last
-        self._passing = ''  # the prefix that was saved last, if the next one replaces it
+        self._saved_step: int | None = None  # the last saved or restored step
+        self._passing = ''  # the last saved prefix, if the next checkpoint replaces it
         self._directory = directory
         self._start = start
         self._recorded = set(folder.recorded)
@@ -322,10 +322,10 @@ class Checkpoints:
             self._values = {v.op.name: v.read_value() for v in variables}
 
     def resume(self) -> dict[str, np.ndarray] | None:
-        """Returns the variables that the run continues from, or None without a checkpoint."""
+        """Returns the variables to resume from, or None without a checkpoint."""
         self._directory.refuse_another_folder()
-        # The first session gets the checkpoint that was chosen at the start. One that follows the loss of a device
-        # gets the newest; otherwise the run would go back to where this process started.
+        # The first session gets the checkpoint chosen at the start. A session after a device loss gets the newest;
+        # otherwise the run would repeat all steps of this process.
         found, self._start = self._start or newest(lambda: glance(self._directory.path)), None
         if self.last and not found:
             raise RunError(f'the checkpoints in {self._directory.path} cannot be read any more (the newest was '
@@ -335,14 +335,14 @@ class Checkpoints:
         return found.values if found else None
 
     def save(self, session: tf.Session, passing: bool = False, best: Mapping[str, Any] | None = None) -> None:
-        """Writes a checkpoint, unless this step was saved or restored last, and rotates the older ones.
+        """Writes a checkpoint, unless this step was saved or restored last, and rotates older checkpoints.
 
-        TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on the disk,
-        so a power failure could destroy the new checkpoint and the older ones too.
+        TensorFlow's Saver only writes the files. It would list and rotate checkpoints before anything is on disk, so
+        a power failure could destroy the new and the older checkpoints.
 
         Args:
           passing: whether to remove this checkpoint once the next one is written.
-          best: the record of the evaluation of this step, if it is the best one so far.
+          best: the record of this step's evaluation, if it is the best so far.
         """
         step = int(session.run(self._step))
         if step == self._saved_step:
@@ -351,8 +351,8 @@ class Checkpoints:
         with self._writing(step):
             try:
                 self._saver.save(session, unfinished, write_meta_graph=False, write_state=False)
-                # The record is written first, so that it is on the disk with the checkpoint; without its checkpoint, a
-                # resume drops it.
+                # The record comes first, so that it reaches the disk with the checkpoint. A resume drops a record
+                # without a checkpoint.
                 record = self._log.write(metrics.CHECKPOINT, step, told=False,
                                          sha256=self._proved(session, unfinished))
                 self._directory.refuse_another_folder()
@@ -366,7 +366,7 @@ class Checkpoints:
             if best:
                 note_best(train_dir, best)
                 self.best = best
-            # A newer one is corrupt, or the run would have gone on from it.
+            # A newer one is corrupt, or the run would have resumed from it.
             older = [prefix for prefix in glance(train_dir).checkpoints
                      if step_of(prefix) <= step and prefix != self._passing]
             rotate(train_dir, older, self._recorded, self._max_to_keep, self.best)
@@ -376,7 +376,7 @@ class Checkpoints:
         Output.current.record(record)
 
     def _proved(self, session, prefix):
-        """Returns the digest of a checkpoint, if its variables are those in memory; else raises an OSError."""
+        """Returns the digest of a checkpoint; raises an OSError if its variables differ from memory."""
         found = digest(prefix)
         if found != digest_of(session.run(self._values)):
             raise OSError('what was read back differs from what is in memory')
@@ -384,12 +384,12 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self, step):
-        """Context for errors in writing, which become RunErrors unless a device was lost."""
+        """Context that turns write errors into RunErrors, unless a device was lost."""
         try:
             with doing('save'):
                 yield
         except LOST:
-            raise  # from which training starts over
+            raise  # training then restarts
         except (tf.errors.OpError, OSError) as error:
             raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); correct that, and '
                            f'start again; {describe_latest(self._directory.path)}') from error

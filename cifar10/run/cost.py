@@ -1,4 +1,4 @@
-"""How the time of a start of a run was spent."""
+"""Measures the time of each part of a start."""
 import contextlib
 import time
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ _CALLER = 'on_record'  # the caller's own code
 
 
 class Cost(Reporter):
-    """Adds up the seconds of a start by their parts. It is the last reporter: the first step belongs to `STARTING`.
+    """Sums the seconds of each part of a start. It is the last reporter: the first step belongs to `STARTING`.
 
     Args:
-      began: when the start began, as `time.perf_counter` had it.
-      step: the step that it continues from.
-      skips: whether the first step waits until its input has skipped the batches of earlier steps.
+      began: `time.perf_counter` at the beginning of the start.
+      step: the restored step.
+      skips: whether the first step waits while its input skips the batches of earlier steps.
     """
 
     def __init__(self, began: float, step: int, examples_per_step: int, skips: bool = False):
@@ -30,7 +30,7 @@ class Cost(Reporter):
 
     @contextlib.contextmanager
     def of(self, part: str) -> Iterator[None]:
-        """Context whose time belongs to a part, and not to the one around it."""
+        """Context that counts its time for a part, and not for the enclosing part."""
         outer = self._part
         self._enter(part)
         try:
@@ -45,7 +45,7 @@ class Cost(Reporter):
         self._part, self._mark, self._of_caller = part, now, of_caller
 
     def seconds_of_steps(self) -> float:
-        """Returns the seconds so far without evaluations, checkpoints and the caller's own code, a clock for rates."""
+        """Returns the seconds so far, without evaluations, checkpoints and the caller's code, as a clock for rates."""
         self._enter(self._part)
         return self._seconds[STARTING] + self._seconds[_SKIPPING] + self._seconds[STEPS]
 
@@ -59,7 +59,7 @@ class Cost(Reporter):
         self._last = step
 
     def summary(self) -> str:
-        """Returns the seconds of each part so far, and the examples a second."""
+        """Returns the seconds of each part so far, and examples per second."""
         self._enter(self._part)
         whole, steps = sum(self._seconds.values()), self._last - self._step
         digits = 0 if whole >= 100 else 1

@@ -1,4 +1,4 @@
-"""When a run ends: the rules, for whoever takes its steps, starts it again or describes it."""
+"""Decides when a run ends."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,13 +9,13 @@ from cifar10.settings.training import TrainSettings
 
 def ended(evaluations: Sequence[Mapping[str, Any]], settings: TrainSettings, step: int,
           last_step: int | None) -> str | None:
-    """Returns the setting that has ended a run by a step: 'patience', 'epochs' or 'max_steps'; None if it goes on.
+    """Returns the setting that has ended a run by a step: 'patience', 'epochs' or 'max_steps'; None if steps remain.
 
-    Only records decide, so a run that is killed and resumed ends where an unbroken one does.
+    Only records decide, so a resumed run ends at the same step as an unbroken one.
 
     Args:
-      evaluations: the records of the run's evaluations, in the order of their steps; those of later steps do not count.
-      last_step: the step at which the run has its length; None if it is unknown.
+      evaluations: the records of the run's evaluations, in step order; later steps do not count.
+      last_step: the run's planned last step; None if unknown.
     """
     if settings.run.patience and _waited(evaluations, settings, step) >= settings.run.patience:
         return 'patience'
@@ -25,10 +25,10 @@ def ended(evaluations: Sequence[Mapping[str, Any]], settings: TrainSettings, ste
 
 
 def _waited(evaluations, settings, step):
-    """Returns how many evaluations have followed the best one.
+    """Returns the number of evaluations after the best one.
 
-    An evaluation counts only at a multiple of `--eval_steps`. Another was the last one of a run that was made longer
-    later, and a run of that length from its start does not have it.
+    An evaluation counts only at a multiple of `--eval_steps`. Any other was the last one of a run that the user
+    extended later. A run with the longer length from the start does not have it.
     """
     figure, best, waited = counting(settings), None, 0
     for record in evaluations:

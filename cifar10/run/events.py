@@ -1,4 +1,4 @@
-"""Event files, which TensorBoard reads: of a run, and of evaluations."""
+"""Writes TensorBoard's event files for runs and evaluations."""
 import contextlib
 import io
 import os
@@ -19,8 +19,8 @@ from cifar10.run import pictures
 from cifar10.run.folder import EVENTS_SUFFIX, glance
 from cifar10.run.reporter import Reporter, due
 
-# The tags of curves that people look at first. An evaluation has the first two as well, so TensorBoard lays the curves
-# of training and testing over each other. Other tags are in groups, and TensorBoard opens the first two of all by name.
+# The main curves. An evaluation also has the first two, so TensorBoard overlays the curves of training and testing.
+# Other tags are in groups, and TensorBoard opens the first two groups by name.
 SHOWN = 'accuracy', 'cross_entropy', 'loss'
 DETAILS, IMAGES, LAYERS = 'details/', 'images/', 'variables/'
 LOSSES = 'losses/'  # prefix of the names of single losses
@@ -29,17 +29,17 @@ _SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an even
 
 
 class Events:
-    """An event file of this program in a directory, for TensorBoard. It makes the directory, but not those above it.
+    """An event file in a directory, for TensorBoard. Creates the directory, but not its parents.
 
-    Every method except `close` raises a RunError if the file cannot be written.
+    Every method except `close` raises a RunError if a write fails.
 
     Args:
-      group: what the tags of all figures, tables and pictures of an evaluation begin with.
+      group: prefix of the tags of an evaluation's figures, tables and pictures.
     """
 
     def __init__(self, directory: str, group: str = ''):
         self.group = group
-        # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
+        # A `tf.summary.FileWriter` writes in a thread, and errors there print a traceback.
         with _errors():
             if not os.path.isdir(directory):
                 os.mkdir(directory)
@@ -49,7 +49,7 @@ class Events:
             files.sync(directory)  # so that a power failure leaves the file there
 
     def add_graph(self, graph: tf.Graph) -> None:
-        """Writes the graph of the program, without the values of large constants, which TensorBoard does not show."""
+        """Writes the graph without the values of large constants, which TensorBoard does not show."""
         definition = graph.as_graph_def(add_shapes=True)
         for node in definition.node:
             if node.op == 'Const' and node.ByteSize() > _LARGEST_NODE:
@@ -57,7 +57,7 @@ class Events:
         self._write(graph_def=definition.SerializeToString())
 
     def drop_after(self, step: int) -> None:
-        """Makes TensorBoard drop what was written so far for the steps after `step`: they are repeated."""
+        """Makes TensorBoard drop earlier data for the steps after `step`, because the run repeats them."""
         self._write(step + 1, session_log=tf.SessionLog(status=tf.SessionLog.START))
 
     def add(self, summary: bytes, step: int) -> None:
@@ -65,7 +65,7 @@ class Events:
         self._write(step, summary=tf.Summary.FromString(summary))
 
     def add_figures(self, figures: Mapping[str, float], step: int) -> None:
-        """Writes a point of the curve of each figure, by their names."""
+        """Adds a point to the curve of each named figure."""
         points = [tf.Summary.Value(tag=self.group + (name if name in SHOWN else DETAILS + name), simple_value=figure)
                   for name, figure in figures.items()]
         self._write(step, summary=tf.Summary(value=points))
@@ -78,8 +78,8 @@ class Events:
     def add_hyperparameters(self, settings: Mapping[str, Any]) -> None:
         """Writes settings for the table in the tab HPARAMS.
 
-        It has a row for each directory with such settings, the first that were written there, and the newest values of
-        the curves. So the length of a run, which may be made longer, is left out.
+        The table has a row per directory, with the first settings written there and the newest values of the curves.
+        So it omits the length of a run, which may change.
         """
         settings = {name: value for name, value in settings.items() if name != 'max_steps'}
         self.add(session_start_pb(settings).SerializeToString(), 0)
@@ -88,7 +88,7 @@ class Events:
         self._add_strings('text', tag, [markdown.encode(errors='replace')], step)
 
     def add_image(self, tag: str, pixels: np.ndarray, step: int, description: str = '') -> None:
-        """Writes an image, uint8 [height, width, 3], with a description that TensorBoard shows beside its tag."""
+        """Writes an image, uint8 [height, width, 3], with a description that TensorBoard shows next to its tag."""
         stream = io.BytesIO()
         Image.fromarray(pixels).save(stream, 'PNG')
         height, width, _ = pixels.shape
@@ -101,7 +101,7 @@ class Events:
         self._write(step, summary=tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
 
     def close(self) -> None:
-        """Closes the file, ignoring errors: every summary is in it already."""
+        """Closes the file and ignores errors: it already holds every summary."""
         with contextlib.suppress(Exception):
             self._writer.close()
 
@@ -112,15 +112,15 @@ class Events:
 
 
 def escaped(name: str) -> str:
-    """Returns the name of a class or a file so that Markdown shows it as it is."""
+    """Escapes the Markdown characters in the name of a class or file."""
     return re.sub(r'([\\`*_{}\[\]<>#|~])', r'\\\1', name)
 
 
 def _new_name(directory):
-    """Returns the name of a new event file, in the form that TensorFlow gives it.
+    """Returns the name of a new event file in TensorFlow's format.
 
-    TensorBoard reads files in the order of their names, so it is behind all that are there, though the clock may be
-    behind or two files be made in one second.
+    TensorBoard reads files in the order of their names. So the new name sorts after all existing names, even if the
+    clock is slow or the directory gets two files in one second.
     """
     found = filter(None, map(_SECONDS.match, glance(directory).files))
     second = max([int(time.time()), *(int(name[1].ljust(10, '0')) + 1 for name in found)])
@@ -138,11 +138,11 @@ def _errors():
 
 
 class Summaries(Reporter):
-    """Writes a summary now and then. The first one has a picture of what the first tower is fed.
+    """Writes periodic summaries. The first summary shows the first tower's input.
 
     Args:
-      every: steps between two summaries; in `async`, the next step of the first tower has it; 0: none.
-      summary, inputs: as a `TrainingGraph` has them.
+      every: steps between two summaries; in `async`, the first tower's next step has the summary; 0: none.
+      summary, inputs: from the `TrainingGraph`.
     """
 
     def __init__(self, events: Events, every: int, classes: Sequence[str], summary: tf.Tensor | None,
@@ -158,10 +158,10 @@ class Summaries(Reporter):
         if thread or not self._is_due:  # it is one of the first tower
             return {}
         self._is_due = False
-        return self._of_summary  # always the same, because TensorFlow prepares a graph for each other one
+        return self._of_summary  # the same object, because TensorFlow prepares a graph for each new one
 
     def after_step(self, step, results):
-        # In the file at once, so that no curve ends before the checkpoint that a killed run continues from.
+        # Written at once, so that no curve ends before the checkpoint that a killed run resumes from.
         if 'summary' in results:
             self._events.add(results['summary'], step)
             if not self._has_inputs:  # a picture takes longer than a step
@@ -170,7 +170,7 @@ class Summaries(Reporter):
 
 
 def _captioned(classes, images, labels):
-    """Returns the picture of some inputs of a network with their classes, the largest two of those that were mixed."""
+    """Returns a picture of network inputs with their classes; mixed images show their two largest classes."""
     names = pictures.names(classes)
     if labels.ndim == 1:
         return pictures.captioned(images, [[names[label]] for label in labels])

@@ -1,4 +1,4 @@
-"""How a run fails: TensorFlow's errors as one line, and what a person can do then."""
+"""Turns failures of a run, such as TensorFlow's errors, into one line with a remedy."""
 import contextlib
 import math
 import re
@@ -13,17 +13,17 @@ from cifar10.run.checkpoints import describe_latest
 
 
 def diverged(train_dir: str, step: int, what: str, remedy: str = '') -> RunError:
-    """Returns the error of a step with a value that is not finite, as `what` says."""
+    """Returns the error for a step with a non-finite value, which `what` describes."""
     return RunError('; '.join(filter(None, [f'step {step}: {what}', describe_latest(train_dir), remedy])))
 
 
 def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts: bool = False,
                       first: int = 0) -> None:
-    """Raises a RunError, as `diverged` returns it, if any tower's loss in a step is not finite.
+    """Raises the RunError from `diverged` if any tower's loss in a step is not finite.
 
     Args:
-      losses: of the towers from number `first` on.
-      drifts: whether the towers may have drifted too far apart between two averages.
+      losses: the losses of the towers, starting with number `first`.
+      drifts: whether the towers may have drifted too far apart between averages.
     """
     for k, loss in enumerate(losses, first):
         if not math.isfinite(loss):
@@ -33,12 +33,12 @@ def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, drifts
 
 @contextlib.contextmanager
 def plain_errors(train_dir: str | None = None) -> Iterator[None]:
-    """Context that turns errors of TensorFlow into RunErrors: a line, with the newest checkpoint of a train_dir."""
+    """Context that turns TensorFlow's errors into one-line RunErrors that name a train_dir's newest checkpoint."""
     try:
         yield
     except tf.errors.OpError as error:
         latest = f'; {describe_latest(train_dir)}' if train_dir else ''
-        # The message has where the operation was made, and where Python code of the user's raised an exception.
+        # The message locates the operation's definition, and any exception in the user's Python code.
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
         is_lost = isinstance(error, LOST)  # which another task notices than the one that is lost
         where = place(frames) or (place_of(error.op.name, error.op.graph) if error.op is not None else '')

@@ -1,4 +1,4 @@
-"""The log of a run or of its evaluations. Programs read metrics.jsonl, which has a JSON object per line."""
+"""Writes and reads metrics.jsonl, the log of a run or of its evaluations, with one JSON object per line."""
 import json
 import math
 import os
@@ -17,12 +17,12 @@ KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 
 
 class Log:
-    """Gives each entry to metrics.jsonl, TensorBoard and the caller's function. Steps ascend, even after kills.
+    """Sends entries to metrics.jsonl, TensorBoard and the caller's function. Steps ascend, even after kills.
 
     Args:
-      directory: the train_dir or the eval_dir, which has the file.
-      curves: kind of entries -> where TensorBoard gets their figures.
-      check: function that is called before each entry is written, and raises an error if none may be.
+      directory: the train_dir or the eval_dir, which holds the file.
+      curves: kind of entry -> the TensorBoard event file for its figures.
+      check: function that the log calls before each write; raises an error to prevent it.
     """
 
     def __init__(self, directory: str, curves: Mapping[str, 'Events'] | None = None,
@@ -32,16 +32,16 @@ class Log:
         self._check = check
 
     def drop_after(self, step: int) -> None:
-        """Drops a line that a kill cut off, and the entries after `step`: these steps are repeated.
+        """Drops a truncated line and the entries after `step`, because the run repeats these steps.
 
-        The record of a start is dropped if no step of it remains.
+        Also drops the record of a start without remaining steps.
         """
         for events in self._curves.values():
             events.drop_after(step)
         self._keep(lambda record: record['step'] + (record['kind'] == START) <= step)
 
     def _keep(self, wanted):
-        """Leaves out unwanted records and a line that was cut off; other lines stay."""
+        """Removes unwanted records and a truncated line; keeps all other lines."""
         try:
             with files.named(self._path), open(locks.opened(self._path), 'rb') as stream:
                 lines = stream.readlines()
@@ -56,13 +56,13 @@ class Log:
     def write(self, kind: str, step: int, figures: Mapping[str, float] | None = None,
               curves: Mapping[str, float] | None = None, replacing: Sequence[str] = (), told: bool = True,
               **facts: Any) -> dict:
-        """Writes an entry; returns its record, whose `time` is the wall clock, in seconds since 1970.
+        """Writes an entry and returns its record. `time` is the wall clock in seconds since 1970.
 
         Args:
-          figures, facts: of the record, by their names.
-          curves: the figures that TensorBoard gets; default: those of the record.
-          replacing: names of facts, or 'step'; earlier records with the same values of all of these are dropped.
-          told: whether the caller's function gets the record now; it may take long, and raise anything.
+          figures, facts: contents of the record, by name.
+          curves: the figures for TensorBoard; default: `figures`.
+          replacing: names of facts, or 'step'; drops earlier records with the same values of all these names.
+          told: whether to call the caller's function now; it may take long and raise any error.
         """
         self._check()
         record = record_of(kind, step, figures, **facts)
@@ -80,7 +80,7 @@ class Log:
 
 
 def record_of(kind: str, step: int, figures: Mapping[str, float] | None = None, **facts: Any) -> dict:
-    """Returns the record of an entry, as values that JSON can hold; each float is `rounded`."""
+    """Returns the record of an entry as JSON values, with each float `rounded`."""
     values = {name: rounded(value) if isinstance(value, float) else value
               for name, value in {**(figures or {}), **facts}.items()}
     head = dict(kind=kind, step=int(step), time=round(time.time(), 3))  # `read` looks at the beginnings of lines
@@ -88,12 +88,12 @@ def record_of(kind: str, step: int, figures: Mapping[str, float] | None = None, 
 
 
 def rounded(figure: float) -> float | None:
-    """Returns a figure rounded to seven digits, as many as a float32 has; None if it is not finite: JSON has no NaN."""
+    """Rounds a figure to seven digits, as a float32 has; returns None if it is not finite, because JSON has no NaN."""
     return float(f'{figure:.7g}') if math.isfinite(figure) else None
 
 
 def read(directory: str, *kinds: str) -> list[dict]:
-    """Returns the records of some kinds in a directory, in the order of their steps; [] if there is no file."""
+    """Returns the records of the given kinds in a directory, in step order; [] without a file."""
     path = os.path.join(directory, NAME)
     begins = tuple(f'{{"kind": "{kind}"'.encode() for kind in kinds)  # only such lines are parsed
     try:
@@ -105,13 +105,13 @@ def read(directory: str, *kinds: str) -> list[dict]:
 
 
 def last(directory: str, kind: str) -> dict | None:
-    """Returns the newest record of a kind in a directory; None if there is none."""
+    """Returns the newest record of a kind in a directory, or None."""
     records = read(directory, kind)
     return records[-1] if records else None
 
 
 def _record(line):
-    """Returns the record in a line; None if the line is cut off, or not from this program."""
+    """Returns the record in a line; None if the line is truncated or not from this program."""
     try:
         record = json.loads(line)
         valid = line.endswith(b'\n') and record['kind'] in KINDS and record['step'] >= 0

@@ -1,22 +1,22 @@
-"""Pictures for people, with words in them, as arrays of pixels: for TensorBoard."""
+"""Draws labelled pictures for TensorBoard as arrays of pixels."""
 import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-COLUMNS = 4  # of images in a picture
-_IMAGE_SIDE = 160  # pixels of an image, at least, below which three words find room
-_GAP = 4  # pixels between two of them, and around a word
-_TEXT = 14  # pixels, the size of letters
-_LONGEST = 160  # pixels of a name beside a table
-_LEAST_TABLE = 320  # pixels of a side of its cells together, at least,
-_LEAST_CELL = 36  # and of a cell
-_UPRIGHT = 4  # columns of a table with names that are not turned, at most
+COLUMNS = 4  # images per row
+_IMAGE_SIDE = 160  # minimum width of an image in pixels; three words fit below it
+_GAP = 4  # pixels between images, and around a word
+_TEXT = 14  # height of the font in pixels
+_LONGEST = 160  # maximum width of a row name in pixels
+_LEAST_TABLE = 320  # minimum side of all cells in pixels
+_LEAST_CELL = 36  # minimum side of a cell in pixels
+_UPRIGHT = 4  # maximum number of columns with horizontal names
 
 
 def names(classes: Sequence[str]) -> list[str]:
-    """Returns the names of classes in the letters that Pillow's font has; a class that has others, as its number."""
+    """Returns the names of classes; replaces a name with its number if Pillow's font lacks its letters."""
     plain = [''.join(letter for letter in unicodedata.normalize('NFKD', name) if not unicodedata.combining(letter))
              for name in classes]
     return [name if name.isascii() and name.isprintable() else f'class {i}' for i, name in enumerate(plain)]
@@ -25,26 +25,26 @@ def names(classes: Sequence[str]) -> list[str]:
 def word(text: str, width: int) -> np.ndarray:
     """Returns a line of ASCII text in black on white, uint8 [height, at most `width`, 3].
 
-    Of one that is too long the middle is left out, because names often differ at their ends only.
+    Shortens long text in the middle, because names often differ only at their ends.
     """
     font = ImageFont.load_default(_TEXT)
     kept, shown = len(text), text
     while font.getlength(shown) > width and kept > 1:
         kept -= 1
         shown = f'{text[:kept - kept // 2]}\u2026{text[len(text) - kept // 2:]}'
-    height = sum(font.getmetrics())  # type: ignore[union-attr]  # of a size, `load_default` returns a FreeTypeFont
+    height = sum(font.getmetrics())  # type: ignore[union-attr]  # given a size, `load_default` returns a FreeTypeFont
     image = Image.new('RGB', (max(min(round(font.getlength(shown)) + 1, width), 1), height), 'white')
     ImageDraw.Draw(image).text((0, 0), shown, 'black', font)
     return np.asarray(image)
 
 
 def captioned(images: np.ndarray, captions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Returns images in rows of four, each with lines of text below it, as one picture: uint8 [height, width, 3].
+    """Draws images in rows of four, each with lines of text below it; returns uint8 [height, width, 3].
 
     Args:
-      images: [n, height, width, 3], with n > 0; each is scaled so that its smallest value is black and its largest
-        white. Values that are not finite count as 0.
-      captions: for each image its lines, in ASCII; as many for each.
+      images: [n, height, width, 3], with n > 0. Each image's smallest value becomes black and its largest white.
+        Non-finite values count as 0.
+      captions: ASCII lines for each image, the same number for each.
     """
     images = np.nan_to_num(images, posinf=0.0, neginf=0.0)
     low, high = (find(images, axis=(1, 2, 3), keepdims=True) for find in (np.min, np.max))
@@ -63,12 +63,12 @@ def captioned(images: np.ndarray, captions: Sequence[Sequence[str]]) -> np.ndarr
 
 
 def put(picture: np.ndarray, part: np.ndarray, top: int, left: int) -> None:
-    """Puts a picture into a larger one."""
+    """Copies a picture into a larger one."""
     picture[top:top + part.shape[0], left:left + part.shape[1]] = part
 
 
 def _grid(cells, texts, side, font):
-    """Returns the cells of a table with their texts and the lines between them; `side` is that of a cell."""
+    """Draws the cells of a table, each `side` pixels wide, with texts and separating lines."""
     end = len(cells) * side
     pixels = np.pad(cells.repeat(side, 0).repeat(side, 1), [(0, 1), (0, 1), (0, 0)])
     image = Image.fromarray(pixels)
@@ -83,10 +83,10 @@ def _grid(cells, texts, side, font):
 
 
 def titled(picture: np.ndarray, titles: tuple[str, str], top: int = 0, left: int = 0) -> np.ndarray:
-    """Returns a picture of a table with words at its left and above it: what the rows and the columns are.
+    """Adds the titles of a table's rows and columns to the left of its picture and above it.
 
     Args:
-      top, left: where the first cell is in the picture; the names of rows and columns may be before it.
+      top, left: position of the first cell in the picture; row and column names may precede it.
     """
     rows, columns = (word(title, side) for title, side in zip(titles, picture.shape[:2]))
     edge = len(rows) + 2 * _GAP
@@ -97,13 +97,13 @@ def titled(picture: np.ndarray, titles: tuple[str, str], top: int = 0, left: int
 
 
 def table(cells: np.ndarray, texts: np.ndarray, heads: Sequence[str], titles: tuple[str, str]) -> np.ndarray:
-    """Returns a square table with coloured cells as a picture, uint8 [height, width, 3].
+    """Draws a square table with coloured cells; returns uint8 [height, width, 3].
 
     Args:
       cells: uint8 [n, n, 3], the colours.
-      texts: [n, n], what is written in the cells.
-      heads: the n names of the rows, which are those of the columns as well, in ASCII.
-      titles: what the rows are, and what the columns are.
+      texts: [n, n], the texts of the cells.
+      heads: the n names of the rows and of the columns, in ASCII.
+      titles: the titles of the rows and the columns.
     """
     n = len(cells)
     font = ImageFont.load_default(_TEXT)
@@ -114,7 +114,7 @@ def table(cells: np.ndarray, texts: np.ndarray, heads: Sequence[str], titles: tu
     left = max(label.shape[1] for label in labels) + _GAP
     if n <= _UPRIGHT:
         above = [word(head, side - 2 * _GAP) for head in heads]
-    else:  # turned, to be read from below
+    else:  # rotated, to read upwards
         above = [np.rot90(label) for label in labels]
     top = max(label.shape[0] for label in above) + _GAP
     picture = np.full([top + n * side + 1 + _GAP, left + n * side + 1 + _GAP, 3], 255, np.uint8)

@@ -1,4 +1,4 @@
-"""The steps in the log of a run: entries and lines every few steps, and a progress bar on a terminal."""
+"""Reports the steps of a run: entries and lines every few steps, and a progress bar on a terminal."""
 import collections
 import datetime
 import statistics
@@ -11,26 +11,26 @@ from cifar10.run.events import LOSSES
 from cifar10.run.metrics import TRAIN, Log
 from cifar10.run.reporter import Reporter, due
 
-_SECS = 10  # between two lines that are no log, so that those at the start stay in sight
-_WINDOWS = 5  # of at least _SECS each, before the next one is compared with their median
-_MOST_WINDOWS = 1000  # of which the median is taken
-_DECAY = 0.9  # of the moving averages of losses, as in the tutorial
-_UNKNOWN = 10  # steps, after which the end is estimated: the first ones tell little
-# Of 80 columns, ten are left for the bar itself in a run of a million steps.
+_SECS = 10  # minimum time between progress lines, so that the first lines stay visible
+_WINDOWS = 5  # number of windows, each at least _SECS long, before comparing the next with their median
+_MOST_WINDOWS = 1000  # number of windows in the median
+_DECAY = 0.9  # for the moving averages of losses, as in the tutorial
+_UNKNOWN = 10  # steps before the first estimate of the end
+# In a run of a million steps, the bar itself gets ten of 80 columns.
 _BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]'
 
 
 class Progress(Reporter):
-    """An entry every `every` steps and for the last one, and a line; on a terminal a bar with fewer lines above it.
+    """Writes an entry and a line every `every` steps and at the end; a terminal gets a bar with fewer lines above it.
 
-    A context: leaving it takes the bar off the terminal, after an error too. The moving averages of losses begin anew
+    Leaving this context removes the bar from the terminal, even after an error. The moving averages of losses restart
     in each session.
 
     Args:
-      step: the step that the first one follows.
-      facts: function (step) that returns what else an entry has, by names, such as the number of towers.
+      step: the step before the first one.
+      facts: function (step) that returns further named values for an entry, such as the number of towers.
       clock: `Cost.seconds_of_steps`.
-      explained: whether `--explain` can measure this run, so that it is recommended if steps become slow.
+      explained: whether `--explain` can measure this run, and slow steps should recommend it.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, log: Log,
@@ -42,13 +42,13 @@ class Progress(Reporter):
         self._facts = facts
         self._clock = clock
         self._losses: dict[int, float] = {}  # the newest total loss of each tower
-        # Of each loss the sum over the steps, weighted, and of the weights; their quotient is the average.
+        # For each loss, the weighted sum over the steps and the sum of the weights; their ratio is the average.
         self._sums: dict[str, float] = collections.defaultdict(float)
         self._next_line = 0.0
-        self._windows = collections.deque[float](maxlen=_MOST_WINDOWS)  # the seconds of a step in each
+        self._windows = collections.deque[float](maxlen=_MOST_WINDOWS)  # seconds per step in each
         self._recommends = explained
-        self._unsaid: tuple | None = None  # the time and the text of the newest line, if it came too soon after another
-        # The newest step with a record, or with a line, and its time.
+        self._unsaid: tuple | None = None  # the time and the text of the newest line, if it came too soon
+        # The last steps with a record and with a line, and their times.
         self._recorded = self._said = self._compared = step, clock()
         self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR.replace('<{remaining}', ''),
                                          dynamic_ncols=True, leave=False)
@@ -69,11 +69,11 @@ class Progress(Reporter):
         self._move_bar(step, figures['loss'], now)
         if due(self._every, step) or step == self._last_step:
             self._report(step, figures, now)
-        if step == self._first_step:  # a warm-up, which counts only where it is the only step
+        if step == self._first_step:  # a warm-up, which counts only if it is the only step
             self._recorded = self._said = self._compared = step, now
 
     def _speed(self, since, step, now):
-        """Returns (examples a second, seconds a step) since an earlier step and its time."""
+        """Returns (examples per second, seconds per step) since an earlier step and its time."""
         seconds = (now - since[1]) / (step - since[0])
         return self._examples_per_step / seconds, seconds
 
@@ -99,7 +99,7 @@ class Progress(Reporter):
         self._compare(step, now)
 
     def _compare(self, step, now):
-        """Recommends `--explain`, once, if the last steps took twice as long as steps of this run usually do."""
+        """Recommends `--explain`, once, if the last steps took twice as long as usual in this run."""
         if now - self._compared[1] < _SECS:
             return
         _, seconds = self._speed(self._compared, step, now)
@@ -133,6 +133,6 @@ class Progress(Reporter):
 
 
 def say(word: str | datetime.datetime, text: str) -> None:
-    """Prints a line, unless standard output was closed."""
+    """Prints a line, unless standard output is closed."""
     with console.reader_may_leave():
         console.say(word, text)

@@ -1,7 +1,7 @@
-"""The record of a start of a run: its settings, images, devices and software.
+"""Records a start of a run: its settings, images, devices and software.
 
-Settings may change whenever a run is started again. config.json holds the newest record; metrics.jsonl has a record of
-kind `start` for each start that took some of the run's steps.
+Settings may change at each start. config.json holds the newest record; metrics.jsonl has a record of kind `start` for
+each start that took some of the run's steps.
 """
 import json
 import os
@@ -16,26 +16,26 @@ from cifar10.base.registry import OWN, Registry
 from cifar10.settings.definition import checked, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
-_OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # of the versions in a record, those on which the bits of results depend
+_OF_BITS = 'TensorFlow', 'CPU', 'GPU'  # recorded versions that affect the bits of results
 _MEND = 'correct it, use the version that wrote it, or use another directory'
 
 
 class RunRecord(NamedTuple):
-    """A start of a run. The tutorial's scripts recorded nothing: of their runs only the settings are known.
+    """A start of a run. The tutorial's scripts recorded nothing, so only their settings are known.
 
     Attributes:
       settings: all settings, with the number of towers, the batch size, the rate and the precision of the start.
       run_id: a random string that identifies the run, `run` in config.json; None in a record of metrics.jsonl.
-      step: the step that the start continued from; 0 for a new run.
-      last_step: the step after which the run was to end.
-      images_folder: the name of the folder of the images, without its path.
-      images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images; of a user's own data set the
-        digest of its first batch, and None.
-      code_sha256: flag -> `own_files.sha256` of the file of the user's own code that the flag names.
-      warm_start_sha256: of the variables that a new run took from another model; None if it took none.
+      step: the restored step; 0 for a new run.
+      last_step: the run's planned last step.
+      images_folder: the name of the image folder, without its path.
+      images_sha256, test_sha256: `ImageFiles.digest` of the training and the test images; for a user's own data set,
+        the digest of its first batch, and None.
+      code_sha256: flag -> `own_files.sha256` of the user's code file that the flag names.
+      warm_start_sha256: digest of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
-      groups: how many groups of devices the towers had.
-      numerics: what else the bits of the results depend on, as `startup.numerics` returns it; None if unknown.
+      groups: number of device groups of the towers.
+      numerics: other factors that affect the bits of the results, from `startup.numerics`; None if unknown.
       versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
     settings: TrainSettings
@@ -56,7 +56,7 @@ class RunRecord(NamedTuple):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: str) -> 'RunRecord':
-        """Returns the record in the file at `path`; its values are what `to_json` returned, and perhaps others."""
+        """Returns the record from the values of the file at `path`, as `to_json` returned them; ignores others."""
         facts = {name: values[name] for name in cls._fields if name in values}
         facts['run_id'] = values.get('run')
         settings, given = facts.pop('settings', {}), values.get('given', {})
@@ -78,35 +78,35 @@ class RunRecord(NamedTuple):
         return cls(completed(settings, given), **facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
+        """Returns the record, without the run's identity, and the run's command, as JSON values."""
         values = dict(self._asdict(), settings=self.settings.flat(), given=dict(self.settings.given),
                       command=self.command())
         del values['run_id']
         return values
 
     def command(self) -> str:
-        """Returns the shell command that continues the run, from any directory."""
+        """Returns the shell command that resumes the run from any directory."""
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
         return ' '.join([installed.command('train', True), f'--train_dir={train_dir}', *flags_of(self.settings)])
 
     def flat(self) -> dict[str, Any]:
-        """Returns all settings and other facts by their names, without the run's identity and its place."""
+        """Returns all settings and other facts by name, without the run's identity and place."""
         values = self._asdict()
         values = {**values.pop('settings').flat(), **values}
         return {name: value for name, value in values.items() if name not in ('run_id', 'train_dir')}
 
     def difference_to(self, now: Mapping[str, Any]) -> dict[str, str]:
-        """Returns phrases such as 'seed=0 (now 5)', by their names, for what would be recorded differently now.
+        """Returns phrases such as 'seed=0 (now 5)', by name, for recorded values that differ now.
 
         Args:
-          now: names as in `flat` -> values. What the record does not have is not compared.
+          now: names as in `flat` -> values. Names missing from the record are ignored.
         """
         before = self.flat()
         return {name: _phrase(name, before[name], value) for name, value in now.items()
                 if name in before and _identity(name, before[name]) != _identity(name, value)}
 
     def other_numerics(self, numerics: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
-        """Returns phrases as `difference_to` does, for what now gives other bits on the same devices."""
+        """Returns phrases, like `difference_to`, for changes to the numerics on the same devices."""
         if self.numerics is None or self.versions is None:
             return []
         common = [name for name in _OF_BITS if name in self.versions and name in versions]
@@ -116,12 +116,12 @@ class RunRecord(NamedTuple):
                 if before.get(name) != now.get(name)]
 
     def refuse_another(self, now: Mapping[str, Any], where: str, remedy: str) -> None:
-        """Raises a UsageError if a recorded value differs now, as `difference_to` tells; `where` is `Folder.given`."""
+        """Raises a UsageError if `difference_to` finds a recorded value that differs; `where` is `Folder.given`."""
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
     def code_changes(self, **names: str) -> list[Line]:
-        """Returns a warning for each of the user's own `registry.CODE` whose file has changed since its last use."""
+        """Returns a warning for each file of the user's own `registry.CODE` that changed since its last use."""
         lines = []
         for flag, name in names.items():
             path, _, function = OWN[flag].divided(name)[1].rpartition(':')
@@ -135,7 +135,7 @@ class RunRecord(NamedTuple):
 
 
 def _phrase(name, before, now):
-    """Returns how a message shows the change of a recorded value; None is a setting that was not given."""
+    """Formats the change of a recorded value for a message; None is a setting that was not given."""
     if name == 'classes':
         return f'other classes (now {difference(before, now)})'
     shown = [str(value)[:12] if name.endswith('sha256') else str(value) for value in (before, now)]
@@ -144,17 +144,17 @@ def _phrase(name, before, now):
 
 
 def _identity(name, value):
-    """Returns the part of a value that identifies the run: the user's own files may be elsewhere by now."""
+    """Returns the part of a value that identifies the run, because the user may have moved files."""
     if name in OWN and OWN[name].is_own(value):
-        # FILE.py:FUNCTION without its folder; of images the classes and their number are recorded.
+        # FILE.py:FUNCTION without its folder; for images, the classes and their number are recorded.
         entry, own = OWN[name].divided(value)
         return (entry, os.path.basename(own)) if OWN[name].is_code(value) else 'images of your own'
     return value
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str | None]:
-    """Returns the `own_files.sha256` of the file of the user's own code that a name stands for."""
+    """Returns the `own_files.sha256` of the user's code file that a name refers to."""
     path = registry.divided(name)[1].rpartition(':')[0]
-    if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
+    if path not in own_files.executed:  # the run uses the executed code, even if the file changes
         registry.load(name)
     return own_files.sha256(path)

@@ -1,6 +1,6 @@
-"""Whether a start may use a train_dir, and what it renames and removes there; the lock of a train_dir.
+"""Decides whether a start may use a train_dir; locks, renames and cleans it.
 
-No run starts in a folder with checkpoints of another program.
+No run starts in a folder with another program's checkpoints.
 """
 import contextlib
 import itertools
@@ -34,39 +34,39 @@ from cifar10.settings.definition import Kind, fields
 from cifar10.settings.training import GROUPS, OVER_WHOSE_LENGTH, TrainSettings, as_flags
 
 _LOCK = 'lock'
-_LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
+_LOOK_SECS = 1  # wait for the lock, which other processes hold while they look for a trainer
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
 OR_RESTART = ', or --restart to rename that folder'
 ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
-# Settings that determine which variables there are, so that another value asks for a new run with those that fit.
+# Settings that determine the variables. After a change, the remedy is a new run with the variables that fit.
 _OF_THE_VARIABLES = {'preset', 'network', 'image_size'}
 
 
 def refusal(folder: Folder, settings: TrainSettings) -> str | None:
-    """Returns why a start with some settings may not use a folder, with the remedy; None if it may.
+    """Returns why a start may not use a folder, with the remedy; None if it may.
 
-    A run without a checkpoint has nothing to resume, so another one may begin in its place.
+    A run without a checkpoint has nothing to resume, so a new run may replace it.
     """
     if folder.record is None:
         return _of_others(folder)
     if settings.run.restart:
         return None
-    # A kill leaves at most one record of a checkpoint that is not there, and no list.
+    # A kill leaves at most one record of a missing checkpoint, and no list.
     if not folder.checkpoints and (LIST in folder.files or len(folder.recorded) > 1):
         return f'{folder.given} holds a run whose checkpoints have been removed; put them back, {ANOTHER_RUN}'
     return _another_run(folder, settings)
 
 
 def sets_aside(folder: Folder, settings: TrainSettings) -> bool:
-    """Returns whether a start, which is not refused, renames the folder with the earlier run in it."""
+    """Returns whether an accepted start renames the folder with the earlier run."""
     return settings.run.restart and folder.record is not None
 
 
 def remove_abandoned(folder: Folder) -> None:
-    """Removes what killed processes of this program left behind in the folder of a run.
+    """Removes the leftovers of this program's killed processes from the folder of a run.
 
-    That is unfinished files, and data files of recorded checkpoints without an index: checkpoints that were being
-    written or removed.
+    Leftovers are unfinished files, and data files of recorded checkpoints without an index. A kill during a write or
+    a removal leaves them.
     """
     missing = folder.recorded - set(map(step_of, folder.checkpoints))
     for name in folder.files:
@@ -75,12 +75,12 @@ def remove_abandoned(folder: Folder) -> None:
 
 
 def remedy(folder: Folder, warm_start: bool = False) -> str:
-    """Returns what a user can do if the run in a folder is another one; with `warm_start`, also by using its model."""
+    """Returns remedies for a folder with a different run; with `warm_start`, including the use of its model."""
     return ANOTHER_DIR + _there(folder.path) * warm_start + OR_RESTART
 
 
 def refuse_others(prefix: str) -> str:
-    """Returns why no run continues from a checkpoint that another program has written, with the remedy."""
+    """Returns why no run resumes from another program's checkpoint, with the remedy."""
     return f'{prefix} was written by another program, so no run continues from it; {ANOTHER_DIR}{_there(prefix)}'
 
 
@@ -89,7 +89,7 @@ def _there(model):
 
 
 def _of_others(folder):
-    """Returns why no run may begin beside the files of another program, or None."""
+    """Returns why no run may begin next to another program's files, or None."""
     if names := folder.of_checkpoints:
         return (f'{folder.given} holds {names[0]}, but no {SETTINGS}, so it is no run of this program; {ANOTHER_DIR}'
                 f'{_there(folder.path)}')
@@ -100,7 +100,7 @@ def _of_others(folder):
 
 
 def _another_run(folder, settings):
-    """Returns why the run in a folder is another one than that of some settings, with the remedies, or None."""
+    """Returns why the run in a folder does not match the settings, with the remedies, or None."""
     names, why = _unlike(folder.record, settings) if folder.checkpoints else ([], '')
     if not names:
         return None
@@ -112,7 +112,7 @@ def _another_run(folder, settings):
 
 
 def _unlike(stored, settings):
-    """Returns the names of the settings that make a run another one than the stored one, and why if that is unclear."""
+    """Returns the names of the settings that distinguish a run from the stored run, and a reason if it is unclear."""
     recipe, now = settings.recipe, settings.flat()
     names = list(stored.difference_to(chosen(settings, Kind.FIXED)))
     others = stored.difference_to({name: now[name] for name in ('preset', 'epochs')})
@@ -124,7 +124,7 @@ def _unlike(stored, settings):
 
 
 def chosen(settings: TrainSettings, kind: Kind) -> dict:
-    """Returns the settings of the run of this `Kind`, by their names; its length is left out."""
+    """Returns the run's settings of this `Kind`, by name, without its length."""
     values = settings.flat()
     return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['kind'] is kind
             and field.name not in ('max_steps', 'epochs')}
@@ -142,14 +142,14 @@ class TrainDir:
 
     def __init__(self, path: str):
         self.path = path
-        self._lock: locks.Lock | None = None  # where this process holds it
-        self._held = contextlib.ExitStack()  # within which it does
-        self._settings = ''  # the text of config.json, once it is written
+        self._lock: locks.Lock | None = None  # held by this process
+        self._held = contextlib.ExitStack()  # holds the lock
+        self._settings = ''  # the written text of config.json
 
     def begin(self, record: RunRecord, run: str | None = None) -> str:
         """Writes the record of a start and the id of its run; returns the id.
 
-        A new run has no id yet, and gets one.
+        Creates an id for a new run.
         """
         run = run or secrets.token_hex(8)
         self._settings = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
@@ -160,9 +160,9 @@ class TrainDir:
         files.replace(os.path.join(self.path, SETTINGS), self._settings + '\n')
 
     def keep(self, *others: str) -> None:
-        """Keeps what the run needs from programs that clean /tmp: its files, also those in its folders, and `others`.
+        """Marks the run's files, including its subfolders, and `others` as used, so that cleaners of /tmp keep them.
 
-        They count as used now. config.json, which only starts read, is written again if it is gone.
+        Restores config.json, which only starts read, if it is missing.
         """
         self.refuse_another_folder()
         if not os.path.exists(os.path.join(self.path, SETTINGS)):
@@ -172,9 +172,9 @@ class TrainDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Context in which no other process trains here; makes the directory if it does not exist.
+        """Context that locks the directory against other trainers; creates it if necessary.
 
-        After an error, a directory where nothing was written is left as it was found.
+        After an error, leaves an unwritten directory as it found it.
         """
         first = files.existing(self.path)
         make_dir(self.path, '--train_dir')
@@ -199,7 +199,7 @@ class TrainDir:
                            'process trains in this --train_dir')
 
     def set_aside(self) -> str:
-        """Renames the folder, which this process has locked, and locks a new one of its name; returns the new name.
+        """Renames the locked folder, and creates and locks a new one in its place; returns the old run's new name.
 
         Raises:
           UsageError: the system does not rename it.
@@ -214,7 +214,7 @@ class TrainDir:
         except OSError as error:
             raise UsageError(f'--restart cannot rename {path} ({error.strerror}); use another --train_dir') from error
         self._lock = None
-        self._held.close()  # the old run may be continued where it is now
+        self._held.close()  # allows a resume of the renamed run
         make_dir(path, '--train_dir')
         self._take_lock()
         return aside
@@ -223,7 +223,7 @@ class TrainDir:
         """Raises a UsageError if the folder cannot be set aside.
 
         Args:
-          used: the paths of files and folders that the new run needs where they are.
+          used: paths of files and folders that the new run needs in place.
         """
         path = os.path.realpath(self.path)
         parent, why = os.path.dirname(path), None
@@ -238,9 +238,9 @@ class TrainDir:
             raise UsageError(f'--restart would rename {path}, but {why}; use another --train_dir')
 
     def refuse_another_folder(self) -> None:
-        """Raises a RunError if the folder of this name is no longer the one that this process has locked.
+        """Raises a RunError if the folder at this path is no longer the locked one.
 
-        It may have been moved, removed or replaced by a copy during the run. Nothing is written to another one.
+        A user may move, remove or replace the folder during the run. The run writes nothing to a different folder.
         """
         if self._lock and self._lock.is_lost():
             raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '

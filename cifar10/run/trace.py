@@ -1,4 +1,4 @@
-"""A trace of some steps: which operation ran when, on which device and thread, for Chrome or Perfetto."""
+"""Traces the time, device and thread of each operation in some steps, for Chrome or Perfetto."""
 import json
 import os
 import re
@@ -18,17 +18,17 @@ class Trace(Reporter):
 
     Args:
       first, last: the steps; both 0 for none.
-      folder: where the file is, named by the steps that it holds.
+      folder: the folder for the file, which is named after its steps.
     """
 
     def __init__(self, first: int, last: int, folder: str):
         self._first = first
         self._last = last
         self._folder = folder
-        self._stats: dict[int, Any] = {}  # number of a step -> its StepStats, the last ones if it was repeated
+        self._stats: dict[int, Any] = {}  # step -> its StepStats, the newest if it was repeated
 
     def drop_after(self, step: int) -> None:
-        """Removes the traces with steps after `step`, which are repeated."""
+        """Removes the traces with steps after `step`, which the run repeats."""
         for name in glance(self._folder).files:
             if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
                 os.remove(os.path.join(self._folder, name))
@@ -37,7 +37,7 @@ class Trace(Reporter):
         return self._first <= step <= self._last
 
     def awaits(self, step):
-        # TensorFlow traces one step at a time, though towers take theirs at the same time in `async`.
+        # TensorFlow traces one step at a time, although towers run concurrently in `async`.
         return self._first - 1 <= step <= self._last
 
     def after_step(self, step, results):
@@ -47,7 +47,7 @@ class Trace(Reporter):
             self.write()
 
     def write(self) -> None:
-        """Writes what was traced since the last call, if anything."""
+        """Writes any traces since the last call."""
         if self._stats:
             path = os.path.join(self._folder, f'trace-{min(self._stats)}-{max(self._stats)}.json')
             files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))
@@ -57,11 +57,11 @@ class Trace(Reporter):
 
 
 def trace_events(steps: Mapping[int, Any]) -> list[dict]:
-    """Returns the operations of steps as events of Chrome's trace format (its 'complete' and 'metadata' events).
+    """Converts the operations of steps to 'complete' and 'metadata' events of Chrome's trace format.
 
     Args:
-      steps: number -> a `tf.StepStats`: for each device the operations with their begin and duration in microseconds.
-        Each step has the devices in an order of its own; a device has one process number in all of them.
+      steps: number -> a `tf.StepStats`: each device's operations with their start and duration in microseconds. The
+        order of devices varies between steps; a device's process number does not.
     """
     devices = sorted({device.device for stats in steps.values() for device in stats.dev_stats})
     events = [dict(ph='M', name='process_name', pid=process, args=dict(name=device))

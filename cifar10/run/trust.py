@@ -1,4 +1,4 @@
-"""Whether a user's own code is executed where only a run names it; where its network is now.
+"""Decides whether to execute user code that only a run's config names; locates its network.
 
 A config.json may name any file. Importing this module must not import TensorFlow.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def located(record: 'RunRecord', path: str, network: str | None, dataset: str | None) -> 'RunRecord':
-    """Returns the record of a run with the present location of its network.
+    """Returns the record of a run with the current location of its network.
 
     Args:
-      network: the new location that the user gives, or None. Without it, the file must be trusted, and a line reports
-        that it is executed.
-      dataset: the data set that the user gives, or None, in the same way.
+      network: the new location from the user, or None. For None, the file must be trusted, and a line reports its
+        execution.
+      dataset: the data set from the user, or None, with the same meaning.
 
     Raises:
-      UsageError: the user gives another network than the run's, or others may have written its file.
+      UsageError: the given network is not the run's, or other users may have written its file.
     """
     stored, data = record.settings.recipe.network, record.settings.data.dataset
     named = [('network', stored)] * (network is None) + [('dataset', data)] * (dataset is None)
@@ -39,19 +39,19 @@ def located(record: 'RunRecord', path: str, network: str | None, dataset: str | 
 
 
 def check(flag: str, name: str, path: str) -> Line:
-    """Checks that only this user or root can have written the code that a run names, and what is imported beside it.
+    """Checks that only this user or root can have written a run's code and the modules in its folder.
 
     Args:
       name: the flag's value, with 'FILE.py:FUNCTION'.
 
     Returns:
-      A line that reports that the file is executed.
+      A line that reports the execution of the file.
 
     Raises:
-      UsageError: the file or its folder belongs to another user, or others may write to it.
+      UsageError: the file or its folder belongs to another user, or other users may write to it.
     """
     file = os.path.abspath(OWN[flag].divided(name)[1].rpartition(':')[0])
-    for route in (file, os.path.realpath(file)):  # a link, and where it leads
+    for route in (file, os.path.realpath(file)):  # a link and its target
         for place in (route, os.path.realpath(os.path.dirname(route))):
             if os.path.lexists(place) and (why := _of_others(os.lstat(place))):
                 raise UsageError(f"the run in {path} names the Python file {file}, which may be somebody else's code: "
@@ -60,7 +60,7 @@ def check(flag: str, name: str, path: str) -> Line:
 
 
 def _of_others(status):
-    """Returns how others can change a file or folder with this status, as a phrase; None if they cannot."""
+    """Returns a phrase for how other users can change a file or folder with this status; None if they cannot."""
     if status.st_uid not in (0, os.geteuid()):
         return f'belongs to user {status.st_uid}'
     if stat.S_ISLNK(status.st_mode):
@@ -71,7 +71,7 @@ def _of_others(status):
 
 
 def _is_private(status):
-    """Returns whether nobody but the owner is in the group of a file: many systems give each user such a group."""
+    """Returns whether the file's group has only its owner: many systems give each user a private group."""
     with contextlib.suppress(KeyError):
         group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid).pw_name
         return group.gr_name == owner and set(group.gr_mem) <= {owner}
