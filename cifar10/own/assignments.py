@@ -1,4 +1,4 @@
-"""Assignments of a graph as values: the value of a variable after each, for its readers and for the update."""
+"""Represents the assignments of a graph as values, which later reads and the update use."""
 import collections
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from cifar10.model.untrained_variables import add_assignment
 from cifar10.own.subgraphs import Order
 
 _WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')  # types of operations that change a variable
-STEPS = re.compile(r'Resource(Sparse)?Apply\w+')  # those of them that are optimizers' steps
+STEPS = re.compile(r'Resource(Sparse)?Apply\w+')  # types that optimizers' steps have
 # Types of operations whose result is known -> the function of the value before and the operation's input.
 ASSIGNMENTS = {'AssignVariableOp': None, 'AssignAddVariableOp': 'AddV2', 'AssignSubVariableOp': 'Sub'}
 
@@ -21,7 +21,7 @@ def changes_a_variable(operation: tf.Operation | tf.NodeDef) -> bool:
 
 
 class Assignments:
-    """The operations of a tower that change variables. They become values, which nothing in a tower assigns.
+    """Turns the assignments of a tower into values. The tower itself assigns nothing.
 
     Args:
       variables: by the names of their handles.
@@ -29,7 +29,7 @@ class Assignments:
 
     Attributes:
       variables: as given.
-      all: the operations that change a variable, in the order in which they were made.
+      all: the operations that change a variable, in creation order.
     """
 
     def __init__(self, variables: dict, needed: set[tf.Operation]):
@@ -45,7 +45,7 @@ class Assignments:
             self._by_handle[each.inputs[0].op.name].append(each)
 
     def before(self, reader: tf.Operation, handle: str) -> tf.Operation | None:
-        """Returns the last assignment to a variable, given by its handle, that an operation comes after; or None."""
+        """Returns the last assignment to a variable, given its handle, before an operation; None if there is none."""
         earlier = [each for each in self._by_handle[handle] if self._order.is_after(reader, each)]
         return earlier[-1] if earlier else None
 
@@ -56,7 +56,7 @@ class Assignments:
             add_assignment(self.variables[each.inputs[0].op.name], value, each.type != 'AssignVariableOp')
 
     def replace(self, nodes: dict[str, tf.NodeDef]) -> None:
-        """Takes the assignments out of NodeDefs, by their names; a later read becomes the assigned value."""
+        """Removes the assignments from NodeDefs, keyed by name; a later read becomes the assigned value."""
         for operation in sorted(self._needed, key=lambda each: each.name) if self.all else ():
             if operation.type == 'ReadVariableOp':
                 handle = operation.inputs[0].op.name

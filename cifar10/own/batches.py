@@ -1,12 +1,12 @@
-"""A data set of the user's own, as the input of a training: a function that returns a `tf.data.Dataset` of batches.
+"""Trains on a user's data set: a function that returns a `tf.data.Dataset` of batches.
 
     def data(mode, batch_size):  # mode is 'train', 'eval' or 'infer'
         ...
         return dataset  # its elements are (features, labels) or features, in any structure
 
-Instead of the data set, it may return what it has made of `dataset.make_one_shot_iterator().get_next()`.
+The function may also return tensors computed from `dataset.make_one_shot_iterator().get_next()`.
 
-The function is called once, in a graph of its own. All other graphs get a copy of its data set.
+It is called once, in a separate graph. All other graphs get a copy of its data set.
 """
 import functools
 import hashlib
@@ -28,7 +28,7 @@ _OF_PYTHON = {'PyFunc', 'PyFuncStateless', 'EagerPyFunc'}  # types of operations
 
 
 def batches(name: str) -> Callable[..., 'Batches']:
-    """Returns the function (batch size, seed, mode) -> Batches that 'FILE.py:FUNCTION' names."""
+    """Returns a function (batch size, seed, mode) -> Batches for 'FILE.py:FUNCTION'."""
     return functools.partial(Batches, name)
 
 
@@ -39,20 +39,20 @@ def examples_of(batch: Any) -> tf.Tensor:
         return tf.cast(first.nrows(), tf.int64)
     if isinstance(first, tf.SparseTensor):
         return first.dense_shape[0]
-    # A `tf.squeeze` leaves a scalar of a batch of one example.
+    # A `tf.squeeze` turns a batch of one example into a scalar.
     return tf.concat([tf.shape(first, out_type=tf.int64), [1]], 0)[0]
 
 
 def rows_of(leaf: Any) -> tf.Tensor:
-    """Returns a tensor of a batch; of a sparse or ragged one its values."""
+    """Returns a tensor of a batch, or the values of a sparse or ragged tensor."""
     if isinstance(leaf, tf.RaggedTensor):
         return leaf.flat_values
     return leaf.values if isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)
 
 
 def _called(function, *arguments):
-    """Calls a function; returns its result, or the data set of what it has made of a one-shot iterator's `get_next`."""
-    taken = []  # (data set, a structure of placeholders in the place of its elements)
+    """Calls a function; returns its result, or a data set of the tensors it computed from a one-shot iterator."""
+    taken = []  # (data set, a structure of placeholders that replace its elements)
 
     def make(dataset, *_):
         taken.append((dataset, _placeholders(dataset.element_spec)))
@@ -82,19 +82,19 @@ def _placeholders(structure):
 
 
 class Batches(Source):
-    """The batches that a user's function gives for a mode, from the first to the last, or repeated in training.
+    """Produces the batches of a user's function for a mode: a single pass, or repeated passes in training.
 
     Args:
       source: 'FILE.py:FUNCTION', or a function (mode, batch size) that returns the data set.
-      seed: of the graph of the function, so that draws without a seed repeat.
+      seed: the seed of the function's graph, so that draws without a seed repeat.
 
     Attributes:
-      structure: of a batch: `tf.TypeSpec`s.
-      rows: in training, those of the first batch, as `script.rehearsed` takes them.
+      structure: the structure of a batch, with `tf.TypeSpec`s.
+      rows: in training, the rows of the first batch, as `script.rehearsed` takes them.
 
     Raises:
-      UsageError: there is no such function, it fails, it gives no batch of `batch_size` examples in training, or has no
-        end otherwise.
+      UsageError: the function does not exist or fails; it yields no batch of `batch_size` examples in training; or its
+        data set is endless in another mode.
     """
     is_sequential = True
 
@@ -103,7 +103,7 @@ class Batches(Source):
         self.batch_size, self._mode = batch_size, mode
         function = source if self.name is not source else code.function(
             'dataset', source, 'mode, batch_size', each_time=True)
-        # The functions of Python that the data set calls live as long as this graph.
+        # Python functions that the data set calls live as long as this graph.
         with code.usage_errors('dataset', self.name), seeded_graph(seed) as self._graph:
             dataset = _called(function, mode, batch_size)
             if not isinstance(dataset, tf2.data.Dataset):
@@ -114,7 +114,7 @@ class Batches(Source):
             self._variant = tf.data.experimental.to_variant(dataset).name
             self._tables = [each.name for each in tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)]
             self._definition = self._graph.as_graph_def()
-        for node in self._nodes():  # or a resumed run would have another order
+        for node in self._nodes():  # otherwise the order would change after a resume
             if 'deterministic' in node.attr and node.attr['deterministic'].s == b'false':
                 node.attr['deterministic'].s = b'true'
         self._look()
@@ -151,7 +151,7 @@ class Batches(Source):
 
     @property
     def needs_this_process(self) -> bool:
-        """Whether the data set calls functions of Python, which no other process has."""
+        """Whether the data set calls Python functions, which exist only in this process."""
         return any(node.op in _OF_PYTHON for node in self._nodes())
 
     def placeholders(self) -> Any:
@@ -164,7 +164,7 @@ class Batches(Source):
         return tf.data.experimental.from_variant(variant, self.structure), tf.group(tables)
 
     def _whole(self, data):
-        """Returns the batches that have all their examples."""
+        """Drops an incomplete last batch."""
         return data.filter(as_graph(lambda *batch: tf.equal(examples_of(batch), self.batch_size)))
 
     def stream(self, data, start, stop, towers, num_towers, at_a_time):

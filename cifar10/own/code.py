@@ -1,7 +1,7 @@
-"""Code of the user's own, in Python files: 'FILE.py:FUNCTION' is imported, and its errors become one line.
+"""Imports the user's code, given as 'FILE.py:FUNCTION', and turns its errors into one line.
 
-A file is executed with its folder on the search path, and so are the user's modules that it imports. It may begin as
-scripts of TensorFlow 1 do. Before each further call of a network or a loss it is executed again.
+A file and the user's modules that it imports are executed with the file's folder on the search path. The file may begin
+like a TensorFlow 1 script. It is executed again before each later call of a network or a loss.
 """
 import contextlib
 import copy
@@ -27,15 +27,15 @@ from cifar10.own import tf1
 from cifar10.own.patches import patched
 from cifar10.own.refusals import BrokenRule
 
-# Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
+# Matches the start of advice that would make two layers share variables, or of the stack of a tf.make_template.
 _ADVICE = re.compile(r' Did you mean to set reuse=|\s*[Oo]riginally defined at:')
-_NESTING = re.compile('Nesting violated|Improper nesting')  # follows an error after which code left a scope open
+_NESTING = re.compile('Nesting violated|Improper nesting')  # follows an error that left a scope open
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
-# Switches of TensorFlow that scripts of TensorFlow 1 begin with: a file is executed in a graph, over resource
-# variables, and they would hold for the rest of the process.
+# TensorFlow 1 scripts begin with these switches. A file is executed in a graph, over resource variables, and the
+# switches would affect the rest of the process.
 _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
              'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
-# Names of arguments that functions for other programs have, such as Estimator's model functions.
+# Argument names in functions for other programs, such as Estimator's model functions.
 _NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
 
 
@@ -44,8 +44,8 @@ class _File:
 
     Attributes:
       module: the file as a module.
-      old_shapes: whether it has the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
-      seed: with which it was executed, as `_seed` returns it.
+      old_shapes: whether it uses TensorFlow 1 shapes, whose dimensions are objects with a `value`.
+      seed: the seed when it was executed, as `_seed` returns it.
       is_used: whether one of its functions was called.
     """
 
@@ -68,13 +68,13 @@ class _File:
 
     @contextlib.contextmanager
     def running(self, part: str = 'call') -> Iterator[None]:
-        """Context in which a part of the code runs, 'file' or 'call'; each has random numbers of its own.
+        """Runs a part of the code, 'file' or 'call', within the context. Each part draws separate random numbers.
 
-        The generators of Python and NumPy are seeded, so that initial values which the code draws repeat.
+        The context seeds the generators of Python and NumPy, so that initial values drawn from them repeat.
         """
         loaded = set(sys.modules)
         with unchanged():
-            vars(flags.FLAGS).update(vars(self._flags))  # which are all that a table of flags knows
+            vars(flags.FLAGS).update(vars(self._flags))  # a table of flags has no other state
             seed = _seed()
             random.seed(f'{seed} {part}')
             np.random.seed([seed, *part.encode()])
@@ -82,19 +82,19 @@ class _File:
             sys.argv, sys.path = [self._path], [self._folder, *sys.path]
             try:
                 yield
-            except BaseException as error:  # modules whose import has failed are no longer modules
+            except BaseException as error:  # a module whose import failed is no longer a module
                 for frame, _ in traceback.walk_tb(error.__traceback__):
                     self._note(frame.f_globals.get('__name__', ''), frame.f_code.co_filename)
                 raise
             finally:
                 for name in set(sys.modules) - loaded:
-                    # Not by getattr, with which TensorFlow's lazy modules load what they stand for.
+                    # Avoids getattr, because it loads TensorFlow's lazy modules.
                     known = getattr(sys.modules[name], '__dict__', {})
                     # A folder without __init__.py is a package, but has no file.
                     file = next(filter(None, [known.get('__file__'), *known.get('__path__', ())]), '')
                     self._note(name, file)
                     if name.partition('.')[0] in sys.stdlib_module_names and file in imported:
-                        del sys.modules[name]  # others mean the module of the standard library
+                        del sys.modules[name]  # other code means the standard library's module
 
     def _note(self, name, file):
         """Notes a module of this name if it is one of the user's."""
@@ -104,9 +104,9 @@ class _File:
 
 
 def _flags_of_a_file():
-    """Returns a table of flags for a file, in which they count as parsed.
+    """Returns a table of flags for a file, marked as parsed.
 
-    It has the flags of the process as well, such as those by which absl logs. A file may define them in its own way.
+    The table includes the flags of the process, such as absl's logging flags. A file may redefine them.
     """
     table = flags.FlagValues()
     for name in flags.FLAGS:
@@ -119,7 +119,7 @@ def _flags_of_a_file():
 
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
-    """Context after which the process is as before, whatever user's code has run in it."""
+    """Restores the state of the process that user code changed within the context."""
     had_old_shapes, table = has_old_shapes(), dict(vars(flags.FLAGS))
     state, numpy_state = random.getstate(), np.random.get_state()
     try:
@@ -140,13 +140,13 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
     """Imports the function that 'FILE.py:FUNCTION' names.
 
     Args:
-      flag: the name of the flag that gives it, such as 'network', for messages.
+      flag: the name of the flag, such as 'network', for messages.
       name: the flag's value.
-      arguments: that it will be called with, such as 'images, num_classes, training'.
-      each_time: whether each call finds the file as another process would, without what it has kept of other calls.
+      arguments: the arguments of later calls, such as 'images, num_classes, training'.
+      each_time: whether to execute the file again for each call, so that no state remains from earlier calls.
 
     Raises:
-      UsageError: there is no such file or function, the file cannot be imported, or the function takes other arguments.
+      UsageError: the file or function does not exist, the import fails, or the arguments do not match.
     """
     path, _, attribute = name.rpartition(':')
 
@@ -157,13 +157,13 @@ def function(flag: str, name: str, arguments: str, each_time: bool = False) -> C
         loaded[path].is_used = True
         tf1.mend()
         with loaded[path].running(), _without_sessions(tf.get_default_graph()), \
-                tf1.importing():  # a function may import, too
+                tf1.importing():  # a function may also import modules
             return getattr(loaded[path].module, attribute)(*values)
     return call
 
 
 def _found(flag, name, arguments):
-    """Returns the function, as `function` takes these; raises a UsageError."""
+    """Returns the function for arguments of `function`; raises a UsageError."""
     found = _attribute(flag, name)
     if problem := _wrong_arguments(found, arguments.split(', ')):
         raise UsageError(f'--{flag}={name}: {problem}; it is called with ({arguments})')
@@ -196,7 +196,7 @@ def parameters(flag: str, name: str) -> Sequence[str]:
 
 
 def _wrong_arguments(found, given):
-    """Returns why a function cannot be called with arguments of these names, or ''."""
+    """Returns the reason why a function does not accept arguments of these names, or ''."""
     try:
         parameters = inspect.signature(found).parameters
         inspect.signature(found).bind(*given)
@@ -206,7 +206,7 @@ def _wrong_arguments(found, given):
         return str(error)
     positional = [name for name, each in parameters.items() if each.kind in (
         each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    for number, parameter in enumerate(positional):  # another one would get its value, such as a weight decay
+    for number, parameter in enumerate(positional):  # a different parameter, such as a rate, would get its value
         meant = parameter.removeprefix('is_')
         if meant in given and given.index(meant) != number:
             return f'its argument {parameter} is in another place, so it needs an adapter'
@@ -217,17 +217,17 @@ def _wrong_arguments(found, given):
 
 
 def execute_again(path: str) -> None:
-    """Executes a user's file again, as another process would; its functions are then those of this execution."""
+    """Executes a user's file again, as a new process would, and replaces its functions."""
     executed[path] = hash_of(path)
     for file, module in list(imported.items()):
-        sys.modules.pop(module.name, None)  # another folder may have a module of the same name
+        sys.modules.pop(module.name, None)  # a different folder may have a module of the same name
         if module.by == path:
             del imported[file]
     loaded[path] = _File(path)
 
 
 def _without_sessions(graph):
-    """Returns the context in which no session runs a graph that is being built: its variables have no values yet."""
+    """Returns a context that keeps sessions from running a graph under construction: its variables have no values."""
     def refuse(session, *args, **kwargs):
         if session.graph is graph:
             raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
@@ -237,12 +237,12 @@ def _without_sessions(graph):
 
 
 def _without_switches():
-    """Returns the context in which TensorFlow's switches do nothing, except the one to the shapes of TensorFlow 1."""
+    """Returns a context that disables TensorFlow's switches, except the switch to TensorFlow 1 shapes."""
     nothing = {(tf, name): lambda: None for name in _SWITCHES}
     return patched({**nothing, (tf, 'disable_v2_behavior'): tf.disable_v2_tensorshape})
 
 
-_gradients: dict[str, Callable] = {}  # what files have registered by `tf.RegisterGradient`, by its name
+_gradients: dict[str, Callable] = {}  # functions that files registered by `tf.RegisterGradient`, by name
 _REGISTER_GRADIENT = tf.RegisterGradient
 
 
@@ -257,13 +257,13 @@ def _register_gradient(name):
 
 
 def _seed():
-    """Returns the seed with which the user's code finds these generators."""
+    """Returns the seed for the generators of the user's code."""
     return (tf.get_default_graph().seed or 0) % 2 ** 32
 
 
 @contextlib.contextmanager
 def shapes(old: bool) -> Iterator[None]:
-    """Context in which shapes are those of TensorFlow 1, or not."""
+    """Switches between TensorFlow 1 and 2 shapes within the context."""
     before = has_old_shapes()
     _set_old_shapes(old)
     try:
@@ -278,11 +278,11 @@ def _set_old_shapes(wanted):
 
 @contextlib.contextmanager
 def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
-    """Context that turns any exception of the user's code into a UsageError of one line.
+    """Turns any exception of the user's code into a UsageError of one line.
 
     Args:
       flag, name: as `function` takes them.
-      for_shapes: what ends the message if an operation does not take the shapes that it is given.
+      for_shapes: the end of the message if an operation rejects the shapes of its inputs.
     """
     try:
         yield
@@ -306,7 +306,7 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
         raise UsageError(f'--{flag}={name}: {text}{place(frames)}{remedy}') from error
 
 
-# (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
+# (part of an error's text, remedy) for errors of TensorFlow 1 code in TensorFlow 2, or in a tower.
 _REMEDIES = (
     (r"module 'cifar10(\.\w+)*' has no attribute|cannot import name .* from 'cifar10\b|No module named 'cifar10\.",
      'cifar10 is the name of this program: give your file another name'),
@@ -327,7 +327,7 @@ _REMEDIES = (
 
 
 def _remedy(text):
-    """Returns what to do about an error, to be added to its text."""
+    """Returns a remedy to append to the text of an error."""
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'

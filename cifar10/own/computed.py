@@ -1,4 +1,4 @@
-"""A copied tower in the form in which the update modes take towers."""
+"""Wraps a copied tower for the update modes."""
 from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -17,9 +17,9 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
     """Adds a copy of a tower to the current graph, within the scopes of a tower.
 
     Args:
-      inputs: by the names of the inputs; they are cast to their types.
-      scale: by which the loss is multiplied before its gradients are taken, a float32 scalar; None: by nothing.
-      shared: a dict that all towers of a step share; None: there is one tower.
+      inputs: tensors by the names of the inputs; cast to the types of the inputs.
+      scale: factor for the loss before its gradients are taken, a float32 scalar; None: no scaling.
+      shared: a dict that all towers of a step share; None: a single tower.
 
     Returns:
       (the Computed, the copy). Its activations and summaries are added to the graph's collections.
@@ -55,7 +55,7 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
 
 
 class _Follower:
-    """Applies the means of a model's towers in the place of an optimizer; see `update.Computed`."""
+    """Applies the means of a model's towers instead of an optimizer; see `update.Computed`."""
 
     def __init__(self, traced: Traced, after: FollowUp, copied: Copied, common: Sequence[bool], shared: dict):
         self._traced = traced

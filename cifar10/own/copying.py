@@ -1,4 +1,4 @@
-"""Copies of a traced tower: its operations in the current graph, over variables from `tf.get_variable`."""
+"""Copies a traced tower: adds its operations to the current graph, over variables from `tf.get_variable`."""
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Copied(NamedTuple):
 
     Attributes:
       outputs: as `Traced.outputs` has them.
-      averaged: for each entry of `Traced.averaged` its tensor, or the `tf.IndexedSlices` of a sparse gradient.
+      averaged: a tensor for each entry of `Traced.averaged`, or `tf.IndexedSlices` for a sparse gradient.
       variables: by their names in the traced graph.
     """
     outputs: Mapping[str, Any]
@@ -31,7 +31,7 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
     """Adds a copy of a tower to the current graph.
 
     Args:
-      inputs: by the names of the inputs of the traced function; further ones are ignored.
+      inputs: tensors by the names of the traced function's inputs; further tensors are ignored.
     """
     with tf.name_scope(SCOPE) as scope:
         variables = {each.name: _variable(traced, each) for each in traced.variables}
@@ -41,7 +41,7 @@ def copy(traced: Traced, inputs: Mapping[str, tf.Tensor]) -> Copied:
         for each in traced.variables:
             tensors[each.handle] = variables[each.name].handle
             if (value := value_of(operation_of(each.handle))) in traced.piece.needs:
-                # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
+                # All uses share one read: each read of a variable on the CPU copies it to the tower's device.
                 tensors[value] = tf.convert_to_tensor(variables[each.name])
         if traced.fillers:
             with tf.device('/cpu:0'):
@@ -68,12 +68,12 @@ def follow(traced: Traced, after: FollowUp, variables: Mapping[str, tf.Variable]
     """Adds the follow-up of a model to the current graph.
 
     Args:
-      variables: the copy that it changes, as `Copied.variables` has it.
-      means: for each entry of `Traced.averaged` the mean over the towers.
+      variables: the copy of the variables to change, as in `Copied.variables`.
+      means: the mean over the towers for each entry of `Traced.averaged`.
       before: the global step before the update, int64 scalar.
 
     Returns:
-      (the operation that is run, its summaries).
+      (the operation to run, its summaries).
     """
     tensors: dict[str, tf.Tensor] = {}
     for each, mean in zip(traced.averaged, means):
@@ -86,7 +86,7 @@ def follow(traced: Traced, after: FollowUp, variables: Mapping[str, tf.Variable]
 
 
 def _variable(traced, variable):
-    """Returns a variable of a copy, which is made if it does not exist."""
+    """Returns a variable of a copy; creates it if it does not exist."""
     def initial(shape, dtype=None, partition_info=None):
         piece = traced.initial[variable.name]
         with tf.name_scope('initial_value') as scope:
@@ -96,11 +96,11 @@ def _variable(traced, variable):
                 if each.handle in piece.needs or value in piece.needs:
                     tensors.update({each.handle: _existing(each).handle, value: tf.convert_to_tensor(_existing(each))})
             _add(traced, piece, tensors, scope)
-        tensors[variable.initial].set_shape(variable.shape)  # which a checkpoint does not tell
+        tensors[variable.initial].set_shape(variable.shape)  # a checkpoint does not store it
         return tensors[variable.initial]
     scope = tf.get_variable_scope()
     exists = f'{scope.name}/{variable.name}'.lstrip('/') in traced.existing
-    # An operation of a follow-up changes several variables, such as a slot, so these must be on one server.
+    # An operation of a follow-up may change several variables, such as a slot, so they must be on one server.
     is_together = traced.after is not None
     with tf.variable_scope(scope, reuse=exists or None, auxiliary_name_scope=False), tf.variable_creator_scope(
             lambda next_creator, **arguments: next_creator(on_first_server=is_together, **arguments)):
@@ -114,7 +114,7 @@ def _existing(variable):
 
 
 def _add(traced: Traced, piece: Piece, tensors: dict, scope: str) -> None:
-    """Adds the operations of a piece to the current graph, and what they give to `tensors`."""
+    """Adds the operations of a piece to the current graph, and their results to `tensors`."""
     note_copy(scope, traced.graph)
     given = {need: tensors[need] for need in piece.needs}
     if any(f'^{BEGIN}' in node.input for node in piece.definition.node):
@@ -125,7 +125,7 @@ def _add(traced: Traced, piece: Piece, tensors: dict, scope: str) -> None:
 
 
 def _beside_variables(piece, tensors):
-    """Returns a piece in which an operation on a variable is on the device of that variable."""
+    """Places each operation on a variable on the variable's device; returns the new piece."""
     definition = _copy_of(piece.definition)
     for node in definition.node:
         for each in map(tensor_of, node.input):
@@ -135,9 +135,9 @@ def _beside_variables(piece, tensors):
 
 
 def _drawing(piece, number):
-    """Returns a piece whose operations draw the random numbers of a copy, given a number of its own.
+    """Returns a piece whose operations draw the random numbers of a copy, given the copy's number.
 
-    TensorFlow counts the seeds of draws in the graph where they are made, so they would be equal in all copies.
+    TensorFlow numbers the seeds of draws in the graph of their creation, so they would be equal in all copies.
     """
     if not any(is_draw(node) for node in _with_functions(piece.definition)):
         return piece

@@ -1,17 +1,17 @@
-"""`tf.estimator` as far as a model function needs it; TensorFlow has none since 2.16.
+"""Provides the parts of `tf.estimator` that a model function needs; TensorFlow removed it in 2.16.
 
-A model function returns an EstimatorSpec. What else a file names, such as RunConfig, is told where it is used.
+A model function returns an EstimatorSpec. Calls of other names, such as RunConfig, get an error.
 """
 from typing import Any, NamedTuple
 
 
 class ModeKeys:
-    """What a model function is called for."""
+    """Names the modes of a model function."""
     TRAIN, EVAL, PREDICT, INFER = 'train', 'eval', 'infer', 'infer'
 
 
 class EstimatorSpec(NamedTuple):
-    """What a model function returns: tensors and operations, as tf.estimator.EstimatorSpec had them."""
+    """Holds the result of a model function: tensors and operations, as tf.estimator.EstimatorSpec did."""
     mode: str
     predictions: Any = None
     loss: Any = None
@@ -26,7 +26,7 @@ class EstimatorSpec(NamedTuple):
 
 
 class TPUEstimatorSpec(NamedTuple):
-    """The same, as tf.estimator.tpu.TPUEstimatorSpec had it."""
+    """Holds the result of a model function for TPUs, as tf.estimator.tpu.TPUEstimatorSpec did."""
     mode: str
     predictions: Any = None
     loss: Any = None
@@ -48,7 +48,7 @@ class TPUEstimatorSpec(NamedTuple):
 
 
 class _Missing(type):
-    """The type of what stands for all else, which can be named, and be a base class, but not be called."""
+    """Metaclass of placeholders for missing names: they may be named and subclassed, but not called."""
 
     def __getattr__(cls, name):
         if name.startswith('__'):
@@ -61,18 +61,18 @@ class _Missing(type):
 
 
 def missing(name: str) -> type:
-    """Returns what stands for `tf.<name>`, which is told once it is called."""
+    """Returns a placeholder for `tf.<name>`, which raises an error when it is called."""
     return _Missing(name, (), {})
 
 
 class _Output(NamedTuple):
-    """An entry of export_outputs, which nothing reads: an exported model has the program's own outputs."""
+    """An entry of export_outputs. Nothing reads it: an exported model has the program's own outputs."""
     outputs: Any = None
     classes: Any = None
 
 
 class Estimator:
-    """Stands for the module `tf.estimator`, and for what was beside it for TPUs."""
+    """Replaces the module `tf.estimator` and its counterpart for TPUs."""
     EstimatorSpec, ModeKeys, TPUEstimatorSpec = EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
     class export:
@@ -82,6 +82,6 @@ class Estimator:
         import tensorflow.compat.v1 as tf
         if name.startswith('__'):
             raise AttributeError(name)
-        if hasattr(tf.tpu, name):  # such as CrossShardOptimizer, which files of TensorFlow 1 have from there
+        if hasattr(tf.tpu, name):  # such as CrossShardOptimizer, which TensorFlow 1 files import from here
             return getattr(tf.tpu, name)
         return self if name == 'tpu' else missing(f'estimator.{name}')

@@ -1,4 +1,4 @@
-"""The follow-up of a model: everything that its train_op does once, after the gradients of the towers are averaged.
+"""The follow-up of a model: the part of its train_op that runs once, after the towers' gradients are averaged.
 
 Each tower computes everything that depends on its batch. A gradient is averaged where it leaves `compute_gradients` or
 `tf.gradients`. The rest of the train_op runs once for each copy of the variables. If it uses another tensor that
@@ -17,18 +17,18 @@ from cifar10.own.gradient_marks import MARKS, Mark
 from cifar10.own.isolated_call import STEP, Call, Tower
 from cifar10.own.subgraphs import Order, Piece, Subgraphs, library_of, within
 
-_READS = 'VarHandleOp', 'ReadVariableOp'  # types of operations that are stateful, but do not act
-# The global step before the update and after it, as the operations of the follow-up take it.
+_READS = 'VarHandleOp', 'ReadVariableOp'  # types of stateful operations without a side effect
+# The inputs of the follow-up for the global step before and after the update.
 BEFORE, AFTER = (f'{STEP}/_{when}:0' for when in ('before', 'after'))
 
 
 class FollowUp(NamedTuple):
-    """The operations that run once, after the means. All names are those of the traced graph.
+    """The operations that run once, after the means. All names refer to the traced graph.
 
     Attributes:
       piece: its operations.
-      targets: the operations that are run.
-      changed: the names of the variables that it changes.
+      targets: the operations to run.
+      changed: the names of the changed variables.
       summaries: its summaries, string tensors.
     """
     piece: Piece
@@ -38,15 +38,15 @@ class FollowUp(NamedTuple):
 
 
 class Division(NamedTuple):
-    """A model, divided into the operations of the towers and those of the follow-up.
+    """A model, divided into the operations of the towers and the operations of the follow-up.
 
     Attributes:
-      scalars: of the tower, `total_loss` first.
+      scalars: the scalars of the tower, `total_loss` first.
       marks: the gradients that leave the towers.
-      crossing: (tensor, name of the variable that it is assigned to or '', keep) of every other tensor that does.
+      crossing: (tensor, name of the assigned variable or '', keep) for every other tensor that leaves the towers.
       towers, once: the operations of a tower, and of the follow-up.
-      summaries: of the towers.
-      left_out: the names of the operations that a tower may wait for in the model's graph, but that it does not have.
+      summaries: the summaries of the towers.
+      left_out: the names of operations outside the tower that it may wait for in the model's graph.
       after: the follow-up.
     """
     scalars: Mapping[str, tf.Tensor]
@@ -60,7 +60,7 @@ class Division(NamedTuple):
 
 
 class _Flow:
-    """The operations that follow others in a graph, where placeholders may be fed tensors of it."""
+    """Finds the operations that depend on given operations in a graph whose placeholders may be fed its own tensors."""
 
     def __init__(self, graph: tf.Graph, feeds: Mapping[tf.Tensor, tf.Tensor]):
         self._by_value, self._by_control = collections.defaultdict(list), collections.defaultdict(list)
@@ -74,10 +74,10 @@ class _Flow:
 
     def after(self, sources: Iterable[tf.Operation], stops: Iterable[tf.Operation] = (),
               controls: bool = False) -> set[tf.Operation]:
-        """Returns operations and all that are computed from them, but not through `stops`.
+        """Returns operations and all operations computed from them, without paths through `stops`.
 
         Args:
-          controls: whether operations that only run after another count too.
+          controls: whether to follow control inputs, too.
         """
         found, pending, stops = set(), list(sources), set(stops)
         while pending:
@@ -93,7 +93,7 @@ def divide(call: Call, tower: Tower) -> Division:
     """Divides a model into the towers' operations and the follow-up; called in the graph of the call.
 
     Raises:
-      BrokenRule: there is no right answer on several towers.
+      BrokenRule: several towers cannot compute the right answer.
     """
     flow, scalars = _Flow(call.graph, call.feeds), dict(tower.scalars)
     fed = [value.op for value in call.feeds.values()]
@@ -110,7 +110,7 @@ def divide(call: Call, tower: Tower) -> Division:
     early_summaries, late_summaries = ([each for each in summaries if (each.op in late) == is_late]
                                        for is_late in (False, True))
 
-    # Beside the changes, such as a tf.print of a gradient. The value of the train_op counts for nothing.
+    # Includes stateful operations such as a tf.print of a gradient. The value of the train_op is ignored.
     acting = changing | {each for each in after & needed if each.op_def.is_stateful and each.type not in _READS}
     # A tf.cond acts only if an operation takes its result.
     taking = {each for each in needed if not acting.isdisjoint(tensor.op for tensor in each.inputs)}
@@ -119,7 +119,7 @@ def divide(call: Call, tower: Tower) -> Division:
     once |= with_inputs([value.op for key, value in call.feeds.items() if key.op in once], without=of_batch | taken)
     crossing = _crossing(once, of_batch, taken)
 
-    # Such as tf.Assert, tf.print and tf.py_func, whose values nothing needs.
+    # For example tf.Assert, tf.print and tf.py_func, whose values nothing needs.
     effects = [each for each in by_name(of_batch & needed) if each.op_def.is_stateful]
     leaving = [*scalars.values(), *early_summaries, *tf.nest.flatten(tower.shown), *(each[0] for each in crossing),
                *(tensor for each in marks for tensor in each.values)]
@@ -135,7 +135,7 @@ def divide(call: Call, tower: Tower) -> Division:
 
 
 def _last_marks(call, flow, needed):
-    """Returns the gradients that the train_op needs; if one is computed from another, only the last."""
+    """Returns the gradients that the train_op needs; in a chain of gradients, only the last."""
     marks = [each for each in call.graph.get_collection(MARKS) if any(tensor.op in needed for tensor in each.taken)]
     operations = {each.taken[0].op for each in marks}
     last = [each for each in marks if operations.isdisjoint(
@@ -145,14 +145,14 @@ def _last_marks(call, flow, needed):
 
 
 def _calling(graph, needed):
-    """Returns the operations that call a function which changes a variable."""
+    """Returns the operations that call a variable-changing function."""
     library = library_of(graph)
     return {each for each in needed if any(changes_a_variable(inner) for inner in within(each.node_def, library))
             } if library else set()
 
 
 def _afterwards(flow, taken, changing):
-    """Returns (operations that run after gradients, those whose values follow from gradients or changed variables)."""
+    """Returns (operations that run after gradients, operations with values from gradients or changed variables)."""
     after = flow.after(taken, controls=True) - taken
     changed = {tensor.op for each in changing for tensor in each.inputs if tensor.dtype == tf.resource}
     rereading = {each for each in after if not changed.isdisjoint(tensor.op for tensor in each.inputs)}
@@ -160,7 +160,7 @@ def _afterwards(flow, taken, changing):
 
 
 def _summaries(call, flow):
-    """Returns the summaries of a model that can be shown: none of tf.metrics, or of a placeholder that is not fed."""
+    """Returns the summaries of a model, without summaries of tf.metrics or of a placeholder that is not fed."""
     known = {call.step.handle.op, *(each.handle.op for each in call.variables.values())}
     unknown = {each.op for each in call.placeholders} - {each.op for each in call.feeds} - call.given_operations()
     unknown |= {each for each in call.graph.get_operations() if each.type == 'VarHandleOp' and each not in known}
@@ -181,7 +181,7 @@ def _crossing(once, of_batch, taken):
 
 
 def _inputs_before(operations, after):
-    """Returns operations and all that they need, but not operations of `after` that they only wait for."""
+    """Returns operations and their inputs, without operations of `after` that are only control inputs."""
     found, pending = set(), list(operations)
     while pending:
         if (operation := pending.pop()) not in found:
@@ -192,7 +192,7 @@ def _inputs_before(operations, after):
 
 
 def by_name(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Returns operations in an order that is the same in each process."""
+    """Sorts operations in an order that is the same in each process."""
     return sorted(operations, key=lambda each: each.name)
 
 
@@ -236,7 +236,7 @@ def _keep_order(call, once, changing, order, nodes):
 
 
 def _count_outside(call, once, order, nodes):
-    """Takes the count of the global step out of NodeDefs: the update counts it, for all copies together."""
+    """Removes the global step's increment from NodeDefs: the update increments it once for all copies."""
     step = call.step.handle.op
     users = [each for each in by_name(once) if any(tensor.op is step for tensor in each.inputs)]
     writes = [each for each in users if _counts_one(each, step)]

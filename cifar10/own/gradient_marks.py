@@ -1,4 +1,4 @@
-"""Marks where gradients of variables leave TensorFlow's functions in a model, because towers are averaged there."""
+"""Marks the gradients of variables that leave TensorFlow's functions, because towers are averaged there."""
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Mark(NamedTuple):
 
     Attributes:
       values: the gradient, a tensor, or the values and the indices of a sparse gradient.
-      taken: the same, as the author of the model gets it.
+      taken: the gradient that the author's code receives.
     """
     variable: tf.Variable
     values: list[tf.Tensor]
@@ -23,7 +23,7 @@ class Mark(NamedTuple):
 
 
 def marking() -> AbstractContextManager:
-    """Returns the context in which the current graph collects a `Mark` for each gradient of a variable."""
+    """Returns a context that collects a `Mark` in the current graph for each gradient of a variable."""
     compute, gradients, taped = tf.train.Optimizer.compute_gradients, tf.gradients, tf.GradientTape.gradient
 
     def compute_gradients(optimizer, *arguments, **options):

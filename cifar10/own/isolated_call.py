@@ -1,4 +1,4 @@
-"""A call of a user's function in a graph of its own, where everything is as on one device."""
+"""Calls a user's function in a separate graph, as if it ran on one device."""
 import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,9 +18,9 @@ from cifar10.own.assignments import STEPS
 from cifar10.own.patches import patched
 from cifar10.own.subgraphs import operation_of, value_of
 
-POSITION = 'position'  # the input by which `uniform_like` draws, int64: the position of the first example
+POSITION = 'position'  # an input of `uniform_like`'s draws, int64: the position of the first example
 STEP = 'global_step'  # the input that is the handle of the global step
-LOSS_SCALE = 'loss_scale'  # the input by which the loss is multiplied before its gradients are taken
+LOSS_SCALE = 'loss_scale'  # the input that scales the loss before its gradients are taken
 _COND, _PLACEHOLDER, _WITH_DEFAULT = tf.cond, tf.placeholder, tf.placeholder_with_default
 _OPERATORS = 'add', 'sub', 'mul', 'truediv', 'pow'
 
@@ -29,13 +29,13 @@ class Tower(NamedTuple):
     """The result of a traced function, as tensors and operations of its graph.
 
     Attributes:
-      scalars: float scalars by their names. Of a model, `total_loss` is the first; the losses of a network are in the
+      scalars: float scalars by their names. A model's first scalar is `total_loss`; a network's losses are in the
         collection LOSSES.
-      train_op: what a model runs to take a step; None: the program's optimizer takes it.
+      train_op: the operation that takes a model's step; None: the program's optimizer takes it.
       shown: other tensors, or lists of tensors, by their names.
-      feeds: the values that placeholders are fed, by the placeholders, or their names.
+      feeds: the values to feed, by placeholder or by name.
       notes: warnings, one phrase each.
-      network: the names of the operations of the network, if there are others beside it.
+      network: the names of the network's operations, if the tower has further operations.
     """
     scalars: Mapping[str, tf.Tensor]
     train_op: tf.Operation | None = None
@@ -46,22 +46,22 @@ class Tower(NamedTuple):
 
 
 class Call:
-    """A call of a function in a graph of its own.
+    """Calls a function in a separate graph.
 
     Args:
       inputs: (type, shape) of each input of the function, by its name.
-      training: whether gradients are taken, and assignments count.
-      seed: of the graph.
-      values: of the placeholders in the order in which the function makes them, as `values_of` returns them.
-      graph: for the function, if it is to have none of its own.
+      training: whether to take gradients and keep assignments.
+      seed: the seed of the graph.
+      values: the values of the placeholders in creation order, as `values_of_placeholders` returns them.
+      graph: an existing graph for the function; None: a new one.
 
     Attributes:
-      inputs: the tensors that the function is given, by their names.
-      step, position, loss_scale: the variable and the tensors that a copy is given, too.
-      variables: the variables that the function has made, by the names of their handles.
-      gotten: the names of the handles of those that it made by `tf.get_variable`.
-      placeholders: those that it has made; with a known value, its constant.
-      feeds: the tensors that placeholders are fed, by the placeholders.
+      inputs: the function's inputs, tensors by name.
+      step, position, loss_scale: the variable and the tensors that each copy also receives.
+      variables: the variables that the function created, by the names of their handles.
+      gotten: the names of the handles of variables from `tf.get_variable`.
+      placeholders: the placeholders that it created; a placeholder with a known value is a constant.
+      feeds: the tensors to feed, by placeholder.
       not_taken: the operations of branches that are not taken.
     """
 
@@ -109,7 +109,7 @@ class Call:
             raise refusals.wrong_feed(key) from error
 
     def _drawing(self):
-        """Returns the context in which the function's draws depend on the copy's position."""
+        """Returns a context that makes the function's draws depend on the copy's position."""
         seed = network_draws.current_seed() if self.training else None
         return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
 
@@ -140,14 +140,14 @@ class Call:
         return variable
 
     def _create(self, next_creator, **arguments):
-        """Makes a resource variable, whatever kind is asked for."""
+        """Creates a resource variable, even if the caller asks for a reference variable."""
         variable = next_creator(**{**arguments, 'use_resource': True, 'caching_device': None})
-        variable.initialized_value = lambda: variable.initial_value  # which resource variables lack
+        variable.initialized_value = lambda: variable.initial_value  # resource variables lack it
         self.variables[variable.handle.op.name] = variable
         return variable
 
     def given_operations(self) -> set[tf.Operation]:
-        """Returns the operations that depend on the copy: its inputs, its position, and placeholders that get these."""
+        """Returns the operations that differ between copies: inputs, position, and placeholders fed with either."""
         given = {each.op for each in (*self.inputs.values(), self.position)}
         return given | {key.op for key, value in self.feeds.items() if not given.isdisjoint(with_inputs([value.op]))}
 
@@ -156,31 +156,31 @@ class Call:
         return not self.given_operations().isdisjoint(with_inputs([operation]))
 
     def leave_out_variables(self, needed: Collection[tf.Operation]) -> None:
-        """Leaves out variables that a tower does not need, if no checkpoint holds them, or an optimizer made them."""
+        """Drops variables that a tower does not need, if no checkpoint holds them, or an optimizer made them."""
         steps = with_inputs(each for each in self.graph.get_operations() if STEPS.match(each.type))
         trained = {each.handle.op for each in tf.trainable_variables()}
         kept = [each for each in self.variables.values() if each.handle.op in needed or self.training and (
             each.handle.op in trained or each.handle.op not in steps and refusals.is_saved(each))]
-        begun = with_inputs(each.initializer for each in kept)  # with the variables that others begin with
+        begun = with_inputs(each.initializer for each in kept)  # includes variables that initial values read
         self.variables = {each.handle.op.name: each for each in self.variables.values() if each.handle.op in begun}
 
     def outside(self) -> set[str]:
-        """Returns the names of the operations that a copy has from outside: inputs, variables and their values."""
+        """Returns the names of the operations outside a copy: inputs, variables and their values."""
         given = [*self.inputs.values(), self.position, self.loss_scale, self.step.handle]
         values = [operation_of(value_of(handle)) for handle in self.variables]
         return {*(each.op.name for each in given), *self.variables, *values}
 
     def instead(self, nodes: Mapping[str, tf.NodeDef]) -> dict[str, str]:
-        """Returns the tensor to take in the place of another: the value of a read, the feed of a placeholder."""
+        """Maps each tensor to its substitute: a read to its value, a placeholder to its feed."""
         values = {f'{name}:0': value_of(operation_of(node.input[0])) for name, node in nodes.items()
                   if node.op == 'ReadVariableOp' and operation_of(node.input[0]) in self.variables}
         return {**values, **self.fed_instead(nodes)}
 
     def fed_instead(self, nodes: Mapping[str, tf.NodeDef]) -> dict[str, str]:
-        """Returns the tensor to take in the place of a fed one, or of an operation that another waits for."""
+        """Maps each fed tensor, or each operation that a control input names, to its substitute."""
         given = {key.name: value.name for key, value in self.feeds.items() if key is not value}
         for key in given:
-            for _ in given:  # a placeholder may be fed another one
+            for _ in given:  # a placeholder may feed a placeholder
                 given[key] = given.get(given[key], given[key])
         controls = {f'^{operation_of(key)}': f'^{operation_of(value)}' for key, value in given.items()
                     if operation_of(key) in nodes and nodes[operation_of(key)].op.startswith('Placeholder')}
@@ -190,7 +190,7 @@ class Call:
 
     def cond(self, pred: Any, true_fn: Callable | None = None, false_fn: Callable | None = None, strict: bool = False,
              name: str | None = None, fn1: Callable | None = None, fn2: Callable | None = None) -> Any:
-        """Stands in for `tf.cond`: if the condition is known, only that branch counts.
+        """Replaces `tf.cond`: if the condition is known, only one branch counts.
 
         Both are built, because either may make the variables that the other reuses. As in TensorFlow 1, the only
         element of a list is returned alone.
@@ -225,7 +225,7 @@ class Call:
             return session.run(tf.import_graph_def(definition, return_elements=[tensor.name])[0])
 
     def placeholder(self, make: Callable, *args: Any, **options: Any) -> tf.Tensor:
-        """Stands in for `tf.placeholder`: a value from Python is a constant once it is known."""
+        """Replaces `tf.placeholder`: a value from Python becomes a constant once it is known."""
         value = next(self._values, None)
         made = make(*args, **options)
         self.placeholders.append(made if value is None else as_fed(made, value))
@@ -233,14 +233,14 @@ class Call:
 
 
 def as_fed(key: tf.Tensor, value: Any) -> tf.Tensor:
-    """Returns the value that a tensor is fed, in its type; raises a ValueError if it has another shape."""
+    """Casts a value to the type of the tensor to feed; raises a ValueError if their shapes differ."""
     tensor = tf.convert_to_tensor(value)
     key.shape.assert_is_compatible_with(tensor.shape)
     return tf.cast(tensor, key.dtype)
 
 
 def with_feeds(result: Any) -> tuple[Any, dict]:
-    """Returns (the result of a function, the values that it says its placeholders are fed)."""
+    """Splits a function's result into (result, values to feed to its placeholders)."""
     is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
     return result if is_pair else (result, {})
 

@@ -1,7 +1,7 @@
-"""Mixed precision for code that was written in float32: convolutions and matrix products compute in a narrower type.
+"""Mixed precision for float32 code: convolutions and matrix products compute in a narrower type.
 
 Their inputs are cast, and their outputs are cast back, forward and backward. Variables, losses, statistics,
-normalisations and all else stay float32.
+normalisations and all other operations stay float32.
 """
 from collections.abc import Collection, Iterable
 
@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.own.subgraphs import operation_of, tensor_of
 
-# Types of operations -> which of their inputs are in the type that they compute in; None: all.
+# Types of operations -> the inputs to narrow; None: all.
 _NARROWED = {
     'MatMul': None, 'BatchMatMul': None, 'BatchMatMulV2': None, 'Einsum': None,
     'Conv2D': (0, 1), 'Conv2DBackpropInput': (1, 2), 'Conv2DBackpropFilter': (0, 2),
@@ -19,16 +19,16 @@ _NARROWED = {
 
 
 def computes_in(nodes: Iterable[tf.NodeDef], dtype: tf.DType) -> bool:
-    """Returns whether a convolution or matrix product among operations computes in a type."""
+    """Returns whether any convolution or matrix product computes in a type."""
     return any(node.op in _NARROWED and node.attr['T'].type == dtype.as_datatype_enum for node in nodes)
 
 
 def narrow(nodes: dict[str, tf.NodeDef], dtype: tf.DType, network: Collection[str] | None) -> None:
-    """Lets convolutions and matrix products compute in a narrower type.
+    """Narrows the type of convolutions and matrix products.
 
     Args:
       nodes: the operations of a graph by their names; changed.
-      network: the names of the operations that count, with their gradients; None: all count.
+      network: the names of the operations to narrow, with their gradients; None: all.
     """
     for name, node in list(nodes.items()):
         if node.op not in _NARROWED or node.attr['T'].type != tf.float32.as_datatype_enum:
@@ -49,7 +49,7 @@ def narrow(nodes: dict[str, tf.NodeDef], dtype: tf.DType, network: Collection[st
 
 
 def _cast(nodes, source, dtype, device):
-    """Returns the name of a tensor in a type; each is cast once for all who use it."""
+    """Returns the name of a tensor cast to a type; all uses share one cast."""
     number = tensor_of(source).partition(':')[2]
     name = f'{operation_of(source)}/{dtype.name}_{number}'
     if name not in nodes:

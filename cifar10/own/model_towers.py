@@ -1,4 +1,4 @@
-"""The towers of a model function on batches of a data set of the user's own, and the model in evaluation.
+"""Builds a model function on batches of a user's data set: the towers, and the model in evaluation.
 
     def model(features, labels, mode):  # mode is 'train', 'eval' or 'infer'
         ...
@@ -28,11 +28,11 @@ class Built(NamedTuple):
     """A model in evaluation or prediction, with batches as its inputs.
 
     Attributes:
-      start: starts the batches at the first, and the metrics anew.
-      each: what is fetched with each batch: `examples`, int64 scalar; in evaluation also `loss`, a float scalar, and
+      start: the operation that rewinds the batches and resets the metrics.
+      each: the fetches for each batch: `examples`, int64 scalar; in evaluation also `loss`, a float scalar, and
         `update`, an operation; in prediction `predictions`, tensors by their names.
-      metrics: scalars by their names, after the last batch.
-      feeds: the values that placeholders are fed.
+      metrics: scalars by their names, to fetch after the last batch.
+      feeds: the values to feed to placeholders.
     """
     start: tf.Operation
     each: Mapping[str, Any]
@@ -41,11 +41,11 @@ class Built(NamedTuple):
 
 
 class ModelTowers:
-    """The towers of a model function. It is traced once.
+    """Builds the towers of a model function, which is traced once.
 
     Args:
       settings: a `RecipeSettings`.
-      seed: of the run.
+      seed: the seed of the run.
       batches: the `Batches` of the training; not used in evaluation.
     """
 
@@ -75,7 +75,7 @@ class ModelTowers:
         return self._traced[key]
 
     def _called(self, batch, *tensors):
-        """Calls the model function on a batch; returns the Tower. `tensors` are those of the batch."""
+        """Calls the model function on tensors in the structure of a batch; returns the Tower."""
         del tensors
         with marking():
             spec, feeds = with_feeds(self._model(*_divided(batch), TRAIN))
@@ -107,7 +107,7 @@ class ModelTowers:
         """Adds the model in mode 'eval' or 'infer' to the current graph, on the device of the caller.
 
         Raises:
-          UsageError: the model fails, or returns something else.
+          UsageError: the model fails, or returns no valid result.
         """
         with tf.device('/cpu:0'):
             data, read = batches.load()
@@ -138,5 +138,5 @@ class ModelTowers:
 
 
 def _divided(batch):
-    """Returns the features and the labels of a batch; None for labels if there are none."""
+    """Splits a batch into features and labels; labels are None if there are none."""
     return batch if isinstance(batch, tuple) and len(batch) == 2 else (batch, None)

@@ -1,9 +1,9 @@
-"""A user's own optimizer: a function in a Python file, which must follow the rules that the update modes need.
+"""Imports a user's optimizer, a function in a Python file, and checks the rules of the update modes.
 
     def optimizer(rate):  # the learning rate of the step, a float32 scalar
         return tf.train.RMSPropOptimizer(rate)
 
-Where a mode has several copies of the variables, each gets an optimizer of its own from another call.
+If a mode keeps several copies of the variables, the function is called once for each copy.
 """
 import functools
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _SHAPES = dict(filters=[3, 3, 2, 4], weights=[4, 3], biases=[3])  # of the varia
 
 
 def optimizer(name: str) -> Callable[[tf.Tensor], tf.train.Optimizer]:
-    """Imports the function that 'FILE.py:FUNCTION' names; returns a function (learning rate) -> optimizer."""
+    """Imports 'FILE.py:FUNCTION'; returns a function (learning rate) -> optimizer."""
     return functools.partial(_make, name, code.function(_FLAG, name, 'rate'))
 
 
@@ -33,7 +33,7 @@ def _make(name, function, rate):
     create_slots = made._create_slots  # the hook that derived classes override
 
     def create_slots_outside(var_list):
-        # Otherwise names such as Adam's beta1_power contain the name scope in which an update mode applies gradients.
+        # Otherwise names such as Adam's beta1_power contain the name scope where an update mode applies gradients.
         with tf.name_scope(None):
             create_slots(var_list)
     made._create_slots = create_slots_outside
@@ -47,7 +47,7 @@ def _make(name, function, rate):
 
 
 def check(name: str, averages_within: bool) -> None:
-    """Raises a UsageError if an optimizer breaks a rule. It is built once, over variables that are thrown away.
+    """Raises a UsageError if an optimizer breaks a rule. Builds it once, over temporary variables.
 
     Args:
       name: 'FILE.py:FUNCTION'.
@@ -74,7 +74,7 @@ def check(name: str, averages_within: bool) -> None:
 
 
 def _check_class(kind, averages_within):
-    """Gradients are changed only where their mean is known, and resource variables can be updated."""
+    """Checks that a class changes gradients only after averaging, and can update resource variables."""
     base = tf.train.Optimizer
     applies = kind.apply_gradients is not base.apply_gradients
     if kind.compute_gradients is not base.compute_gradients:

@@ -1,4 +1,4 @@
-"""Substitutes for attributes of TensorFlow and other modules while a user's code runs."""
+"""Replaces attributes of TensorFlow and other modules while user code runs."""
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def patched(substitutes: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
-    """Context in which attributes have substitutes.
+    """Replaces attributes within the context.
 
     Args:
-      substitutes: by (object, name of its attribute).
+      substitutes: new values by (object, attribute name).
     """
     originals = {(owner, name): getattr(owner, name) for owner, name in substitutes}
     try:

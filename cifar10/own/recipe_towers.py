@@ -1,4 +1,4 @@
-"""A recipe with code of the user's own: a network or a whole model, an augmentation, a loss.
+"""Builds towers from a recipe with user code: a network or a whole model, an augmentation, a loss.
 
     def network(images, num_classes, training):  # plain graph code
         ...
@@ -10,14 +10,14 @@
 
     def augmentation(images, labels, num_classes):  # float32 [n, height, width, 3] from 0 to 255, int32 [n]
         ...
-        return images, labels  # which may be fractions of classes, float32 [n, num_classes]
+        return images, labels  # labels may be fractions of classes, float32 [n, num_classes]
 
     def loss(logits, labels):  # float32 [n, classes], int32 [n] or the labels of an augmentation
         ...
         return losses  # of each example, [n]
 
-The functions are called once for each kind of batch, in a graph of their own, and never for a tower: each tower gets a
-copy. Code that would train wrongly in silence is refused, or reported in a note.
+The functions are called once for each kind of batch, in a separate graph. Each tower gets a copy of the result. Code
+that would silently train wrongly is refused, or reported in a note.
 """
 import functools
 from collections.abc import Callable, Mapping
@@ -43,12 +43,12 @@ from cifar10.parallel.update import Computed, move
 _ARGUMENTS = 'features, labels, mode'
 _TRAIN, _EVAL, _INFER = 'train', 'eval', 'infer'  # as tf.estimator.ModeKeys has them
 _LEAST = 1e-7  # the smallest probability of a class, so that its logarithm is finite
-_FEEDS = 'feeds'  # the graph collection of (placeholder, the value that it is fed)
+_FEEDS = 'feeds'  # the graph collection of (placeholder, value to feed)
 _PIXELS = 2 ** 14  # in a tower's batch of a rehearsal at most, so that it takes a second for a small network
 
 
 def network(name: str) -> Network:
-    """Imports the network, or the model function, that 'FILE.py:FUNCTION' names."""
+    """Imports the network or model function 'FILE.py:FUNCTION'."""
     if {'features', 'labels'} <= set(code.parameters('network', name)):
         return Network(None, model=code.function('network', name, _ARGUMENTS, each_time=True))
     function = code.function('network', name, 'images, num_classes, training', each_time=True)
@@ -66,7 +66,7 @@ def network(name: str) -> Network:
 
 
 def augmentation(name: str) -> Callable:
-    """Imports the function that 'NAME,FILE.py:FUNCTION' names; returns what makes the Augmentation that it follows."""
+    """Imports the function of 'NAME,FILE.py:FUNCTION'; returns a factory for an Augmentation that ends with it."""
     built_in, own = AUGMENTATIONS.divided(name)
     if own.count('.py:') > 1:
         raise UsageError(f'--augmentation={name} names several functions; give one, and call the others in it')
@@ -84,14 +84,14 @@ def augmentation(name: str) -> Callable:
 
 
 def loss(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Imports the function that 'FILE.py:FUNCTION' names; returns it, with its result as float32."""
+    """Imports 'FILE.py:FUNCTION'; returns the function with its result cast to float32."""
     function = code.function('loss', name, 'logits, labels', each_time=True)
 
     def losses(logits, labels):
         with code.usage_errors('loss', name):
             found = function(logits, labels)
             refusals.check_example_losses(found, labels)
-        # A function of tf.losses has added its result to the collection.
+        # Functions of tf.losses add their result to the collection.
         collected, needed = tf.get_collection_ref(tf.GraphKeys.LOSSES), with_inputs([found.op])
         collected[:] = [entry for entry in collected if entry.op not in needed]
         return tf.cast(found, tf.float32)
@@ -99,13 +99,13 @@ def loss(name: str) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
 
 
 class RecipeTowers:
-    """The towers of a recipe with code of the user's own. Each kind of tower is traced once.
+    """Builds the towers of a recipe with user code. Each kind of tower is traced once.
 
     Args:
       recipe: a `model.recipe.Recipe`; its methods call the user's functions as ordinary code.
       settings: its `RecipeSettings`.
       num_classes: classes of the data set.
-      seed: of the run.
+      seed: the seed of the run.
     """
 
     def __init__(self, recipe: Any, settings: Any, num_classes: int, seed: int):
@@ -158,7 +158,7 @@ class RecipeTowers:
     def _copied(self, inputs):
         """Adds a copy of the network in evaluation; returns its outputs."""
         with tf.device('/cpu:0'):
-            tf.train.get_or_create_global_step()  # which a network may ask for
+            tf.train.get_or_create_global_step()  # a network may use it
         return copied_tower(self._evaluation(_described(inputs), self._seed), inputs)[1].outputs
 
     def has_classes(self, size: int) -> bool:
@@ -176,14 +176,14 @@ class RecipeTowers:
         return self._traced[key]
 
     def _in_type(self, make, inputs, dtype, seed, entry):
-        """Returns the Traced of a tower that computes in a type, whether it was written so or not."""
+        """Returns the Traced of a tower that computes in a type, even if its code is written in float32."""
         if dtype == tf.float32:
             return trace(functools.partial(make, dtype), inputs, True, seed, entry=entry)
         if not self._narrows:
             try:
                 traced = trace(functools.partial(make, dtype), inputs, True, seed, entry=entry)
                 self._narrows = not mixed_precision.computes_in(traced.operations(), dtype)
-            except Exception:  # an error in float32, too, is reported there
+            except Exception:  # if float32 fails too, its error is reported
                 self._narrows = True
             if not self._narrows:
                 return traced
@@ -235,8 +235,8 @@ class RecipeTowers:
     def _inferring(self, inputs, seed):
         """Returns the Traced of a model in evaluation.
 
-        With labels it has the loss of mode 'eval'; otherwise logits, if it predicts classes. Many functions know no
-        mode 'infer': if that fails, mode 'eval' is tried, with labels that mean nothing.
+        With labels, the result has the loss of mode 'eval'; otherwise logits, if the model predicts classes. Many
+        functions do not support mode 'infer': if it fails, mode 'eval' is tried with dummy labels.
         """
         def called(mode, images, labels=None):
             if mode == _EVAL and labels is None:
@@ -267,7 +267,7 @@ class RecipeTowers:
                 raise error from None
 
     def _logits(self, predictions):
-        """Returns the logits that predictions stand for, or None."""
+        """Returns the logits of predictions, or None."""
         found = predictions if isinstance(predictions, dict) else {}
         if isinstance(found.get('logits'), tf.Tensor):
             return found['logits']
@@ -283,7 +283,7 @@ class RecipeTowers:
         Args:
           batch_size: images in a training batch.
           sizes: their heights and widths in the course of a run; evaluation uses the last.
-          in_numbers: whether towers are rehearsed.
+          in_numbers: whether to rehearse towers.
 
         Raises:
           UsageError: the code breaks a rule.
@@ -314,7 +314,7 @@ class RecipeTowers:
                 else:
                     notes.append("its predictions have neither 'logits' nor 'probabilities', so evaluations report its "
                                  "loss in mode 'eval'")
-            # A network that normalises by its batch in evaluation does so in training: numbers would show it again.
+            # A network that normalises by its batch in evaluation also does so in training: one note is enough.
             notes += by_batch or numbers
         names = ', '.join(f'--{flag}={name}' for flag, name in self._own)
         return [Line('warning', f'{names}: {note}') for note in notes]
@@ -335,7 +335,7 @@ class RecipeTowers:
         images = random.standard_normal([count, side, side, 3], np.float32) + brightness[:, None, None, None]
         if self._settings.augmentation and AUGMENTATIONS.is_own(self._settings.augmentation):
             images = np.clip(127 + 40 * images, 0, 255)
-        # Halves differ in what classes they have, and how often.
+        # Halves differ in their classes and in the frequency of each class.
         spread = np.clip(1 / (1 + np.exp(-brightness)) + 0.3 * random.standard_normal(count), 0, 0.999)
         return dict(images=images.astype(np.float32), labels=(spread * self._num_classes).astype(np.int32))
 

@@ -1,4 +1,4 @@
-"""The rules for a user's code on several towers: what is refused, with the remedy, and what is noted in a warning.
+"""The rules for user code on several towers: errors with a remedy, and warnings ("notes").
 
 A remedy depends on the entry point: a network, a model function, or the step function of a script.
 """
@@ -17,7 +17,7 @@ from cifar10.own.subgraphs import within
 NETWORK, MODEL, STEP = 'network', 'model', 'step'  # the entry points
 _entry = contextvars.ContextVar('entry', default=NETWORK)
 
-# Types of operations that wait for others which no tower runs.
+# Types of operations that wait for operations outside the towers.
 _SOURCES = re.compile(r'\w*(Queue|Reader|MutableHashTable|MutableDenseHashTable|Iterator|Unstage|Barrier)\w*')
 _NO_LOGITS = ('Softmax', 'Sigmoid', 'Tanh', 'Relu', 'Relu6', 'Softplus')  # types of operations
 _FEEDS = {NETWORK: 'return logits, {placeholder: value}', MODEL: 'return spec, {placeholder: value}',
@@ -30,7 +30,7 @@ class BrokenRule(Exception):
 
 @contextlib.contextmanager
 def for_entry(entry: str) -> Iterator[None]:
-    """Context in which remedies are those for an entry point."""
+    """Selects the remedies for an entry point within the context."""
     token = _entry.set(entry)
     try:
         yield
@@ -39,7 +39,7 @@ def for_entry(entry: str) -> Iterator[None]:
 
 
 def phrase(value: Any) -> str:
-    """Returns a phrase for a value, such as 'a tensor float32 (8, 10)', and of a tensor its line."""
+    """Describes a value, such as 'a tensor float32 (8, 10)'; adds the line of a tensor."""
     if isinstance(value, tf.Tensor):
         return f'a tensor {value.dtype.name} {value.shape}{place_of(value.op.name)}'
     return 'None' if value is None else type(value).__name__
@@ -48,16 +48,16 @@ def phrase(value: Any) -> str:
 # Placeholders.
 
 def wrong_feed(key: Any) -> BrokenRule:
-    """Returns the error of a value that is fed to something else than a tensor of the graph."""
+    """Returns the error for a feed whose key is not a tensor of the graph."""
     return BrokenRule(f'the dict that it returns has the key {key!r}; its keys are the placeholders that are fed: '
                       f'{_FEEDS[_entry.get()]}')
 
 
 def refuse_unfed(call: Any, operations: Sequence[tf.Operation]) -> None:
-    """Refuses a placeholder that operations or initial values need and that nothing feeds.
+    """Refuses an unfed placeholder that operations or initial values need.
 
-    In training, this includes placeholders with a default that the function has made itself. That of Keras, its
-    learning phase, keeps its default.
+    In training, this includes the function's own placeholders with a default. Keras's learning phase keeps its
+    default.
     """
     made = {each.op for each in call.placeholders} if call.training else set()
     fed = {key.op for key in call.feeds if len(key.op.outputs) == 1}
@@ -82,8 +82,8 @@ def is_saved(variable: tf.Variable) -> bool:
 
 
 def check_variables(call: Any) -> None:
-    """Refuses variables that are not saved, that training has under the same name, or that it cannot train."""
-    is_model = _entry.get() != NETWORK  # which keeps its own moving averages, and takes its own gradients
+    """Refuses variables that are not saved, have a name that training uses, or cannot be trained."""
+    is_model = _entry.get() != NETWORK  # a model keeps its own moving averages, and takes its own gradients
     kept = set() if is_model else {variable.op.name + AVERAGE for variable in tf.trainable_variables()}
     for handle, variable in call.variables.items():
         name = variable.op.name
@@ -101,7 +101,7 @@ def check_variables(call: Any) -> None:
 
 
 def check_assignments(assignments: Any, needed: Iterable[tf.Operation]) -> None:
-    """Refuses assignments before the gradients that are no values, and operations that would not see such a value."""
+    """Refuses assignments before the gradients without a known value, and operations that would miss such a value."""
     for write in assignments.all:
         variable = assignments.variables.get(write.inputs[0].op.name)
         if write.type not in ASSIGNMENTS or variable is None:
@@ -126,12 +126,12 @@ def _other_change(name, place):
 
 
 def check_operations(operations: Iterable[tf.Operation], towers: Collection[tf.Operation], library: Mapping) -> None:
-    """Refuses operations that wait for others which nothing runs, and changes of variables in functions of a tower.
+    """Refuses operations that would wait forever, and variable changes in a tower's functions.
 
     Args:
-      operations: all that are needed.
-      towers: those of a tower.
-      library: the functions of their graph, by their names.
+      operations: all needed operations.
+      towers: the operations of a tower.
+      library: the functions of the graph, by name.
     """
     for operation in sorted(operations, key=lambda each: each.name):
         inner = [*within(operation.node_def, library)] if library else []
@@ -145,7 +145,7 @@ def check_operations(operations: Iterable[tf.Operation], towers: Collection[tf.O
 
 
 def integers_of_the_batch(variable: str, operation: str) -> BrokenRule:
-    """Returns the error of an integer variable that is assigned a value of the batch: integers have no mean."""
+    """Returns the error for an integer variable that depends on the batch: integers have no mean."""
     return BrokenRule(f'the integer variable {variable} is assigned a value that depends on the batch, which differs '
                       f'between towers{place_of(operation)}; make the variable float32')
 
@@ -161,16 +161,16 @@ def refuse_no_gradient(gradients: Iterable) -> None:
 # Networks, losses and augmentations.
 
 def fed(images: tf.Tensor) -> str:
-    """Returns a phrase for the images that a network is fed."""
+    """Describes the input images of a network."""
     height, width = images.shape[1:3]
     return f'it is fed {height}x{width} images' if height else 'it is fed images of several sizes'
 
 
 def checked_logits(images: tf.Tensor, num_classes: int, logits: Any) -> tf.Tensor:
-    """Refuses a result that is not the logits of images; returns the logits with their shape.
+    """Refuses a result other than the logits of images; returns the logits with their shape.
 
-    A value without a known shape, such as the product with a placeholder whose value is not known yet, is checked when
-    it is computed.
+    A value of unknown shape, such as a product with a placeholder whose value is not known yet, is checked at run
+    time.
     """
     if isinstance(logits, tf.Tensor) and logits.shape.rank is None:
         logits = tf.ensure_shape(logits, [images.shape[0], num_classes])
@@ -185,7 +185,7 @@ def checked_logits(images: tf.Tensor, num_classes: int, logits: Any) -> tf.Tenso
 
 
 def check_example_losses(losses: Any, labels: tf.Tensor) -> None:
-    """Refuses a result of a loss function that is not the loss of each example."""
+    """Refuses a result of a loss function other than one loss per example."""
     if not (isinstance(losses, tf.Tensor) and losses.dtype.is_floating and losses.shape.rank == 1
             and losses.shape.is_compatible_with(labels.shape[:1])):
         raise BrokenRule(f'it returns {phrase(losses)}; return the loss of each example, float [{labels.shape[0]}], '
@@ -193,7 +193,7 @@ def check_example_losses(losses: Any, labels: tf.Tensor) -> None:
 
 
 def check_augmented(images: tf.Tensor, labels: tf.Tensor, num_classes: int, result: Any) -> None:
-    """Refuses a result of an augmentation that is not images and labels."""
+    """Refuses a result of an augmentation other than images and labels."""
     found = result if isinstance(result, (tuple, list)) else [result]
     if len(found) == 2 and all(isinstance(each, tf.Tensor) for each in found):
         changed, classes = found
@@ -210,7 +210,7 @@ def check_augmented(images: tf.Tensor, labels: tf.Tensor, num_classes: int, resu
 # Models and steps.
 
 def check_step(loss: Any, train_op: Any) -> None:
-    """Refuses a loss that is no float scalar, and a train_op that is no operation."""
+    """Refuses a loss other than a float scalar, and a train_op other than an operation."""
     check_loss(loss)
     if not hasattr(train_op, 'op') and not isinstance(train_op, tf.Operation):
         raise BrokenRule(f'its train_op is {phrase(train_op)}; return an operation, such as optimizer.minimize('
@@ -218,15 +218,15 @@ def check_step(loss: Any, train_op: Any) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Refuses a loss that is no float scalar."""
-    # A feed whose value is not known yet may leave a loss without a known shape.
+    """Refuses a loss other than a float scalar."""
+    # The shape of a loss may be unknown until the value of a feed is known.
     if not isinstance(loss, tf.Tensor) or not loss.dtype.is_floating or (
             loss.shape.rank is not None and loss.shape.num_elements() != 1):
         raise BrokenRule(f'its loss is {phrase(loss)}; return a float scalar, the mean over the batch')
 
 
 def checked_predictions(predictions: Any) -> dict[str, tf.Tensor]:
-    """Returns the predictions of mode 'infer' by their names; refuses other things than tensors."""
+    """Returns the predictions of mode 'infer' by name; refuses values other than tensors."""
     found = predictions if isinstance(predictions, dict) else dict(predictions=predictions)
     for name, each in found.items():
         if not isinstance(each, tf.Tensor):
@@ -235,7 +235,7 @@ def checked_predictions(predictions: Any) -> dict[str, tf.Tensor]:
 
 
 def check_predictions(mode: str, predictions: Any) -> None:
-    """Refuses predictions that are no dict, or that have classes alone: these have no cross entropy."""
+    """Refuses predictions other than a dict, or with classes alone, which have no cross entropy."""
     if not isinstance(predictions, dict) or not {'classes', 'class_ids'}.isdisjoint(predictions):
         found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else phrase(predictions)
         raise BrokenRule(f"in mode {mode!r} its predictions are {found}; return 'logits' or 'probabilities' in "
@@ -243,10 +243,10 @@ def check_predictions(mode: str, predictions: Any) -> None:
 
 
 def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], marked: Collection[tf.Operation]) -> None:
-    """Refuses a tensor of the batch that the follow-up uses and that has no mean over the towers.
+    """Refuses a batch-dependent tensor without a mean over the towers that the follow-up uses.
 
     Args:
-      marked: the operations whose values are gradients.
+      marked: the operations that produce gradients.
     """
     for tensor, operation in uses:
         is_assigned = operation.type in ASSIGNMENTS and tensor is operation.inputs[1]
@@ -260,22 +260,21 @@ def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], marked: Collecti
 
 
 def refuse_late(operations: Iterable[tf.Operation]) -> None:
-    """Refuses operations that gradients need, but that come after the update."""
+    """Refuses gradients that need operations after the update."""
     for each in sorted(operations, key=lambda each: each.name)[:1]:
         raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
                          f'{place_of(each.name)}; take all gradients before the first update')
 
 
 def other_count(operation: tf.Operation) -> BrokenRule:
-    """Returns the error of an operation on the global step that neither reads it nor adds 1 to it."""
+    """Returns the error for an operation on the global step other than a read or an increment by 1."""
     return BrokenRule(f'its {operation.name} uses the global step, but neither reads it nor increments it by 1'
                       f'{place_of(operation.name)}; give apply_gradients or minimize '
                       'global_step=tf.train.get_global_step(), outside of branches and loops')
 
 
 def not_the_mean(name: str, graph: tf.Graph) -> BrokenRule:
-    """Returns the error of a scalar, given the name of its operation, whose mean is not its value for the whole batch.
-    """
+    """Returns the error for a scalar, given its operation's name, whose mean differs from the whole batch's value."""
     return BrokenRule(f'its update uses {name}{place_of(name, graph)}, of which the mean over the towers is not the '
                       'value for the whole batch; assign the mean that it is computed from to a variable first')
 
@@ -283,7 +282,7 @@ def not_the_mean(name: str, graph: tf.Graph) -> BrokenRule:
 # Notes: allowed, but probably a mistake.
 
 def notes_of_spec(spec: Any) -> tuple[str, ...]:
-    """Returns the note on parts of an EstimatorSpec that may give variables their values, and that nothing calls."""
+    """Returns the note on unused parts of an EstimatorSpec that may set variables."""
     names = [name for name in ('training_hooks', 'training_chief_hooks', 'scaffold', 'scaffold_fn')
              if getattr(spec, name, None)]
     return (f"its {' and '.join(names)} are not used; do their work in the graph, and start from other variables by "
@@ -306,7 +305,7 @@ def notes_of_model(call: Any, division: Any) -> list[str]:
 
 
 def notes_of_other_variables(before: Sequence, after: Sequence) -> list[str]:
-    """Returns the note on trained variables of a step that have got another name, because theirs exists."""
+    """Returns the note on trained variables of a step that were renamed because their name exists."""
     others = [(one.name, other.name) for one, other in zip(before, after) if one.trained and one.name != other.name]
     return [f'its variable {name} is not shared with the step before, which has one of this name, but is another one, '
             f'{other}; make it by tf.get_variable to share it' for name, other in others[:1]]
@@ -316,7 +315,7 @@ def _in_vain(call, needed):
     """Returns the note on assignments that nothing needs."""
     initialisers = with_inputs(variable.initializer for variable in call.variables.values())
     writes = [each for each in call.graph.get_operations() if changes_a_variable(each) and each not in initialisers]
-    # An optimizer that the function has made writes its variables, and then its global step.
+    # The function's own optimizer writes its variables, and then its global step.
     steps = {each for each in writes if STEPS.match(each.type)}
     for each in writes:
         variable = call.variables.get(each.inputs[0].op.name)
@@ -331,7 +330,7 @@ def _in_vain(call, needed):
 
 
 def _unread(call, needed):
-    """Returns the note on a loss in a collection that nothing reads."""
+    """Returns the note on an unused loss in a collection."""
     known = {MOVING_STATISTICS, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
     for key in sorted(set(call.graph.get_all_collection_keys()) - known, key=str):
         for each in tf.get_collection(key):
@@ -343,7 +342,7 @@ def _unread(call, needed):
 
 
 def notes_of_outputs(graph: tf.Graph, logits: str) -> list[str]:
-    """Returns the note on outputs of a network in evaluation that are no logits, given the name of the tensor."""
+    """Returns the note on network outputs in evaluation that are not logits, given the tensor's name."""
     with graph.as_default():
         last = graph.get_tensor_by_name(logits).op
         return [f'its outputs are those of a {last.type}{place_of(last.name)}; return logits, as they are before a '

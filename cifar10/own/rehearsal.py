@@ -1,7 +1,7 @@
-"""Rehearses a tower in numbers: two towers must compute what one tower computes that has the batches of both.
+"""Rehearses a tower numerically: two towers must compute the same result as one tower with both batches.
 
-They run on made-up batches, with noise on the initial values. This shows a loss that is a sum, a part of the batch that
-depends on the rest of it, and numbers that differ from run to run.
+They run on made-up batches, with noise on the initial values. This reveals a loss that is a sum, a part of the batch
+that depends on the rest, and numbers that differ from run to run.
 """
 import collections
 import re
@@ -25,8 +25,8 @@ from cifar10.own.tracing import GRADIENT, SCALAR, STATISTIC, Traced
 _FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
 _STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # these draw the same numbers again
 _OF_GRADIENTS = re.compile(r'(^|/)gradients(_\d+)?/')  # the name scope of `tf.gradients`
-_DRAWN = 0.9  # is fed for each; with it, dropout at a rate of up to 0.9 drops nothing
-_LATER = 10 ** 6  # a global step after which nothing is in its beginning
+_DRAWN = 0.9  # the value fed for each draw, so that dropout at a rate of up to 0.9 drops nothing
+_LATER = 10 ** 6  # a global step past any initial phase
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 because the last layer begins with zeros
 _NOISE_OF_EVALUATION = 0.1
 # A gradient may differ by ten times its change when each input changes by a hundred-thousandth. Behind many ReLUs
@@ -35,8 +35,8 @@ _NOISE_OF_EVALUATION = 0.1
 _NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
 _NOTHING = 2e-5  # a gradient so small, relative to the largest of all, is rounding
-# Of the change of a variable by a statistic. With each example given twice, a sum is twice as large; the unbiased
-# variance of two values, which batch normalisation follows, is a third smaller.
+# For a statistic's change of a variable. If each example is given twice, a sum doubles; the unbiased variance of
+# two values, which batch normalisation follows, is a third smaller.
 _TOLERANCE_OF_MOVED = 0.6
 _OF_LOGITS = 1e-3  # relative to the largest
 _BY_BATCH = ('the logits of an image depend on the other images of its batch in evaluation too, so predictions change '
@@ -44,13 +44,13 @@ _BY_BATCH = ('the logits of an image depend on the other images of its batch in 
 
 
 class Subject(NamedTuple):
-    """A tower that is rehearsed.
+    """A tower to rehearse.
 
     Attributes:
       trace: function (examples in the batch, seed) -> the Traced.
       make_up: function (random generator, examples, inputs by their names) -> {name: array} for the inputs.
-      few: how many examples a tower gets.
-      seed: of the run.
+      few: the number of examples in a tower's batch.
+      seed: the seed of the run.
       is_rough: whether it computes in a type narrower than float32.
     """
     trace: Callable[[int, int], Traced]
@@ -61,15 +61,15 @@ class Subject(NamedTuple):
 
 
 class _Tower(NamedTuple):
-    """A tower that is built for training.
+    """A tower built for training.
 
     Attributes:
       inputs: placeholders by the names of the inputs.
       first: the placeholder of the position of its first example.
-      averaged: the gradients and scalars that leave the tower, by phrases for them.
-      moved: the changes that its statistics alone would make to variables, by the names of these.
-      draws: the values that are fed for random numbers that would differ between towers, by their tensors.
-      drawn: the names of the operations that draw them.
+      averaged: the gradients and scalars that leave the tower, by their descriptions.
+      moved: the changes to variables by the tower's statistics alone, by variable name.
+      draws: the values to feed for random numbers that would differ between towers, by tensor.
+      drawn: the names of the operations that draw these numbers.
       needed: the names of all operations that its gradients and statistics need.
       scalars: the keys of `averaged` that are scalars.
     """
@@ -84,13 +84,13 @@ class _Tower(NamedTuple):
 
     @property
     def normalises(self) -> bool:
-        """Whether its statistics follow its batch, so that it may use those of its batch."""
+        """Whether the tower's statistics follow its batch, so that it may normalise by its batch."""
         return not {each.op for each in self.inputs.values()}.isdisjoint(
             with_inputs(value.op for value in self.moved.values()))
 
 
 def notes_on_draws(traced: Traced) -> list[str]:
-    """Returns a note on the lines that draw other random numbers after a resume."""
+    """Returns a note on the lines that draw different random numbers after a resume."""
     found = {re.sub('(?<= of ).*/', '', place_of(node.name, traced.graph).strip(' ()')) or node.name
              for node in traced.operations() if is_draw(node)}
     lines, others = sorted(found, key=lambda line: (len(line), line))[:2], len(found) - 2
@@ -101,14 +101,14 @@ def notes_on_draws(traced: Traced) -> list[str]:
 
 
 def compare(subject: Subject) -> list[str]:
-    """Compares two towers with one tower that has the batches of both; returns notes.
+    """Compares two towers with one tower that has both batches; returns notes.
 
-    If they may normalise by their batch, both get the same batch, so that its statistics are those of one tower.
+    Towers that may normalise by their batch both get the same batch, so that its statistics match the one tower's.
 
     Raises:
-      BrokenRule: there is no answer with the batches of both.
+      BrokenRule: the batches of both have no common answer.
     """
-    # Code that draws initial values draws others with another seed.
+    # Code that draws initial values depends on the seed.
     one, other = subject.trace(subject.few, subject.seed + 1), subject.trace(2 * subject.few, subject.seed)
     _refuse_other_constants(subject, one, other)
     if one.after and other.after and (followed := _changed(one.after.piece, other.after.piece)):
@@ -123,11 +123,11 @@ def compare(subject: Subject) -> list[str]:
         if others := sorted((half.needed & drawn) - half.drawn):
             return [f'the numbers that its operation {others[0]} draws differ between towers, so these were not '
                     'compared with one tower']
-        # Draws by the position are those of one tower, unless the drawn numbers are fed.
+        # Draws by position match the one tower's draws, unless the numbers are fed.
         stateless = half.needed.intersection(node.name for node in one.operations() if _STATELESS.fullmatch(node.op))
         is_comparable = half.drawn.issuperset(stateless) if half.normalises else not _repeats(one, stateless)
         with cpu_session(tf.get_default_graph()) as session:
-            # Code that follows the global step may do something else later.
+            # Code that depends on the global step may change its behaviour later.
             for step in (0, _LATER) if one.uses(STEP) else (0,):
                 if found := _compared(subject, session, half, whole, is_comparable, step, other.graph):
                     return found
@@ -162,7 +162,7 @@ def _built(traced, k):
 
 
 def _moved(statistics):
-    """Returns the changes that statistics make to their variables, by the names of these."""
+    """Returns the changes that statistics make, by variable name."""
     before, moved_to = dict[str, tf.Tensor](), dict[str, tf.Tensor]()
     for variable, value, keep in statistics:
         name = variable.op.name
@@ -182,8 +182,8 @@ def _refuse_other_gradients(half, whole):
 
 
 def _refuse_other_constants(subject, one, other):
-    """Raises a BrokenRule if each call of the function has other constants."""
-    # Integers may follow the number of examples. So may constants of gradients: that of a mean is divided by it.
+    """Raises a BrokenRule if constants differ between calls of the function."""
+    # Integers may depend on the number of examples. So may constants of gradients: a mean's gradient divides by it.
     changed = [name for name, value in _changed(one.piece, other.piece).items()
                if tf.as_dtype(value.dtype).is_floating and not _OF_GRADIENTS.search(name)]
     if changed:
@@ -194,14 +194,14 @@ def _refuse_other_constants(subject, one, other):
 
 
 def _repeats(traced, draws):
-    """Returns whether one of the draws, given by their names, is the same in each tower, whatever its batch."""
+    """Returns whether any draw, given by name, is the same in each tower for any batch."""
     inputs = {traced.graph.get_tensor_by_name(tensor).op for name, tensor in traced.inputs.items() if name != STEP}
     known = {operation.name: operation for operation in traced.graph.get_operations()}
     return any(inputs.isdisjoint(with_inputs([known[name]])) for name in draws if name in known)
 
 
 def _changed(before, after):
-    """Returns the values, by their names, of the constants that have other ones in another call's piece."""
+    """Returns the values, by name, of the constants that differ in a second call's piece."""
     values, others = ({node.name: node.attr['value'].tensor for node in piece.definition.node if node.op == 'Const'}
                       for piece in (before, after))
     return {name: value for name, value in others.items() if name in values and value != values[name]}
@@ -232,9 +232,9 @@ _Computed = collections.namedtuple('_Computed', 'averaged moved')  # the arrays 
 
 
 def _trial(subject, session, half, whole, seed, step):
-    """Computes the first tower, twice, the second, and one tower that has the batches of both.
+    """Computes the first tower, twice, the second, and one tower with both batches.
 
-    The last two results are of that tower, and of the same after a small change of its batch.
+    The last two results belong to that one tower: before and after a small change of its batch.
     """
     random, count = np.random.default_rng(seed), subject.few
     batch = subject.make_up(random, 2 * count, whole.inputs)
@@ -253,7 +253,7 @@ def _trial(subject, session, half, whole, seed, step):
 
 
 def _apart(subject, first, second, together, nearby):
-    """Returns notes on what two towers and one that has the batches of both compute differently, by its name."""
+    """Returns notes on the results, by name, that differ between two towers and one tower with both batches."""
     tolerance = _ROUGH_TOLERANCE if subject.is_rough else _TOLERANCE
     notes = {}
     # The gradient of a bias before a batch normalisation, for example, is a sum that ought to be 0.
@@ -276,7 +276,7 @@ def _apart(subject, first, second, together, nearby):
 
 
 def initialise(session: tf.Session, random: np.random.Generator, noise: float, step: int = 0) -> None:
-    """Gives variables their initial values, with noise of a standard deviation on those that are trained.
+    """Initialises the variables, and adds noise of a standard deviation to the trained variables.
 
     `step` is the global step.
     """
@@ -290,15 +290,15 @@ def initialise(session: tf.Session, random: np.random.Generator, noise: float, s
         if variable.dtype.is_floating:
             values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
     values[tf.train.get_global_step().op.name] = step
-    # All in one go, because a session plans each new set of operations anew.
+    # A single run, because a session plans each new set of operations separately.
     initialisers = [(variable.initializer, values[variable.op.name]) for variable in tf.global_variables()]
     session.run([operation for operation, _ in initialisers], {
         operation.inputs[1]: value for operation, value in initialisers})
 
 
 def _computed(session, tower, batch, first):
-    """Computes a tower on a batch whose first example has a position."""
-    # The draws of an example are the same in any tower; but if both have the same batch, its examples are others.
+    """Computes a tower on a batch, given the position of the first example."""
+    # An example's draws are the same in any tower, but towers that share a batch have different positions.
     draws = {tensor: drawn for tensor, drawn in tower.draws.items()
              if tower.normalises or not tensor.op.type.startswith('Stateless')}
     moved()

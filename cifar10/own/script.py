@@ -1,4 +1,4 @@
-"""Towers in a script of one's own: its step function on several devices, for its own session and loop.
+"""Towers for a user's script: runs its step function on several devices, within its own session and loop.
 
     train_op, loss = cifar10.on_towers(step, batches, ['/gpu:0', '/gpu:1'])
 """
@@ -28,17 +28,17 @@ from cifar10.own.tracing import renamed, trace
 from cifar10.parallel.devices import Devices
 
 _MODES = 'parameter_server', 'replicated'
-_PIXELS = 2 ** 14 * 3  # numbers in a tower's batch of a rehearsal at most
-_UNKNOWN = 4  # what a rehearsal takes for a dimension that is not known
+_PIXELS = 2 ** 14 * 3  # the maximum of numbers in a tower's batch of a rehearsal
+_UNKNOWN = 4  # the size of an unknown dimension in a rehearsal
 
 
 def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Sequence[str],
               variable_update: str = 'parameter_server') -> tuple:
     """Builds a training step of K towers in the current graph: one for each batch.
 
-    The step function is called in a graph of its own. Each tower computes everything that depends on its batch; a
-    gradient is averaged over the towers where it leaves `compute_gradients` or `tf.gradients`; the rest is done once,
-    or with 'replicated' once on each device. Variables are made in the current graph, under their own names; a second
+    The step function is called in a separate graph. Each tower computes everything that depends on its batch. A
+    gradient is averaged over the towers where it leaves `compute_gradients` or `tf.gradients`. The rest runs once, or
+    with 'replicated' once on each device. Variables are created in the current graph, under their own names. A second
     step shares the variables of `tf.get_variable`. Notes on the step function are printed.
 
     Args:
@@ -52,12 +52,12 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
 
     Returns:
       (the operation that takes a step, the mean of the towers' losses) and, if the step function returns outputs,
-      these: of a scalar the mean over the towers, of other tensors the rows of all towers. Run
+      the outputs: the mean of a scalar over the towers, and the rows of all towers for other tensors. Run
       `tf.global_variables_initializer()` or a Saver's restore first, and then `tf.local_variables_initializer()`:
-      copies begin with the values of the others. Run `tf.tables_initializer()` if the step uses lookup tables.
+      it gives all copies the same values. Run `tf.tables_initializer()` if the step uses lookup tables.
 
     Raises:
-      UsageError: the step function has no right answer on several towers; the message has its line.
+      UsageError: several towers cannot compute the step function correctly; the message gives the line.
     """
     _refuse_arguments(batches, devices, variable_update)
     if hasattr(step, '__code__'):  # for the lines in messages
@@ -99,7 +99,7 @@ def _traced(make, batch, inputs):
 
 
 def _refuse_arguments(batches, devices, variable_update):
-    """Raises a UsageError if arguments of `on_towers` are not of its form."""
+    """Raises a UsageError if arguments of `on_towers` are malformed."""
     if variable_update not in _MODES:
         raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
     for name, given, form in (('batches', batches, 'a batch for each tower'), ('devices', devices, "such as '/gpu:0'")):
@@ -110,7 +110,7 @@ def _refuse_arguments(batches, devices, variable_update):
 
 
 def _inputs(batches):
-    """Returns (for each batch its tensors by their names, the operations that compare unknown numbers of examples).
+    """Returns (a dict of tensors by name for each batch, the operations that compare unknown numbers of examples).
 
     Raises:
       UsageError: the batches differ in their number of examples.
@@ -135,7 +135,7 @@ def _inputs(batches):
 
 
 def tensors_of(batch: Any) -> dict[str, tf.Tensor]:
-    """Returns the tensors of a batch of any structure, with the parts of sparse and ragged ones, by names."""
+    """Returns the tensors of a batch of any structure by name, including the parts of sparse and ragged tensors."""
     return {f'batch_{number}': each for number, each in enumerate(tf.nest.flatten(batch, expand_composites=True))}
 
 
@@ -144,20 +144,20 @@ def _is_composite(value):
 
 
 def _count(value):
-    """Returns the number of examples of a tensor of any kind: an int, or an int64 scalar if only a run tells it."""
+    """Returns the number of examples of a tensor of any kind: an int, or an int64 scalar if it is not static."""
     if not _is_composite(value) and value.shape.rank and value.shape[0] is not None:
         return value.shape[0]
     return examples_of(value)
 
 
 def _common_shape(name, inputs):
-    """Returns the shape that an input has in all towers, as far as it is the same."""
+    """Returns the shape of an input; dimensions that differ between towers are None."""
     return functools.reduce(lambda one, other: one.most_specific_compatible_shape(other),
                             [each[name].shape for each in inputs])
 
 
 def _called(step, old_shapes, generators, batch, *tensors):
-    """Calls a step function on tensors that have the structure of a batch; returns the Tower.
+    """Calls a step function on tensors in the structure of a batch; returns the Tower.
 
     Each call draws the same numbers from the generators of Python and NumPy.
     """
@@ -181,16 +181,16 @@ def _joined(values):
 
 def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str,
               real: Sequence[np.ndarray] = ()) -> list[str]:
-    """Returns the notes of a rehearsal on made-up batches, in which each example has a row of numbers.
+    """Rehearses a tower on made-up batches with a row of numbers per example; returns notes.
 
     Args:
       make: function (batch, the tensors of the batch) -> the Tower.
-      batch: with the structure, the types and the shapes of the batches; its tensors are not used.
+      batch: a batch for its structure, types and shapes; its tensors are not used.
       entry: as `trace` takes it.
-      real: the rows of a real batch, as `rows_of` returns them for each of its parts, from which batches are drawn.
+      real: the rows of a real batch to draw from, as `rows_of` returns them for each part of the batch.
 
     Raises:
-      BrokenRule: there is no answer with the batches of several towers.
+      BrokenRule: several towers cannot compute the right answer.
     """
     rows = [rows_of(each) for each in tf.nest.flatten(batch)]
     if any(each.shape.rank == 0 and each.dtype.is_floating for each in rows):
@@ -220,7 +220,7 @@ def rehearsed(make: Callable[..., Tower], batch: Any, seed: int, entry: str,
 
 
 def _made_of(leaf, rows):
-    """Returns a made-up tensor of the kind of one of a batch; of a sparse or ragged one, each example has one value."""
+    """Returns a made-up tensor like a tensor of the batch; a sparse or ragged tensor has one value per example."""
     count = rows.shape[0] if rows.shape.rank else 0
     if isinstance(leaf, tf.SparseTensor):
         sizes = [size or _UNKNOWN for size in leaf.shape[1:]] if leaf.shape.rank else [_UNKNOWN]
@@ -232,7 +232,7 @@ def _made_of(leaf, rows):
 
 
 def _made_up(real, random, count, inputs):
-    """Returns a batch of real rows, if there are any, or made-up ones, in which integers and truths are 0 or 1."""
+    """Returns a batch of real rows if there are any, or made-up rows, where integers and booleans are 0 or 1."""
     drawn = random.random(count)
     offsets = np.sort(random.standard_normal(count))
     batch = {}
@@ -253,7 +253,7 @@ def _made_up(real, random, count, inputs):
 
 
 def _global_step():
-    """Returns the global step of the current graph; raises a BrokenRule if a script has made another kind of it."""
+    """Returns the global step of the current graph; raises a BrokenRule if the script's variable is unsuitable."""
     try:
         step = tf.train.get_or_create_global_step()
     except (TypeError, ValueError):

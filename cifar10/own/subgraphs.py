@@ -1,21 +1,21 @@
-"""Parts of a graph, as GraphDefs that are copied in one go."""
+"""Extracts parts of a graph as GraphDefs, so that each part is copied in a single call."""
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-BEGIN = '_begin'  # the operation that a waiting piece runs after; no user can make an operation of this name
+BEGIN = '_begin'  # a waiting piece runs after this operation; user code cannot create an operation of this name
 _DRAWS = re.compile(r'Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*')
 
 
 class Piece(NamedTuple):
-    """Operations that are copied together.
+    """A group of operations that are copied together.
 
     Attributes:
       definition: the operations.
       needs: the names of the tensors that they take from outside.
-      gives: the names of the tensors and operations that others take from them.
+      gives: the names of their tensors and operations that outside operations use.
     """
     definition: tf.GraphDef
     needs: frozenset[str]
@@ -28,12 +28,12 @@ def tensor_of(name: str) -> str:
 
 
 def operation_of(name: str) -> str:
-    """Returns the name of the operation that a tensor, or an input of a NodeDef, comes from."""
+    """Returns the name of the operation that produces a tensor or an input of a NodeDef."""
     return name.lstrip('^').partition(':')[0]
 
 
 def value_of(handle: str) -> str:
-    """Returns the name that stands for the value of a variable, given the name of its handle's operation."""
+    """Returns the name for a variable's value, given the name of its handle's operation."""
     return f'{handle}/_value:0'
 
 
@@ -64,12 +64,12 @@ def within(node: tf.NodeDef, library: Mapping) -> Iterator[tf.NodeDef]:
 
 
 class Subgraphs:
-    """Takes pieces out of a graph.
+    """Extracts pieces from a graph.
 
     Args:
-      nodes: its operations by their names, and new ones; their inputs are changed.
-      outside: the names of operations that no piece has, such as inputs and variables.
-      instead: the tensor to take in the place of another; both are names.
+      nodes: its operations by name, and new operations; their inputs are changed.
+      outside: the names of operations outside all pieces, such as inputs and variables.
+      instead: substitutes for tensors: {name: name of the substitute}.
     """
 
     def __init__(self, graph: tf.Graph, nodes: dict, outside: set[str], instead: Mapping[str, str]):
@@ -95,9 +95,9 @@ class Subgraphs:
 
         Args:
           targets: their names.
-          waiting_for: the names of the variables' handles; the operations that take one, or have no input, run after
+          waiting_for: the names of the variables' handles; operations that take a handle, or have no input, run after
             BEGIN. None: no operation waits.
-          without: the names of further operations that are outside.
+          without: the names of further outside operations.
         """
         outside = self._outside.union(without)
         names = [name for name in self._needed(targets, outside) if name not in outside]
@@ -121,7 +121,7 @@ class Subgraphs:
         return Piece(definition, frozenset(needs), tuple(sorted(gives)))
 
     def _needed(self, targets, outside):
-        """Returns the names of the operations that targets need, each after the operations that it needs itself."""
+        """Returns the names of the operations that targets need, in topological order."""
         ordered, seen = [], set()
         for target in targets:
             pending = [(operation_of(target), False)]
@@ -137,11 +137,11 @@ class Subgraphs:
 
 
 class Order:
-    """Tells which operations of a graph come after others, by values or by control inputs.
+    """Compares the order of operations in a graph, by values and control inputs.
 
     Args:
       tracked: the operations that `is_after` takes.
-      feeds: tensors that placeholders are fed, by the placeholders.
+      feeds: the tensors to feed, by placeholder.
     """
 
     def __init__(self, graph: tf.Graph, tracked: Iterable[tf.Operation], feeds: Mapping[tf.Tensor, tf.Tensor]):
@@ -161,5 +161,5 @@ class Order:
                     self._before[operation], is_complete = bits, False
 
     def is_after(self, operation: tf.Operation, earlier: tf.Operation) -> bool:
-        """Returns whether an operation comes after another one, which is tracked."""
+        """Returns whether an operation runs after `earlier`, a tracked operation."""
         return bool(self._before[operation] >> self._numbers[earlier] & 1)

@@ -1,7 +1,7 @@
-"""What code of TensorFlow 1 finds in today's TensorFlow: `tensorflow` as it was, and tf.layers, slim and tf.contrib.
+"""Provides TensorFlow 1's `tensorflow`, tf.layers, slim and tf.contrib to code written for TensorFlow 1.
 
-The extra `tf1` has tf_keras, in which tf.layers is, and tf_slim. Neither is imported here, unless such code uses it.
-What it adds to modules of others stays; what `code` and `traced` replace there ends with the user's code.
+The extra `tf1` installs tf_slim, and tf_keras with tf.layers. Neither is imported unless such code uses it. Names added
+to third-party modules stay; the substitutes of `code` and `tracing` end with the user's code.
 """
 import builtins
 import contextlib
@@ -21,8 +21,8 @@ from cifar10.own.patches import patched
 _MISSING = re.compile(r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
                       r"tensorflow\S*\.(layers|contrib)|ModuleNotFoundError: .*\btf_(slim|keras)\b|"
                       r"cannot import name .* from 'tf_slim|module 'tf_slim\S* has no attribute")
-_IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib that tf_slim has
-_PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # the modules in which names were
+_IN_SLIM = 'slim', 'layers', 'framework'  # parts of contrib in tf_slim
+_PATHS = *_IN_SLIM, 'rnn', 'python', 'ops'  # modules that held names
 _IMPORT = builtins.__import__
 _ALIAS = re.compile(r'\bimport tensorflow(?: as (\w+))?(?![.\w])')
 _IMPORTED = re.compile(r'^\s*(?:from tensorflow import|import tensorflow\.|from tensorflow\.) *(\w+)', re.M)
@@ -30,7 +30,7 @@ _PAGE = 'docs/tf1.md'
 
 
 class _Contrib:
-    """`tf.contrib` as far as tf_slim and tf have it: slim, layers, framework and rnn have each other's names."""
+    """Provides the parts of `tf.contrib` in tf_slim and tf: slim, layers, framework and rnn share all names."""
 
     def __getattr__(self, name):
         import tensorflow.compat.v1 as tf
@@ -44,7 +44,7 @@ class _Contrib:
             return tf.distributions
         if name == 'data':
             return tf.data.experimental
-        if importlib.util.find_spec(f'tf_slim.{name}'):  # also one that is not imported yet, such as nets
+        if importlib.util.find_spec(f'tf_slim.{name}'):  # includes modules that are not imported yet, such as nets
             return importlib.import_module(f'tf_slim.{name}')
         if hasattr(tf_slim, name):
             return getattr(tf_slim, name)
@@ -56,7 +56,7 @@ class _Contrib:
 
 
 def mend() -> None:
-    """Adds tf.contrib, and what tf_slim 1.1.0 does not find in today's TensorFlow; to be called before it is used."""
+    """Adds tf.contrib, and names that tf_slim 1.1.0 misses in today's TensorFlow. Call it before using tf_slim."""
     import tensorflow.compat.v1 as tf
     if not hasattr(tf, 'estimator'):
         tf.estimator = estimator.Estimator()
@@ -65,18 +65,18 @@ def mend() -> None:
     # `slim.batch_norm` asks TensorFlow for a module by the name that it had in tf_keras 2.15.
     sys.modules.setdefault('tf_keras.legacy_tf_layers.normalization', tf.layers)
     utils = sys.modules.get('tf_slim.layers.utils')
-    if utils and not hasattr(utils.ops, 'Tensor'):  # which TensorFlow has moved, as it has `cond`
+    if utils and not hasattr(utils.ops, 'Tensor'):  # TensorFlow moved it, and `cond`
         utils.ops.Tensor, utils.ops.IndexedSlices = tf.Tensor, tf.IndexedSlices
-        utils.control_flow_ops.cond = lambda *arguments: tf.cond(*arguments)  # what stands for tf.cond at the time
+        utils.control_flow_ops.cond = lambda *arguments: tf.cond(*arguments)  # looked up at each call
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[list[str]]:
-    """Context in which files of TensorFlow 1 find it when they import `tensorflow`.
+    """Makes `import tensorflow` import TensorFlow 1 in TensorFlow 1 files within the context.
 
-    A file of the user's is one if it uses more names of `tensorflow` that only TensorFlow 1 has than names that only
-    TensorFlow 2 has; or if it uses neither, does not name `compat.v1`, and a file beside it is one. Yields a list to
-    which such files are added.
+    A user's file is a TensorFlow 1 file if it uses more TensorFlow 1-only names of `tensorflow` than TensorFlow 2-only
+    names. A file with neither that does not name `compat.v1` is also one if a file in its folder is. Yields a list that
+    collects such files.
     """
     found = []
 
@@ -90,15 +90,15 @@ def importing() -> Iterator[list[str]]:
 
 
 def use_tensorflow_1() -> None:
-    """Lets a script, and the files that it imports later, find TensorFlow 1 when they import `tensorflow`.
+    """Makes `import tensorflow` import TensorFlow 1 in a script and in files that it imports later.
 
     Call it before anything else: `import cifar10; cifar10.use_tensorflow_1()`. It calls `tf.disable_v2_behavior()`, and
-    turns resource variables on. `tf.estimator` has `EstimatorSpec`, `ModeKeys` and `export`; `tf.contrib` has the names
-    of tf_slim, if that is installed. Libraries keep TensorFlow 2.
+    turns on resource variables. `tf.estimator` has `EstimatorSpec`, `ModeKeys` and `export`; `tf.contrib` has the names
+    of tf_slim, if tf_slim is installed. Libraries keep TensorFlow 2.
     """
     import tensorflow.compat.v1 as tf
     verbosity = tf.logging.get_verbosity()
-    tf.logging.set_verbosity(tf.logging.ERROR)  # or it warns of the variables that the next call turns off
+    tf.logging.set_verbosity(tf.logging.ERROR)  # otherwise the next call warns about variables
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     tf.logging.set_verbosity(verbosity)
@@ -106,7 +106,7 @@ def use_tensorflow_1() -> None:
 
 
 def _importing(is_old):
-    """Returns the function that imports modules, with TensorFlow 1 for the files that `is_old` tells."""
+    """Returns an import function that imports TensorFlow 1 for files that satisfy `is_old`."""
     import tensorflow.compat.v1 as tf
     mend()
 
@@ -122,13 +122,13 @@ def _importing(is_old):
 
 
 def is_users(file: str) -> bool:
-    """Returns whether a file belongs to the user, and not to a library or this package."""
+    """Returns whether a file belongs to the user rather than to a library or this package."""
     libraries = [*map(sysconfig.get_path, ('stdlib', 'purelib', 'platlib')), os.path.dirname(os.path.dirname(__file__))]
     return os.path.isabs(file) and not file.startswith(tuple(libraries))
 
 
 def _is_old(file):
-    """Returns whether a file is one of TensorFlow 1, as `importing` says."""
+    """Returns whether a file is a TensorFlow 1 file, as defined by `importing`."""
     of_1, of_2, names_both = _used(file)
     if of_1 or of_2 or names_both:
         return of_1 > of_2
@@ -137,8 +137,8 @@ def _is_old(file):
 
 
 def _used(file):
-    """Returns (names of `tensorflow` in a file that only TensorFlow 1 has, names that only TensorFlow 2 has, whether it
-    names `compat.v1`); of names, how many.
+    """Returns (number of TensorFlow 1-only names of `tensorflow` in a file, number of TensorFlow 2-only names, whether
+    it names `compat.v1`).
     """
     import tensorflow as tf2
     import tensorflow.compat.v1 as tf
@@ -157,13 +157,13 @@ def _used(file):
 
 
 def _has(module, first, second):
-    """Returns whether a module has a name such as 'train.Saver'; of Keras, which takes long to import, only `keras`."""
+    """Returns whether a module has a name such as 'train.Saver'. Checks only `keras` of Keras, which imports slowly."""
     return hasattr(module, first) and (
         not second or first == 'keras' or hasattr(getattr(module, first), second))
 
 
 def remedy(text: str) -> str:
-    """Returns the remedy for an error of code that uses the libraries of TensorFlow 1; '' if it is another error."""
+    """Returns the remedy for an error of code that uses TensorFlow 1 libraries; '' for unrelated errors."""
     if not _MISSING.search(text):
         return ''
     if re.search('contrib|tf_slim', text) or not importlib.util.find_spec('tf_keras') or (

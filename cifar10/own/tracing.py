@@ -1,8 +1,8 @@
-"""A user's tower as a value: it is called in a graph of its own, and its computation is taken from there.
+"""Traces a user's tower: calls it in a separate graph and extracts its computation.
 
-In that graph everything is as its author saw it: names, collections, scopes and variables are those of one device. A
-`Traced` holds the operations of a step up to the means over the towers, and the follow-up, which runs once after them.
-It changes no variable: an assignment is a value, which the update of the towers assigns.
+The graph looks as its author expects: it has the names, collections, scopes and variables for one device. A `Traced`
+holds the operations of a step up to the means over the towers, and the follow-up, which runs once after the means. It
+changes no variable: an assignment is a value, which the update of the towers assigns.
 """
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -23,11 +23,11 @@ class Variable(NamedTuple):
     """A variable of a traced function.
 
     Attributes:
-      name: with which a copy gets it from `tf.get_variable`.
+      name: the name for `tf.get_variable` in a copy.
       shape, dtype, constraint: as `tf.get_variable` takes them.
-      trained: whether it is among the trainable variables once the function has returned.
+      trained: whether it is a trainable variable after the function returns.
       handle, initial: the names of its handle and of its initial value in the traced graph.
-      is_shared: whether the function made it by `tf.get_variable`, so that another function may get it, too.
+      is_shared: whether it was created by `tf.get_variable`, so that further functions may share it.
     """
     name: str
     shape: tf.TensorShape
@@ -45,9 +45,9 @@ class Averaged(NamedTuple):
     Attributes:
       kind: GRADIENT, STATISTIC or SCALAR.
       values: the names of the tensors of a tower: one, or the values and the indices of a sparse gradient.
-      means: the names of the tensors in whose places the follow-up takes the mean; none without a follow-up.
-      variable: the name of the variable that has the gradient or follows the statistic; '' of a scalar without one.
-      keep: of a statistic, the `keep` of `MovingStatistic`.
+      means: the names of the tensors that the follow-up replaces with the mean; none without a follow-up.
+      variable: the name of the variable with the gradient or the statistic; '' for a scalar without a variable.
+      keep: the `keep` of `MovingStatistic`, for a statistic.
     """
     kind: str
     values: tuple[str, ...]
@@ -57,21 +57,21 @@ class Averaged(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A tower as a value. All names are those of tensors in its graph.
+    """The computation of a tower. All names refer to its graph.
 
     Attributes:
-      graph: its operations know the lines that have made them.
-      inputs: the tensors that a copy is given, by the names of the inputs.
-      variables: the variables that the function has made, in this order.
-      outputs: the results of a tower by their names, in structures of tensors: `scalars`, in training with `total_loss`
-        first; of a network also `losses`, of which it is the sum, by their names; and those that the function shows.
+      graph: the traced graph; its operations know the source lines that created them.
+      inputs: the tensors that a copy replaces, by the names of the inputs.
+      variables: the variables that the function created, in creation order.
+      outputs: the results of a tower by name, in structures of tensors: `scalars`, in training with `total_loss` first;
+        for a network also `losses`, the terms of `total_loss` by name; and the `shown` tensors.
       averaged: the tensors that leave the tower; none outside of training.
       piece: the operations of a tower.
-      initial: for each variable the piece that computes its initial value.
-      tables, fillers: the piece with the lookup tables, and the names of its operations that fill them.
+      initial: the pieces that compute the initial value of each variable.
+      tables, fillers: the piece with the lookup tables, and the names of the operations that fill them.
       after: the follow-up of a model, or None.
       notes: warnings about the code, one phrase each.
-      existing: the full names of the variables that a copy shares with other code of its graph.
+      existing: the full names of the variables that a copy shares with the rest of its graph.
     """
     graph: tf.Graph
     inputs: Mapping[str, str]
@@ -95,7 +95,7 @@ class Traced(NamedTuple):
         return any(self.inputs[name] in piece.needs for piece in (self.piece, *self.initial.values()))
 
     def operations(self) -> Iterable[tf.NodeDef]:
-        """Yields the operations of a step, with those of their functions."""
+        """Yields the operations of a step and of their functions."""
         for piece in (self.piece, *([self.after.piece] if self.after else [])):
             yield from piece.definition.node
             for function in piece.definition.library.function:
@@ -104,25 +104,25 @@ class Traced(NamedTuple):
 
 def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: bool, seed: int,
           narrow_to: tf.DType | None = None, entry: str = refusals.NETWORK) -> Traced:
-    """Calls a function in a graph of its own; returns its computation.
+    """Calls a function in a separate graph; returns its computation.
 
     Args:
-      make: function of the inputs, tensors.
+      make: function of the input tensors.
       inputs: (type, shape) of each input, by its name.
-      training: whether gradients are computed, and assignments count.
-      seed: of the graph.
-      narrow_to: the type that convolutions and matrix products compute in, although the function was called in float32;
-        None: they stay as they are.
-      entry: how the user names the function, for the remedies in messages.
+      training: whether to compute gradients and keep assignments.
+      seed: the seed of the graph.
+      narrow_to: the type for convolutions and matrix products of a function that is called in float32; None: leaves
+        them unchanged.
+      entry: the user's name for the function, for the remedies in messages.
 
     Raises:
-      BrokenRule: several towers cannot compute what the function computes.
+      BrokenRule: several towers cannot compute the function's result.
     """
     with refusals.for_entry(entry):
         call = Call(inputs, training, seed)
         tower = call.run(make)
         values = call.values_of_placeholders()
-        if any(value is not None for value in values):  # the conditions and shapes of another call follow the values
+        if any(value is not None for value in values):  # a second call's conditions and shapes depend on the values
             call = Call(inputs, training, seed, values)
             tower = call.run(make)
         with call.graph.as_default():
@@ -130,7 +130,7 @@ def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: boo
 
 
 def _of_network(call, tower, narrow_to):
-    """Returns the Traced of a tower whose steps the program's optimizer takes, or of one in evaluation."""
+    """Returns the Traced of a tower in evaluation, or of a tower that the program's optimizer trains."""
     outputs, updates, statistics = dict(tower.shown, scalars=dict(tower.scalars)), [], []
     if call.training:
         tf.get_collection_ref(tf.GraphKeys.LOSSES)[:] = losses = _losses(call, [*tower.scalars.values()])
@@ -158,7 +158,7 @@ def _of_network(call, tower, narrow_to):
 
 
 def _of_model(call, tower, narrow_to):
-    """Returns the Traced of a model, which takes its steps itself, with the follow-up of its gradients."""
+    """Returns the Traced of a model, which takes its own steps, with its follow-up."""
     refusals.refuse_unfed(call, [*(each.op for each in tower.scalars.values()), tower.train_op])
     division = follow_up.divide(call, tower)
     assignments = Assignments({**call.variables, call.step.handle.op.name: call.step}, division.towers)
@@ -179,18 +179,18 @@ def names_of(tensors: Iterable[tf.Tensor]) -> tuple[str, ...]:
 
 
 def _needed(operations, feeds):
-    """Returns operations and all that they need, where placeholders are fed."""
+    """Returns operations and all operations that they need, given the feeds of placeholders."""
     fed = {key.op for key in feeds if len(key.op.outputs) == 1}
     return with_inputs(operations, without=fed) | with_inputs([value.op for value in feeds.values()])
 
 
 def _taken(call, needed, assignments, narrow_to, network, outputs, averaged, division=None):
-    """Returns the Traced of a call, in whose graph it is called.
+    """Returns the Traced of a call; must be called in the graph of the call.
 
     Args:
       needed: the operations of a tower.
-      network: the names of the operations that `narrow_to` concerns; None: all.
-      division: of a model.
+      network: the names of the operations that `narrow_to` affects; None: all.
+      division: the Division of a model.
     """
     begun = with_inputs(each.initializer for each in call.variables.values())
     refusals.check_operations(needed | begun | (division.once if division else set()),
@@ -224,8 +224,8 @@ def _taken(call, needed, assignments, narrow_to, network, outputs, averaged, div
 def _losses(call, tensors):
     """Returns the losses that count.
 
-    A penalty counts once, whether or not the function has added it to a loss; but not if it was made in a branch that
-    is not taken, for a variable that nothing else uses.
+    A penalty counts once, whether or not the function added it to a loss. A penalty from a branch that is not taken
+    does not count if nothing else uses its variable.
     """
     losses = [tf.convert_to_tensor(loss) for loss in tf.get_collection(tf.GraphKeys.LOSSES)]
     added = with_inputs([loss.op for loss in losses], controls=False)
@@ -262,9 +262,9 @@ def _statistics(call):
 
 
 def renamed(traced: Traced, graph: tf.Graph) -> Traced:
-    """Returns a tower for a graph that has variables already: it shares those of `tf.get_variable`.
+    """Returns a tower for a graph with existing variables: it shares the variables of `tf.get_variable`.
 
-    Others, such as an optimizer's slots, get the names that TensorFlow 1 would give them there.
+    Other variables, such as an optimizer's slots, get the names that TensorFlow 1 would give them in that graph.
     """
     existing = frozenset(each.op.name for each in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
                          + graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES))
