@@ -1,1 +1,1 @@
-"""A trained model: evaluated during a run or beside it, used to classify images, exported."""
+"""Evaluates a trained model, during a run or separately; classifies images with it and exports it."""

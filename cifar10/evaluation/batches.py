@@ -1,4 +1,4 @@
-"""Evaluation of, and prediction by, a model function on a data set of the user's own."""
+"""Evaluates a model function on a user's data set, and predicts with it."""
 import collections
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _EVAL, _INFER = 'eval', 'infer'  # the modes of a model function and of a data f
 
 
 class BatchEvaluator:
-    """A model function in mode 'eval', in the current default graph: its loss and its metrics on a data set.
+    """Evaluates a model function in mode 'eval', in the current default graph: loss and metrics on a data set.
 
     Args:
       name: 'FILE.py:FUNCTION', the data set.
@@ -33,7 +33,7 @@ class BatchEvaluator:
         self.read = tf.no_op()
 
     def run(self, session: tf.Session, step: int, checkpoint: str | None = None) -> EvalResult:
-        """Makes one pass over the batches, as `Evaluator.run` does. A batch weighs as much as it has examples."""
+        """Makes one pass over the batches, as `Evaluator.run` does. Weights each batch by its number of examples."""
         losses, examples = 0.0, 0
         for found in _each(self._built, session):
             losses += float(found['loss']) * int(found['examples'])
@@ -46,7 +46,7 @@ class BatchEvaluator:
 
 
 def _each(built, session) -> Iterator[dict[str, Any]]:
-    """Yields what is found in each batch, from the first to the last."""
+    """Yields the results of each batch, in order."""
     session.run(built.start)
     while True:
         try:
@@ -65,13 +65,13 @@ def evaluated_data(model: Model, settings: EvalSettings) -> tuple[str, bool]:
 
 
 def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray | list]:
-    """Returns the predictions of the newest checkpoint of a run in mode 'infer', by their names.
+    """Returns the predictions of the newest checkpoint of a run in mode 'infer', by name.
 
-    They are arrays, or lists of rows if batches have rows of several shapes.
+    Predictions are arrays, or lists of rows if the shapes of rows differ between batches.
 
     Args:
-      dataset: a function that returns a `tf.data.Dataset` of batches of features; None: that of the settings, or of
-        the run.
+      dataset: a function that returns a `tf.data.Dataset` of batches of features; None: the data set of the settings
+        or of the run.
 
     Raises:
       UsageError: the run was trained on images, or the model has no predictions.
@@ -97,7 +97,7 @@ def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray
 
 
 def write_csv(settings: EvalSettings) -> None:
-    """Writes the predictions that are one number or text for each example to `settings.csv`, a new file."""
+    """Writes predictions with one number or string per example to `settings.csv`, a new file."""
     check_new(settings.csv)
     columns = {name: [each.decode(errors='replace') if isinstance(each, bytes) else each for each in value]
                for name, value in predict(settings).items() if isinstance(value, np.ndarray) and value.ndim == 1}

@@ -30,23 +30,23 @@ class Classifier:
 
     Args:
       device: name of the device that computes the network.
-      most: how many images it takes at a time; None for any number, of which some networks cannot be built.
+      most: the maximum number of images at a time; None for any number, which some networks do not support.
 
     Attributes:
-      images: uint8 [n, image_size, image_size, 3], with the image_size of the run: those of `files`, or what is fed.
+      images: uint8 [n, image_size, image_size, 3], with the run's image_size: decoded from `files`, or fed.
       files: placeholder string [n], the contents of picture files.
       probabilities: float32 [n, classes].
     """
 
     def __init__(self, model: Model, device: str, most: int | None = None):
-        # The same name scopes as in evaluation: a variable whose name an operation has already would get another
-        # one, and would not be found in the checkpoint.
+        # The name scopes match evaluation: TensorFlow would rename a variable that has the name of an operation, and
+        # the checkpoint would lack it.
         with tf.device('/cpu:0'), tf.name_scope('input'):
             size = model.recipe.image_size
             self.files = tf.placeholder(tf.string, [None], name='files')
             self.images = tf.placeholder_with_default(
                 model.preparation.images_of_files(self.files), [None, size, size, 3], name='images')
-            # An exported model may be fed images of any shape, which this refuses.
+            # Rejects wrong shapes, because callers of an exported model may feed any shape.
             images = tf.ensure_shape(self.images, self.images.shape)
             count = tf.shape(images)[0]
             # A batch of no images is padded with a black one, because no network accepts an empty batch.
@@ -131,11 +131,11 @@ def predict(settings: EvalSettings, images: np.ndarray | Sequence[bytes] | None 
 def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """Classifies the pictures in `settings.image`.
 
-    It shows the most likely classes, as a table or as one JSON object per line; or writes those of all files to
-    `settings.csv`, a new file, and shows only the files that cannot be read.
+    Shows the most likely classes, as a table or as one JSON object per line; or writes the classes of all files to
+    `settings.csv`, a new file, and shows only unreadable files.
 
     Args:
-      show: function that gets each line of the result. Other lines go to the console.
+      show: function called with each line of the result. Other lines go to the console.
 
     Raises a UsageError if a file could not be classified, after classifying all others.
     """
@@ -157,7 +157,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 
 
 def check_new(path: str) -> None:
-    """Raises a UsageError if a file exists, or cannot be made."""
+    """Raises a UsageError if a file exists, or cannot be created."""
     check_dir(os.path.dirname(os.path.abspath(path)), '--csv')
     if os.path.lexists(path):
         raise UsageError(f'--csv={path} exists; remove it, or give the name of a new file')

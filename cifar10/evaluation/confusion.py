@@ -1,7 +1,7 @@
-"""A confusion matrix, the figures of each class, and the images with the largest losses, as text. NumPy only.
+"""Formats a confusion matrix, figures per class, and the images with the largest losses as text. NumPy only.
 
-A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column). If it
-has one more column, that counts predictions that are not finite.
+A matrix is int64 [classes, classes]: the number of examples of each class (row) predicted as each class (column). An
+extra column counts predictions that are not finite.
 """
 import math
 import os
@@ -17,10 +17,10 @@ NOT_FINITE = 'not finite'  # in the place of a predicted class
 
 
 def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
-    """Returns a row for each class: name, correct, total, recall, precision, the classes that it is mistaken for.
+    """Returns a row for each class: name, correct, total, recall, precision, confused classes.
 
-    The recall of a class without examples is NaN. The last is a string: the two classes that are most often predicted
-    instead, and how often.
+    The recall of a class without examples is NaN. The last item is a string: the two most frequent wrong predictions,
+    with counts.
     """
     rows = []
     for i, name in enumerate(classes):

@@ -1,4 +1,4 @@
-"""The evaluation graph: predictions for a data set, with every example counted once.
+"""Builds the evaluation graph, which predicts a data set and counts every example once.
 
 It reads no checkpoint; the caller sets the variables.
 """
@@ -24,11 +24,11 @@ _MOST_SHOWN = 16  # images of an evaluation
 
 
 def filled(images: tf.Tensor, count: int) -> tf.Tensor:
-    """Returns at most `count` images filled up with the last of them, so that their number is known in the graph.
+    """Pads a batch with its last image up to `count` images, so that the graph knows their number.
 
-    Networks of TensorFlow 1 use that number, as in `tf.reshape(x, [images.shape[0], -1])`. There are at least two
-    images, of which `tf.squeeze(x)` leaves the axis. A black one could become NaN where each image is scaled.
-    They are [n, height, width, 3], with n > 0; the result is [max(count, 2), height, width, 3].
+    TensorFlow 1 networks use that number, as in `tf.reshape(x, [images.shape[0], -1])`. The result has at least two
+    images, so that `tf.squeeze(x)` keeps the batch axis. Black padding could become NaN if each image is scaled.
+    Images are [n, height, width, 3], with n > 0; the result is [max(count, 2), height, width, 3].
     """
     return tf.gather(images, tf.minimum(tf.range(max(count, 2)), tf.shape(images)[0] - 1))
 
@@ -38,12 +38,12 @@ class Evaluator:
 
     Args:
       batch_size: images in a batch; the result does not depend on it.
-      num_examples: how many images to evaluate on; None for all.
-      averaging: whether to average the predictions for several views of an image too.
-      classes: the names of the network's classes, which include the classes of the data; None if they are the same.
+      num_examples: the number of images to evaluate; None for all.
+      averaging: whether to also average the predictions for several views of an image.
+      classes: the names of the network's classes, a superset of the data's classes; None if both are equal.
 
     Attributes:
-      read: the operation that reads the data; to be run once in a session.
+      read: the operation that reads the data; run it once per session.
     """
 
     def __init__(self, data: datasets.ImageFiles, recipe: Recipe, devices: Sequence[str], batch_size: int,
@@ -70,12 +70,12 @@ class Evaluator:
             found = _of_batch(recipe, images, labels, batch_size, len(classes), averaging)
             # The first examples of batch k, and of every len(devices)-th after it.
             return start, found, range(k * batch_size, self._count, len(devices) * batch_size)
-        # For each device the operation that starts its batches at the first, what is found in the next batch, and
-        # the first example of each batch.
+        # For each device: the operation that rewinds its batches, the results of the next batch, and the first
+        # example of each batch.
         self._shares = build_towers(devices, tower)
 
     def run(self, session: tf.Session, step: int, checkpoint: str | None = None) -> EvalResult:
-        """Makes one pass over the examples; `step` and `checkpoint` are of the model that the variables have."""
+        """Makes one pass over the examples; `step` and `checkpoint` describe the loaded model."""
         session.run([start for start, _, _ in self._shares])
 
         is_ended = threading.Event()  # by an error or an interrupt
@@ -116,9 +116,9 @@ class Evaluator:
 
 
 def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
-    """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_predictions` gets).
+    """Returns the results of a batch: ({name: sum over its examples}, the columns for `_predictions`).
 
-    The last batch, which may be smaller, is filled up.
+    The last batch may be smaller and is padded.
     """
     if not recipe.has_classes:
         images, labels = tf.ensure_shape(images, [batch_size, *images.shape[1:]]), tf.ensure_shape(labels, [batch_size])
@@ -136,7 +136,7 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
     if averaging:
         of_averages = classifier.predicted(average(logits)[:count])
         sums['averaged_correct'] = tf.reduce_sum(tf.cast(tf.equal(of_averages, tf.cast(labels, tf.int64)), tf.int64))
-    # NaN has no order. Predictions that are not finite come before the others, whose loss may be infinite, too.
+    # NaN has no order. Non-finite predictions come before finite predictions, whose loss may also be infinite.
     ordered = tf.where_v2(predicted < num_classes, tf.minimum(losses, losses.dtype.max), math.inf)
     largest, which = tf.math.top_k(ordered, tf.minimum(_MOST_SHOWN, tf.size(labels)))
     columns = dict(loss=largest, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
@@ -148,7 +148,7 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
 def _predictions(first, **columns: Any):
     """Yields the Predictions of a batch that begins with example `first`.
 
-    The columns are arrays, for each field of a Prediction. Examples count from `first`.
+    Each column is an array for a field of a Prediction. Examples count from `first`.
     """
     for values in zip(*columns.values()):
         found = Prediction(**dict(zip(columns, values)))

@@ -1,4 +1,4 @@
-"""Export of a trained model as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
+"""Exports a trained model as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
 import dataclasses
 import os
 import shutil
@@ -16,7 +16,7 @@ from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.trained import Model
 from cifar10.settings.evaluation import EvalSettings
 
-_MOST = 8  # images at a time, where the network needs to know their number: each request computes as many
+_MOST = 8  # images at a time, for networks with a fixed number: each request computes as many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ExportResult:
 
 
 def export(settings: EvalSettings) -> ExportResult:
-    """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
+    """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, atomically.
 
     Its default signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run; `classify_bytes` takes
     `image_bytes`, string [n], the contents of picture files. Both return `probabilities`, float32 [n, classes],
@@ -56,7 +56,7 @@ def export(settings: EvalSettings) -> ExportResult:
         found = model.newest()
         opened.restore(found)
         with making(target), new_folder(target) as temporary:
-            if _is_used(target):  # by another export, which was being made
+            if _is_used(target):  # a concurrent export created it
                 raise _used(settings)
             builder = tf.saved_model.Builder(temporary)
             builder.add_meta_graph_and_variables(
@@ -71,7 +71,7 @@ def export(settings: EvalSettings) -> ExportResult:
 
 
 def _takes_any_number(recipe):
-    """Returns whether a network can be built for a number of images that is not known in the graph."""
+    """Returns whether a network can be built for an unknown number of images."""
     size = recipe.image_size
     with seeded_graph():
         try:

@@ -1,4 +1,4 @@
-"""The images that a model is evaluated on: the run's own, or those of another data set."""
+"""Selects the images to evaluate a model on: from the run's data set or a different one."""
 import contextlib
 import dataclasses
 import math
@@ -32,7 +32,7 @@ def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[ImageFi
 
 
 def say_if_few(data: ImageFiles, is_held_out: bool) -> None:
-    """Prints how exactly an accuracy, and the recall of the smallest class, are known from few test images.
+    """Prints the precision of an accuracy, and of the smallest class's recall, if test images are few.
 
     Args:
       is_held_out: whether the images are part of the run's data set.
@@ -57,12 +57,12 @@ def _find_own(record, settings, data):
                             'moved, give its new --data_dir')
         return datasets.find(data, record.images_folder)
     if DATASETS.is_own(settings.dataset) and DATASETS.is_own(data.dataset):
-        with contextlib.suppress(UsageError):  # they cannot be divided as the run's were
+        with contextlib.suppress(UsageError):  # the run's division may not fit them
             own = dataclasses.replace(data, dataset=settings.dataset)
             found = datasets.find(own)
             if found.has_files_of(record.images_folder):
                 return datasets.find(own, record.images_folder)
-            # Copies may have new times, so pixels decide. The run may have left out files that are no pictures.
+            # Copies may have new times, so compare pixels. The run may have skipped files that are not pictures.
             classes, labels = found.dataset.expected()
             if classes == record.classes and len(labels[datasets.TRAIN]) >= record.examples and (
                     found.images(datasets.TRAIN).digest == record.images_sha256):
@@ -78,7 +78,7 @@ def _own_images(record, settings, found):
     if record.classes:
         record.refuse_another(dict(classes=images.classes), given, _OWN_IMAGES)
     if DATASETS.is_own(found.name) and record.examples is not None:
-        # The run may have been trained on images that are test images now.
+        # The run may have trained on images that are test images now.
         before = images if part == datasets.TRAIN else found.images(datasets.TRAIN)
         record.refuse_another(dict(examples=before.count), given, _OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
@@ -98,7 +98,7 @@ def _other_images(record, settings, data):
                          'another data set; leave one of them out')
     found = datasets.find_other(data, name)
     classes = found.dataset.classes or found.dataset.expected()[0]
-    # Arrays have numbers instead of names.
+    # Classes in arrays have numbers instead of names.
     known = [str(label) for label in range(len(record.classes))] if name.endswith(ARRAYS) else list(record.classes)
     if unknown := [each for each in classes if each not in known]:
         raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '

@@ -1,4 +1,4 @@
-"""Evaluates the newest checkpoint of a run, and each newer one as it appears, with every example counted once."""
+"""Evaluates the newest checkpoint of a run, and each newer checkpoint as it appears. Counts every example once."""
 import contextlib
 import datetime
 import os
@@ -24,16 +24,16 @@ from cifar10.settings.training import hyperparameters
 
 
 def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda result: None) -> None:
-    """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears.
+    """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer checkpoint as it appears.
 
     Args:
-      done: function that is called with each result once it is reported.
+      done: function called with each result after it is reported.
     """
-    if settings.dataset is None:  # of another data set, nothing is written
+    if settings.dataset is None:  # an evaluation on a different data set writes nothing
         _check_eval_dir(settings)
     model = Model.open(settings, waits=not settings.run_once)
     say('device', str(model.devices))
-    first = model.newest() if settings.run_once else model.newer(None)  # before any images are made for it
+    first = model.newest() if settings.run_once else model.newer(None)  # before any images are prepared for it
     data, is_runs = (evaluated_data(model, settings) if model.recipe.has_batches else
                      evaluated_images(model.record, settings))
     if is_runs:
@@ -54,7 +54,7 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
                 opened.restore(found)
                 result = opened.built.run(opened.session, found.step, found.prefix)
                 added = log.write(result)
-            # Without the lock, because a callback may evaluate too.
+            # Without the lock, because a callback may also evaluate.
             Output.current.record(added)
             done(result)
         # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
@@ -62,7 +62,7 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
 
 
 def _check_eval_dir(settings):
-    """Raises a UsageError if a directory is no eval_dir, or holds a run: TensorBoard would mix the curves of both."""
+    """Raises a UsageError if a directory is not an eval_dir, or holds a run: TensorBoard would mix both curves."""
     path, folder = settings.eval_dir, look_at(settings)
     check_dir(path, '--eval_dir')
     if os.path.realpath(path) == os.path.realpath(folder.path):
@@ -73,7 +73,7 @@ def _check_eval_dir(settings):
 
 
 def _in_turn(model, first, settings):
-    """Yields the first checkpoint that can be read and then, unless `run_once`, each newer one as it appears."""
+    """Yields the first readable checkpoint and then, unless `run_once`, each newer checkpoint as it appears."""
     found, last = first, None
     while True:
         if found:
@@ -89,15 +89,15 @@ def _in_turn(model, first, settings):
 
 
 class _Log:
-    """The log of evaluations. Those of a run on its own images are also written to an eval_dir."""
+    """Logs evaluations. Evaluations of a run on its own images are also written to an eval_dir."""
 
     def __init__(self, settings, model, is_written):
         self._eval_dir = eval_dir = settings.eval_dir
         self._per_class = settings.per_class
-        # Training images are evaluated to find those in the wrong class; their curves are apart from the test images'.
+        # Training images are evaluated to find wrong labels; their curves are separate from the test images' curves.
         of_tests = settings.eval_data == 'test'
         self._lists = settings.per_class or not of_tests
-        # What is evaluated and how, for every record.
+        # The evaluation's settings, for every record.
         self._evaluation = dict(run=model.record.run_id, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=model.use_ema)
         self._log = self._events = None
@@ -113,7 +113,7 @@ class _Log:
         self._log = metrics.Log(eval_dir, {metrics.EVAL: self._events})
 
     def alone(self):
-        """Returns a context in which no other evaluation writes to the eval_dir."""
+        """Returns a context that locks the eval_dir against concurrent evaluations."""
         if not self._log:
             return contextlib.nullcontext()
         return locks.locked(os.path.join(self._eval_dir, 'lock'), waiting=f'another evaluation in {self._eval_dir}')
@@ -144,15 +144,15 @@ class _Log:
             self._events.close()
 
     def _known(self, result):
-        """Returns the names of the figures that TensorBoard has already: those of an evaluation with the same result.
+        """Returns the names of figures that TensorBoard already has from an earlier evaluation with the same result.
 
-        It was one of this program, or one between two steps of the run.
+        This program or the run itself made the earlier evaluation.
         """
         folder, name = os.path.split(os.path.realpath(self._eval_dir))
         folders = [self._eval_dir, *([folder] if name == EVALUATIONS else [])]
         figures = {name: metrics.rounded(value) for name, value in result.figures.items() if name in SHOWN}
         now = dict(figures, step=result.step, examples=result.examples, run=self._evaluation['run'],
                    data=self._evaluation['data'])
-        of_run = dict(run=now['run'], data='test')  # which its own evaluations do not record
+        of_run = dict(run=now['run'], data='test')  # the run's own evaluations do not record it
         return set().union(*(record for each in folders for record in metrics.read(each, metrics.EVAL)
                              if now.items() <= {**of_run, **record}.items()))

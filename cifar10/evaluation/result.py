@@ -1,4 +1,4 @@
-"""The result of an evaluation: named figures and, of a model that predicts classes, a confusion matrix."""
+"""The result of an evaluation: named figures and, for a model that predicts classes, a confusion matrix."""
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from cifar10.run import metrics
 
 
 class Prediction(NamedTuple):
-    """What was predicted for an image.
+    """The prediction for an image.
 
     Attributes:
       loss: the cross entropy; infinite if the probabilities are not finite.
       example: the number of the image in its part of the data set.
-      label, predicted: the true class, and the predicted one, as `classifier.predicted` returns it.
+      label, predicted: the true class and the predicted class, as `classifier.predicted` returns it.
       image: float32 [height, width, 3], as the network gets it.
       name: `ImageFiles.name_of` the example.
-      confidence: the probability that was given to the predicted class.
+      confidence: the probability of the predicted class.
     """
     loss: float
     example: int
@@ -45,13 +45,13 @@ class EvalResult:
       checkpoint: prefix of the checkpoint; None for an evaluation between two steps of a run.
       figures: name -> number. A model that predicts classes has 'accuracy', 'mean_recall', 'cross_entropy' (without
         weight decay, the mean over the images; not finite if a prediction is not) and, with test-time averaging,
-        'averaged_accuracy'; another has a 'loss'.
+        'averaged_accuracy'; any other model has a 'loss'.
       examples: the number of examples.
       classes: the names of the classes.
-      confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column). One
-        more column counts predictions that are not finite, if there are any. None for a model without classes.
+      confusion: int64 [classes, classes], the number of examples of each class (row) predicted as each class (column).
+        An extra column counts predictions that are not finite, if there are any. None for a model without classes.
       predictions: the `Prediction`s with the largest losses, right or wrong, the largest first: predictions that are
-        not finite, then the images that fit their class least, some of which may have the wrong one.
+        not finite, then the images that fit their class least, which may be mislabelled.
       notes: as `TrainResult` has them.
     """
     step: int
@@ -65,7 +65,7 @@ class EvalResult:
 
     @property
     def accuracy(self) -> float | None:
-        """The fraction of predictions that are correct; None for a model without it, as for the next ones."""
+        """The fraction of correct predictions. This and the next figures are None for a model without them."""
         return self.figures.get('accuracy')
 
     @property
@@ -80,19 +80,19 @@ class EvalResult:
 
     @property
     def mean_recall(self) -> float | None:
-        """The fraction of the images of a class that are predicted as it, as the mean over the classes."""
+        """The mean over the classes of the fraction of a class's images that are predicted correctly."""
         return self.figures.get('mean_recall')
 
     @property
     def per_class(self) -> dict[str, dict[str, float]]:
-        """For each class its 'precision' and 'recall', without test-time averaging; recall is NaN without images."""
+        """The 'precision' and 'recall' of each class, without test-time averaging; recall is NaN without images."""
         rows = [] if self.confusion is None else confusion.per_class(self.confusion, self.classes)
         return {name: dict(precision=float(precision), recall=float(recall))
                 for name, _, _, recall, precision, _ in rows}
 
     @property
     def largest_losses(self) -> list[dict[str, Any]]:
-        """The `predictions`, for each its 'image', its 'class', the 'predicted' class and the 'probability' of its own.
+        """The `predictions` as dicts: 'image', 'class', the 'predicted' class, and the 'probability' of its 'class'.
 
         The image is a file, or an array and an index. 'predicted' and 'probability' are None if the prediction is not
         finite.
@@ -103,7 +103,7 @@ class EvalResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The 'examples', how many are 'correct' and, if there are any, how many predictions are 'not_finite'."""
+        """The numbers of 'examples', of 'correct' predictions and, if there are any, of 'not_finite' predictions."""
         if self.confusion is None:
             return dict(examples=self.examples)
         not_finite = int(self.confusion[:, len(self.confusion):].sum())

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of an evaluation beside curves: confusion matrix, classes, images with the largest losses."""
+"""Writes an evaluation's confusion matrix, class table and images with the largest losses for TensorBoard."""
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +9,8 @@ from cifar10.evaluation.result import EvalResult, Prediction
 from cifar10.run import pictures
 from cifar10.run.events import IMAGES, Events, escaped
 
-_MOST_NAMED = 20  # classes; those of a larger matrix have no names in its picture
-_MATRIX_SIDE = 320  # pixels of such a picture, at least
+_MOST_NAMED = 20  # classes; the picture of a larger matrix has no names
+_MATRIX_SIDE = 320  # minimum pixels of the picture
 
 
 def write(events: Events, result: EvalResult) -> None:
@@ -37,10 +37,10 @@ def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
 
 
 def confusion_image(counts: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-    """Returns the square matrix as a picture, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
+    """Draws the square matrix as a picture, uint8 [height, width, 3]: white is 0, blue is correct, red is wrong.
 
-    A cell's colour is the square root of its share of its row, so that rare mistakes are visible. Up to 20 classes have
-    their names and counts in the picture; more are numbered in the order of `classes`, from 0.
+    A cell's colour is the square root of its share of its row, so that rare mistakes are visible. The picture shows
+    names and counts for up to 20 classes. More classes are numbered in the order of `classes`, from 0.
     """
     num_classes = len(counts)
     totals = np.maximum(counts.sum(1, keepdims=True), 1)
@@ -74,9 +74,9 @@ def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> s
 
 
 def losses_image(predictions: Sequence[Prediction], classes: Sequence[str]) -> np.ndarray:
-    """Returns the images of some predictions in rows, in their order, as one picture: uint8 [height, width, 3].
+    """Draws the images of some predictions in rows, in order, as one picture: uint8 [height, width, 3].
 
-    Below each are its class, the one that it was taken for, if that is another, and the predicted class's probability.
+    The caption of each image gives its class, the predicted class if it differs, and the predicted class's probability.
     """
     names = [*pictures.names(classes), confusion.NOT_FINITE]
     captions = []

@@ -1,6 +1,6 @@
-"""A trained model: of a run, opened once, for evaluation, classification and export; and its session.
+"""Opens the trained model of a run, for evaluation, classification and export, and its session.
 
-Its settings and classes come from its train_dir, the variables from its checkpoints.
+The settings and classes come from the train_dir, the variables from checkpoints.
 """
 import contextlib
 import dataclasses
@@ -38,17 +38,17 @@ _OTHERWISE = '; restore one from a copy, or name the train_dir of another run'
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A trained model, used as the settings of an evaluation say.
+    """A trained model, configured by the settings of an evaluation.
 
     Attributes:
-      look: function that returns what is in the folder of the run whenever it is called; with `--checkpoint`, that is
-        the only checkpoint there, whatever its name is.
-      record: the record of the run when it was opened, with the present location of its network.
+      look: function that returns the current contents of the run's folder; with `--checkpoint`, that checkpoint alone,
+        under any name.
+      record: the record of the run when it was opened, with the current location of its network.
       recipe: the run's network, optimizer and augmentation.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
-      batch_size: how many images are in a batch: as many as the user says, or as fit into memory; of a user's own
-        batches, else as many as in training.
+      batch_size: the number of images in a batch: the user's setting, else as many as fit into memory, or for a user's
+        own batches the training batch size.
       devices: the device that computes the network.
     """
     look: Callable[[], Folder]
@@ -62,9 +62,9 @@ class Model:
 
     @classmethod
     def open(cls, settings: EvalSettings, waits: bool = False) -> 'Model':
-        """Opens the model of the run that the settings name, and claims the device to use.
+        """Opens the model of the settings' run, and claims the device to use.
 
-        With `waits`, it waits for the first checkpoint if there is none yet.
+        If `waits` is true, it waits for the first checkpoint.
         """
         devices = choose(1, settings.tower_device)
         gpus.claim(devices.num_gpus)
@@ -92,7 +92,7 @@ class Model:
 
     @property
     def preparation(self) -> Preparation:
-        """How a picture is cropped and resized before it is classified."""
+        """The crop and size of pictures for classification."""
         if self.recipe.has_batches:
             raise UsageError('the run was trained on batches, not on images; give a tf.data.Dataset of batches, or '
                              'nothing')
@@ -100,32 +100,32 @@ class Model:
         return Preparation(size, self.recipe.augmentation, stored_size(self.record.settings.data.dataset, size))
 
     def newest(self) -> checkpoints.Saved:
-        """Returns the newest checkpoint that can be read; raises an error if there is none."""
+        """Returns the newest readable checkpoint; raises an error if there is none."""
         if (found := self.newer(None)) is None:
             raise _no_checkpoint(self.look())
         return found
 
     def newer(self, after: str | None) -> checkpoints.Saved | None:
-        """Returns the newest checkpoint that can be read; None without one.
+        """Returns the newest readable checkpoint; None if there is none.
 
         Args:
-          after: the prefix of a checkpoint; None is returned if that is still the newest.
+          after: the prefix of a checkpoint; the result is None if it is still the newest.
 
         Raises:
-          TemporaryError: another run has taken the place of this one.
+          TemporaryError: a different run replaced this run.
         """
         is_new = self.look().checkpoints[-1:] != (after,)
         found = checkpoints.newest(self.look) if is_new else None
         folder = self.look()
-        # A run writes its settings before its checkpoints. So if the settings are still those of this run, the
-        # checkpoint was too.
+        # A run writes its settings before its checkpoints. So if the settings still belong to this run, the checkpoint
+        # does, too.
         if folder.run_id != self.record.run_id:
             raise TemporaryError(f'the run in {folder.path} was replaced or removed; start again to use the new one')
         return found if found and found.prefix != after else None
 
     @contextlib.contextmanager
     def session(self, build: Callable[[], Any]) -> Iterator['ModelSession']:
-        """Context with a `ModelSession`, whose graph is the default one."""
+        """Yields a `ModelSession` and makes its graph the default."""
         with plain_errors():
             opened = ModelSession(build, self.devices, self.use_ema)
             with opened.session:
@@ -133,14 +133,14 @@ class Model:
 
 
 class ModelSession:
-    """A graph with a network, and a session in which the network has the variables of a checkpoint.
+    """A graph with a network, and a session that loads a checkpoint into its variables.
 
     Args:
       build: adds the network to the graph.
-      use_ema: whether variables get their moving averages.
+      use_ema: whether to load the moving averages of variables.
 
     Attributes:
-      built: what `build` returned.
+      built: the result of `build`.
     """
 
     def __init__(self, build: Callable[[], Any], devices: Devices, use_ema: bool):
@@ -150,21 +150,21 @@ class ModelSession:
             self._variables = {variable.op.name: variable for variable in tf.global_variables()}
             with tf.device('/cpu:0'):
                 self._loader = Loader(self._variables)
-            tables = tf.tables_initializer()  # of a user's own network
+            tables = tf.tables_initializer()  # in a user's network
         self.session = tf.Session(graph=graph, config=session_config(devices))
         refuse_absent(self.session, devices)
         self.session.run(tables)
 
     def names_in(self, saved: Collection[str]) -> dict[str, str]:
-        """Returns the names in a checkpoint, which has values of the names `saved`, by the names of the variables."""
+        """Maps the names of variables to their names in a checkpoint that holds the names `saved`."""
         return saved_names(self._variables, saved, self._use_ema)
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
-        """Gives the variables values, by their names in a checkpoint."""
+        """Assigns values to the variables, by their names in a checkpoint."""
         self._loader.load(self.session, {name: values[source] for name, source in self.names_in(values).items()})
 
     def restore(self, found: checkpoints.Saved) -> None:
-        """Restores a checkpoint; raises a UsageError if it belongs to another network, or has no moving averages."""
+        """Restores a checkpoint; raises a UsageError if its network differs, or it lacks moving averages."""
         names = self.names_in(found.values)
         if problem := found.misfit({names[name]: each for name, each in self._variables.items()}):
             raise UsageError(f'{found.prefix} {problem}; it belongs to another network, so use another checkpoint')
@@ -174,12 +174,12 @@ class ModelSession:
 
 
 def batch_size(image_size: int, most: int) -> int:
-    """Returns how many images of a height and width are evaluated at a time: at most `most`, and 2 million pixels."""
+    """Returns the number of images to evaluate at a time: at most `most`, and 2 million pixels."""
     return max(min(most, _BATCH_PIXELS // image_size ** 2), 1)
 
 
 def look_at(settings: EvalSettings) -> Folder:
-    """Returns what is in the folder of the run that the settings name."""
+    """Returns the contents of the settings' run folder."""
     flag = 'checkpoint_dir' if settings.checkpoint_dir not in (settings.train_dir, TRAIN_DIR) else 'train_dir'
     return look(settings.checkpoint_dir, '' if settings.checkpoint else flag)
 
@@ -192,7 +192,7 @@ def _looking(settings):
 
 
 def _check_folder(folder, required):
-    """Raises an error if there is no folder, or it is a checkpoint; or has no checkpoint, if one is required."""
+    """Raises an error if there is no folder, it is a checkpoint, or it lacks a required checkpoint."""
     if folder.checkpoints:
         return
     if exists(folder.path):
@@ -205,7 +205,7 @@ def _check_folder(folder, required):
 
 
 def _no_checkpoint(folder):
-    """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
+    """Returns the error for a directory without a usable checkpoint; a UsageError if it has no run either."""
     if folder.checkpoints:
         return RunError(checkpoints.none_readable(folder) + _OTHERWISE)
     if folder.of_checkpoints and not folder.record:
@@ -236,7 +236,7 @@ def _record_of(settings, folder):
 
 
 def _refuse_for_batches(settings):
-    """Raises a UsageError if a setting is for images, but the run was trained on batches of the user's own."""
+    """Raises a UsageError if a setting is for images, but the run was trained on a user's own batches."""
     for name in ('image', 'export_dir', 'test_time_averaging', 'per_class', 'num_examples', 'eval_data'):
         if (value := getattr(settings, name)) not in (None, False, EvalSettings.eval_data):
             raise UsageError(f'--{name}={value} is for runs on images, but this run was trained on batches; leave it '

@@ -1,7 +1,7 @@
-"""Test-time averaging: the predictions for several views of an image are averaged."""
+"""Averages the predictions for several views of an image at test time."""
 import tensorflow.compat.v1 as tf
 
-# The views, as shifts in pixels, and their weights: the unshifted view counts as much as the shifted ones together
+# The views, as shifts in pixels, and their weights: the unshifted view weighs as much as both shifted views together
 # (cifar10-airbench, section 3.5).
 _SHIFTS = ((0, 0), (-1, -1), (1, 1))
 _WEIGHTS = (0.5, 0.25, 0.25)
