@@ -21,14 +21,14 @@ from cifar10.settings.definition import Group, fields, flag_of, forms, refuse_co
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import GROUPS, ClusterSettings, RecipeSettings
 
-_WIDEST = 100  # columns of a help text, however wide the terminal is
+_WIDEST = 100  # columns of a help text, in any terminal
 _TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
 _SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
-# What stands in help texts for the value of a string, by the last word of its setting's name.
+# Placeholders for string values in help texts, by the last word of the setting's name.
 _METAVARS = {
     'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'freeze': 'REGEX', 'steps': 'FROM:TO',
     'csv': 'FILE', 'sizes': 'N:X,N', 'weights': 'NAME=X,...', 'hosts': 'HOST:PORT,...'}
-# What other programs call our flags, with what to give here.
+# Flags of other programs -> our flags.
 _SYNONYMS = {
     '--lr': '--learning_rate', '--steps': '--max_steps', '--logdir': '--train_dir', '--output': '--train_dir',
     '--model': '--network', '--gpus': '--num_gpus', '--weights': '--warm_start', '--save_every': '--save_steps',
@@ -36,18 +36,18 @@ _SYNONYMS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises a UsageError where argparse would print its usage and exit.
+    """An argument parser that raises a UsageError instead of printing its usage and exiting.
 
     Dashes in the names of flags count as underscores.
 
     Args:
-      doc: the program's docstring, of which `--help` shows the first line, and as examples the indented lines, with the
-        name under which the program was started instead of its command; None, as with `python -OO`, shows neither.
-      options: of `argparse.ArgumentParser`.
+      doc: the program's docstring. `--help` shows its first line and, as examples, its indented lines, with the command
+        replaced by the name of the running program. None, as with `python -OO`, shows neither.
+      options: options of `argparse.ArgumentParser`.
 
     Attributes:
-      short: the parser whose help `--help` prints; None: this one's, which `--help=all` prints.
-      elsewhere: flags of other programs, with the program, for the message that a flag is unknown.
+      short: the parser that prints `--help`; None: this parser, which also prints `--help=all`.
+      elsewhere: flags of other programs, with the program, for errors about unknown flags.
     """
     short: 'Parser | None' = None
     elsewhere: Mapping[str, str] = {}
@@ -69,13 +69,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):
         arguments = sys.argv[1:] if args is None else args
-        end = arguments.index('--') if '--' in arguments else len(arguments)  # of the flags; a command follows
+        end = arguments.index('--') if '--' in arguments else len(arguments)  # end of the flags; a command follows
         for argument in arguments[:end]:
-            refuse_control_characters(argument, argument[-1:])  # the name of a picture may have others
+            refuse_control_characters(argument, argument[-1:])  # the name of a picture may contain others
         return super().parse_known_args([*map(_with_underscores, arguments[:end]), *arguments[end:]], namespace)
 
     def parse_args(self, args=None, namespace=None):
-        if '_ARGCOMPLETE' in os.environ:  # a shell asks what could come next on a command line
+        if '_ARGCOMPLETE' in os.environ:  # a shell asks for completions
             import argcomplete
             argcomplete.autocomplete(self)
         values, unknown = self.parse_known_args(args, namespace)
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
     def _about(self, name):
         if name in self.elsewhere:
             return f'unknown flag {name}, which is a flag of {self.elsewhere[name]}'
-        # A flag that turns something off is not what was meant by one that turns it on.
+        # Do not suggest a `--no` flag for a flag without `--no`, or the reverse.
         known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
         synonym = _SYNONYMS.get(name, '')
         if re.split('[=,]', synonym)[0] in known:
@@ -101,7 +101,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Show(argparse.Action):
-    """The flags `--help` and `--version`. Their actions in argparse would say nothing of a reader that is gone."""
+    """Implements `--help` and `--version`. The actions of argparse would ignore a closed output."""
 
     def __call__(self, parser, namespace, value, flag=None):
         of_all = parser.short is None or value
@@ -111,7 +111,7 @@ class _Show(argparse.Action):
 
 
 def _with_underscores(argument):
-    """Returns an argument with its flag, if it is one, as it is defined: `--train_dir` for `--train-dir`."""
+    """Replaces dashes in the flag of an argument by underscores: `--train_dir` for `--train-dir`."""
     name, equals, value = argument.partition('=')
     if name.startswith('--'):
         name = re.sub('^--no_', '--no', '--' + name[2:].replace('-', '_'))
@@ -119,7 +119,7 @@ def _with_underscores(argument):
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """Returns an argparse type: a whole number that is not below a minimum."""
+    """Returns an argparse type: a whole number greater than or equal to a minimum."""
     def parse_number(text):
         value = whole_number(text)
         if value < minimum:
@@ -138,14 +138,14 @@ def positive(text: str) -> float:
 
 def parse(groups: Sequence[type[Group]], doc: str, arguments: Sequence[str],
           often: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the values that a command line gives to settings, by the names of the settings.
+    """Parses a command line; returns the given values by the names of the settings.
 
-    Flags are written `--name=value` or `--name value`; those of bool settings also `--name` and `--noname`.
+    Flags are written `--name=value` or `--name value`. Flags of bool settings may also be `--name` and `--noname`.
 
     Args:
-      groups: the groups of settings that have flags.
-      doc: of the program, as `Parser` takes it.
-      often: names of the settings that `--help` shows, while `--help=all` shows all; default: it shows all.
+      groups: the groups of settings with flags.
+      doc: the program's docstring, as `Parser` takes it.
+      often: names of the settings that `--help` shows; `--help=all` shows all. Default: all.
     """
     usage = '%(prog)s [--FLAG=VALUE ...]'
     parser = Parser(doc, argument_default=argparse.SUPPRESS, usage=usage)
@@ -186,21 +186,21 @@ def _add_flag(group, field):
         parse_value = {int: whole_number, float: _number}.get(field.type, str)
         action = group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
         if choices := field.metadata['choices']:
-            action.completer = lambda **_: choices  # what argcomplete offers
+            action.completer = lambda **_: choices  # the completions of argcomplete
 
 
 def _default(field):
     if field.default is None:
         of_presets = field in fields(RecipeSettings) and any(preset.get(field.name) for preset in PRESETS.values())
         return "the preset's" if of_presets else 'none'
-    presets = PRESETS if field in fields(*GROUPS) else {}  # an evaluation has settings of the same names
+    presets = PRESETS if field in fields(*GROUPS) else {}  # evaluation settings may have the same names
     by_preset = {f'{name}: ': preset[field.name] for name, preset in presets.items() if field.name in preset}
     return '; '.join(name + (str(value).lower() if field.type is bool else str(value))
                      for name, value in {'': field.default, **by_preset}.items())
 
 
 def _metavar(field):
-    """Returns what stands for the value of a flag in `--help`, such as N, a|b|c, or DIR for `--train_dir`."""
+    """Returns the placeholder for a flag's value in `--help`, such as N, a|b|c, or DIR for `--train_dir`."""
     if field.metadata['choices']:
         return '|'.join(forms(field.metadata['choices']))
     last_word = field.name.rsplit('_', 1)[-1]

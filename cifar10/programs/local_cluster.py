@@ -3,9 +3,9 @@
     cifar10-local-cluster --workers=2 --ps=1 -- cifar10-train --num_gpus=1
 
 Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
-free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
-task fails, the others are ended, and this program exits with the status of the first that failed. With
---restarts, a task that ends with status 75, because it was stuck or has lost another, is started again first.
+free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are forwarded. If a
+task fails, this program ends the other tasks and exits with the status of the first failed task. With
+--restarts, it first restarts a task that ends with status 75, because the task was stuck or lost a peer.
 """
 import argparse
 import contextlib
@@ -23,18 +23,18 @@ from cifar10.base import console, signals
 from cifar10.base.errors import TemporaryError, UsageError
 from cifar10.programs import flags, program
 
-_TICK_SECS = 0.1  # between two looks at the tasks
+_TICK_SECS = 0.1  # between two polls of the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
 _REPEAT = 10  # ticks between two signals: two at once may arrive as one
-_PORTS = range(10240, 20000)  # below are those of known services, above those of the steps of Slurm
+_PORTS = range(10240, 20000)  # between the ports of known services and of Slurm's steps
 
 
 @contextlib.contextmanager
 def free_addresses(count: int) -> Iterator[list[str]]:
-    """Context with `count` addresses of this machine, 'host:port', at which nothing listens.
+    """Yields `count` addresses of this machine, 'host:port', with unused ports.
 
-    A task listens only seconds later. Until then no connection takes its port, because Linux takes those from 32768 on,
-    and no other call of this function, because a lock on each port is held until the context ends.
+    A task listens only seconds later. Until then no connection takes its port, because Linux assigns ports from 32768,
+    and no concurrent call of this function takes it, because the context holds a lock on each port.
     """
     addresses: list[str] = []
     with contextlib.ExitStack() as locks:
@@ -43,7 +43,7 @@ def free_addresses(count: int) -> Iterator[list[str]]:
                 break
             lock = locks.enter_context(socket.socket(socket.AF_UNIX))
             with contextlib.suppress(OSError), socket.socket() as probe:
-                lock.bind(f'\0cifar10 port {port}')  # not the name of a file: free again when this process ends
+                lock.bind(f'\0cifar10 port {port}')  # an abstract name, not a file: free when this process ends
                 probe.bind(('', port))
                 addresses.append(f'127.0.0.1:{port}')
         yield addresses
@@ -52,7 +52,7 @@ def free_addresses(count: int) -> Iterator[list[str]]:
 def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> dict[str, list[str]]:
     """Returns the command line of each task by its name: {'worker 0': ['python', ...]}, the chief first.
 
-    The first `workers` of the addresses, 'host:port', are those of workers, the others of parameter servers.
+    The first `workers` addresses, 'host:port', belong to workers, and the rest to parameter servers.
     """
     hosts = ['--worker_hosts=' + ','.join(addresses[:workers])]
     if addresses[workers:]:
@@ -62,11 +62,11 @@ def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> 
 
 
 def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
-    """Runs the commands of all tasks to their end; returns the status of the first that failed, or 0.
+    """Runs the commands of all tasks to completion; returns the status of the first failed task, or 0.
 
     Args:
       tasks: the command lines, as `commands` returns them.
-      restarts: how often each is started again after it ended with the status of a TemporaryError.
+      restarts: the number of restarts of each task after it ends with the status of a TemporaryError.
     """
     received: list[int] = []  # signals
     with signals.caught(received.append):
@@ -79,24 +79,24 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
 
 
 class _Tasks:
-    """The processes of the tasks, which it starts.
+    """Starts the processes of the tasks, and supervises them.
 
     Attributes:
-      status: of the first task that failed; 0 if none has.
+      status: the status of the first failed task; 0 if none has failed.
     """
 
     def __init__(self, commands, restarts):
         self.status = 0
         self._commands = commands
         self._width = max(map(len, commands))
-        self._restarts = dict.fromkeys(commands, restarts)  # that are left
+        self._restarts = dict.fromkeys(commands, restarts)  # the remaining restarts
         self._relays = []
         self._is_ending = False  # after a failure or a signal nothing is started
         self._failing = 0  # ticks since the first failure
         self._processes = {name: self._started(name) for name in commands}
 
     def _started(self, name):
-        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
+        # In a separate session, a task does not get a Ctrl-C from the terminal, but only once, from this program.
         process = subprocess.Popen(self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    errors='replace', start_new_session=True)
         relay = threading.Thread(target=self._relay, args=(name, process.stdout), daemon=True)
@@ -105,7 +105,7 @@ class _Tasks:
         return process
 
     def tick(self, received):
-        """Passes on the signals received, restarts tasks, and ends all after a failure; returns whether any runs."""
+        """Forwards signals, restarts tasks, and ends all tasks after a failure; returns whether any task runs."""
         while received:
             self._is_ending = True
             self._send(received.pop(0))
@@ -126,7 +126,7 @@ class _Tasks:
         return is_running
 
     def _end(self, failures):
-        """Ends all tasks, and says for which failure; tasks that were told to end may fail as they like."""
+        """Ends all tasks, and prints the failure that caused it; ignores the statuses of ended tasks."""
         for name, status in {} if self._is_ending else failures.items():
             how = f'killed by {signal.Signals(-status).name}' if status < 0 else f'ended with status {status}'
             self._write(name, f'{how}; ending the others')
@@ -145,7 +145,7 @@ class _Tasks:
             relay.join(_GRACE * _TICK_SECS)
 
     def _relay(self, name, lines):
-        """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
+        """Prints the lines of a process; keeps reading when our output is closed, or the process would block."""
         for line in lines:
             self._write(name, line.rstrip('\n'))
 

@@ -1,6 +1,6 @@
-"""Runs a program and returns its exit status; prints errors in one line on standard error, without a traceback.
+"""Runs a program and returns its exit status; prints errors as one line on standard error, without a traceback.
 
-This module must not import TensorFlow, so that `--help` and a mistyped flag are answered at once.
+This module must not import TensorFlow, so that `--help` and errors about flags appear immediately.
 """
 import contextlib
 import importlib.metadata
@@ -18,30 +18,30 @@ from cifar10.base.console import STDOUT, Line, Output, discard, error_on, open_c
 from cifar10.base.errors import RunError, UsageError, describe_os_error, listed
 from cifar10.base.signals import termination_signals
 
-# Exit statuses of programs that ended without an error. Those of errors are their `status`.
+# Exit statuses of programs that end without an error. Errors have a `status`.
 FINISHED = 0
-STOPPED = 3  # by a signal, and saved; there is more to do
-UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more; shells report the same of other programs
+STOPPED = 3  # by a signal, after saving; the run is not finished
+UNREAD = 128 + signal.SIGPIPE  # the output is closed; shells report the same status for other programs
 
-_PATIENCE = 1.0  # seconds in which Python usually ends
+_PATIENCE = 1.0  # seconds that Python usually needs to exit
 
 
 def run(main: Callable[[], int | None], to_end: bool = False) -> int:
     """Calls a program's `main` and returns the exit status of the process.
 
     Args:
-      to_end: whether the process then ends. From then on, the first signal ends it, with this status. Python waits for
-        threads that a user's code has started, unless they are daemons; a line names them if that takes long.
+      to_end: whether the process exits after `main`. The first later signal then ends it, with this status. Python
+        waits for non-daemon threads that user code started; a line names them if the wait is long.
 
     Returns:
-      What `main` returned, or FINISHED; the status of a UsageError, RunError or TemporaryError; 1 after an error of the
-      operating system; UNREAD; 128 + the number of a signal that came before there was anything to save.
+      The result of `main`, or FINISHED; the status of a UsageError, RunError or TemporaryError; 1 after an error of the
+      operating system; UNREAD; 128 + the number of a signal that arrived before there was anything to save.
     """
     _reopen_closed()
     startup.own_process()
-    os.umask(os.umask(0o002) | 0o002)  # files that everybody can write to are not trusted by a run that is resumed
-    # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
-    sys.stdout.reconfigure(  # type: ignore[union-attr]  # the stubs name only what all text streams have
+    os.umask(os.umask(0o002) | 0o002)  # a resumed run does not trust world-writable files
+    # Flushes each line to files and pipes, too, and escapes file names that cannot be encoded.
+    sys.stdout.reconfigure(  # type: ignore[union-attr]  # the stubs only declare the methods of all text streams
         line_buffering=True, errors='backslashreplace')
     try:
         status = main() or FINISHED
@@ -54,7 +54,7 @@ def run(main: Callable[[], int | None], to_end: bool = False) -> int:
         status = UNREAD
     except OSError as error:
         if error.filename == STDOUT:
-            discard(sys.stdout)  # or Python would try again to write what is left
+            discard(sys.stdout)  # otherwise Python would retry the unwritten output
         status = _fail(describe_os_error(error), RunError.status)
     except KeyboardInterrupt as error:
         number, = error.args or [signal.SIGINT]
@@ -78,13 +78,13 @@ def _name_threads():
 
 
 def name() -> str:
-    """Returns the name of the program that runs: its file or command, or `python -m cifar10` with its name."""
+    """Returns the name of the running program: its file or command, or `python -m cifar10` with its name."""
     folder, file = os.path.split(sys.argv[0])
     return f'python -m {os.path.basename(folder)}' if file == '__main__.py' else file
 
 
 def versions() -> str:
-    """Returns the versions of this package, of TensorFlow, which is not imported, and of Python, as a line."""
+    """Returns a line with the versions of this package, TensorFlow and Python, without importing TensorFlow."""
     try:
         tensorflow = importlib.metadata.version('tensorflow')
     except importlib.metadata.PackageNotFoundError:  # not by this name
@@ -94,9 +94,9 @@ def versions() -> str:
 
 @contextlib.contextmanager
 def stdout_for_json(is_asked: bool) -> Iterator[TextIO]:
-    """Context with standard output for JSON, if that is asked for; whatever else writes there writes to standard error.
+    """Reserves standard output for JSON if `is_asked`: other output to it goes to standard error.
 
-    It works on the descriptor, because a user's own code may start programs, and C++ does not write through Python.
+    It redirects the file descriptor, because user code may start programs, and C++ does not write through Python.
     """
     if not is_asked:
         yield sys.stdout

@@ -21,7 +21,7 @@ _OFTEN = ('train_dir', 'dataset', 'preset', 'network', 'epochs', 'learning_rate'
 
 
 def main() -> int:
-    """Reads the flags, then trains, or reports what a run would do or where the time of a step goes."""
+    """Reads the flags, then trains, or reports the plan of a run or the timing of a step."""
     given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     termination = signals.Termination()
     with signals.interrupts():
