@@ -1,1 +1,1 @@
-"""Tools that look at a training without doing it: check it, explain where its time goes."""
+"""Inspects a training without running it: checks it, or measures its steps."""

@@ -17,9 +17,9 @@ from cifar10.training.trainer import check_built, validation_of
 
 
 def check(settings: TrainSettings) -> None:
-    """Prints what a run would do up to its first step; raises what the run would raise.
+    """Prints the plan of a run and takes its first step; raises the errors that the run would raise.
 
-    If it needs other tasks of a cluster, or images that are not prepared yet, it ends before the graph is built.
+    If the run needs other tasks of a cluster, or unprepared images, the check ends before it builds the graph.
     """
     say('settings', f"{' '.join(flags_of(settings)) or 'none'}; all others have their defaults")
     found = {**versions(on_gpus=bool(tf.config.list_physical_devices('GPU'))), **numerics()}

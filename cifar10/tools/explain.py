@@ -1,8 +1,8 @@
-"""`--explain`: takes the steps of a training, and steps that leave something out, and prints how long they take.
+"""`--explain`: measures the steps of a training, and steps that omit a part of the work.
 
-It writes nothing into the train_dir. Data that are missing in data_dir are downloaded or prepared, as for a training.
-All kinds of steps take turns, so that a change of the machine's speed affects all of them. The towers of each device
-are measured alone, too: in a step, all devices wait for a slow one.
+It writes nothing into the train_dir. Data missing from data_dir are downloaded or prepared, as for a training. Kinds of
+steps take turns, so that a change of the machine's speed affects every kind. The towers of each device are also
+measured alone, because all devices wait for a slow device in a step.
 """
 import contextlib
 import math
@@ -27,34 +27,34 @@ from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 from cifar10.training.start import prepared
 
-# The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone, of one batch.
-STEP = 'a step'  # the loop's
+# The kinds of steps. The name of a group of devices is also a kind: the gradients of its towers alone, for one batch.
+STEP = 'a step'  # as in the training loop
 SAME_BATCH = 'same batch'  # the same batch in every step
 NO_UPDATE = 'no update'  # up to the averaged gradients
 NO_AVERAGE = 'no average'  # up to the gradients of each tower
 _TAKE_BATCHES = STEP, NO_UPDATE, NO_AVERAGE
 _LEFT_OUT = {SAME_BATCH: 'without input', NO_UPDATE: 'without update', NO_AVERAGE: 'without averaging and update'}
 
-_SECONDS = 20  # of measuring; the graph is built before
-_ENDLESS = 10 ** 8  # steps: no measurement is that long
-_ROUNDS = 5  # in which all kinds of steps take turns
+_SECONDS = 20  # of measurement, without building the graph
+_ENDLESS = 10 ** 8  # steps, more than any measurement takes
+_ROUNDS = 5  # rounds; all kinds of steps take turns in each
 _FEWEST = 2  # steps of a kind in a round
-_SLOW = 1.2  # times the seconds of the other devices, from which a device is called slow
-# The share of all seconds for which steps of a kind are taken before any is measured. In its first steps TensorFlow
-# learns which operations are too short to hand them to another thread; until then, steps of many of them take longer.
+_SLOW = 1.2  # a device is slow from this multiple of the other devices' seconds
+# The share of all seconds to warm up each kind of steps. In its first steps, TensorFlow learns which operations are too
+# short to run on a separate thread; until then, steps with many short operations take longer.
 _WARM_UP = 1 / 40
 
 
 def explain(settings: TrainSettings, termination: Termination | None = None, devices: Any = None,
             before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
-    """Measures the configured training and prints where the time of its steps goes. Writes nothing into the train_dir.
+    """Measures the configured training and prints the timing of its steps. Writes nothing into the train_dir.
 
     The training starts from the newest checkpoint of the run, if it has one.
 
     Args:
       termination: not used: there is nothing to save, so a signal ends the program immediately.
       devices, before_session: as `trainer.train` takes them.
-      seconds: how long to measure, apart from the time to build the graph.
+      seconds: the duration of the measurement, without the time to build the graph.
     """
     del termination
     devices, images, lines_of_start = prepared(settings, devices)
@@ -72,19 +72,19 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
 
 
 def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, towers: int) -> list[Line]:
-    """Returns the lines of a step, and of steps that leave something out, with how much longer than a step they take.
+    """Returns lines with the times of a step and of partial steps, and their ratio to a step.
 
     Args:
-      measured: {kind of steps: their seconds in each round}.
-      examples_per_step, towers: of the training.
+      measured: {kind of steps: seconds in each round}.
+      examples_per_step, towers: numbers of examples and towers in a step of the training.
     """
     step = np.median(measured[STEP])
     places = max(3, 2 - math.floor(math.log10(step)))  # three digits at least
     low, high = (f'{of(measured[STEP]):.{places}f}' for of in (np.min, np.max))
     found = [Line(STEP, f'{step:.{places}f} s ({low}-{high}), {examples_per_step / step:,.0f} images/s')]
-    alone = {}  # device -> the seconds of a step of its towers, of the step's median
+    alone = {}  # device -> the seconds of its towers' step, relative to the median step
     for kind, rounds in list(measured.items())[1:]:
-        ratios = np.divide(rounds, measured[STEP])  # within a round the machine is nearly the same
+        ratios = np.divide(rounds, measured[STEP])  # the machine's speed hardly changes within a round
         ratio = np.median(ratios)
         percent, low, high = (f'{round(each - 1, 2) + 0.0:+.0%}' for each in (ratio, ratios.min(), ratios.max()))
         change = f'{ratio * step:.{places}f} s, {percent} ({low} to {high})'
@@ -103,12 +103,12 @@ def lines(measured: Mapping[str, Sequence[float]], examples_per_step: int, tower
 
 
 def _slow(seconds, counts, places):
-    """Returns lines that name the devices on which a tower takes longer than on the other devices.
+    """Returns lines that name the devices whose towers take longer than the other devices' towers.
 
     Args:
       seconds: device -> the seconds of one of its towers in each round.
       counts: the number of towers of each device.
-      places: of the seconds in the lines.
+      places: decimal places of the seconds in the lines.
     """
     found = []
     for (device, own), count in zip(seconds.items(), counts):
@@ -123,7 +123,7 @@ def _slow(seconds, counts, places):
 
 
 class _Training:
-    """A training whose steps are taken within `opened`; `kinds` are the kinds of steps that it takes."""
+    """A training that takes steps within `opened`; `kinds` are its kinds of steps."""
 
     def __init__(self, plan: Plan):
         self._plan = plan
@@ -134,20 +134,20 @@ class _Training:
 
     @contextlib.contextmanager
     def opened(self, start: Saved | None) -> Iterator[None]:
-        """Context with a session that starts from a checkpoint; a UsageError if that belongs to another network."""
+        """Opens a session that starts from a checkpoint; raises a UsageError if the checkpoint's network differs."""
         run = self._run
         if start and (found := start.misfit(run.saved)):
             raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')
         with run.opened(start.values if start else None):
-            self.take(STEP)  # what does not fit into memory fails here
+            self.take(STEP)  # a step that exceeds the memory fails here
             fixed = run.session.run(run.graph.batches)
             self._fixed = dict(zip(tf.nest.flatten(run.graph.batches), tf.nest.flatten(fixed)))
             yield
 
     def settle(self, kind: str) -> None:
-        """Brings steps of a kind to their steady rate, after others: nothing is in the caches, but batches wait.
+        """Takes steps of a kind until their rate is steady: caches are cold at first, but batches wait.
 
-        Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
+        If the input is slow, the waiting batches would make the first steps too short.
         """
         if kind in _TAKE_BATCHES:
             devices = self._plan.devices
@@ -157,7 +157,7 @@ class _Training:
         self.take(kind)
 
     def take(self, kind: str) -> None:
-        """Takes a step of a kind: a whole one as the loop does."""
+        """Takes a step of a kind; a whole step runs as in the training loop."""
         run, feed = self._run, None if kind in _TAKE_BATCHES else self._fixed
         if kind in self._shorter:
             run.session.run(self._shorter[kind], feed)
@@ -169,14 +169,14 @@ class _Training:
 
 
 def _shorter_steps(plan: Plan, graph: TrainingGraph) -> dict[str, list[tf.Operation]]:
-    """Returns for each kind of steps that end early the operations to run."""
+    """Returns the operations to run for each kind of steps that end early."""
     computed = graph.step.turns.computed if graph.step.turns else []
     towers = [[gradient.op for gradient in gradients] for gradients in computed]
     if plan.mode.drifts:  # nothing is averaged in a step
         steps = {NO_UPDATE: sum(towers, [])}
     else:
         averaged = [gradient.op for gradient, _ in graph.step.gradients if gradient is not None]
-        # `averaged` is the result of one member of an all-reduce, which would wait for the others forever.
+        # `averaged` is the result of one member of an all-reduce, which would wait forever for the other members.
         members = [each for each in graph.global_step.graph.get_operations() if each.type == 'CollectiveReduce']
         steps = {NO_UPDATE: averaged + members, NO_AVERAGE: sum(towers, [])}
     groups = plan.devices.groups
@@ -186,7 +186,7 @@ def _shorter_steps(plan: Plan, graph: TrainingGraph) -> dict[str, list[tf.Operat
 
 
 def _expected_seconds(training, seconds):
-    """Returns how long `_measure` takes, about: longer than it is asked to where steps are long."""
+    """Returns the approximate duration of `_measure`, which exceeds `seconds` if steps are long."""
     training.settle(STEP)
     steps_of_a_kind = _FEWEST + _ROUNDS * (_FEWEST + 2)  # to settle takes about as long as two steps
     return max(seconds, len(training.kinds) * steps_of_a_kind * _mean_seconds(training, STEP, 0))
