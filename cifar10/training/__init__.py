@@ -1,1 +1,1 @@
-"""Training: the plan of a run, the graph of a step, the loop that takes steps, and both from Python."""
+"""Plans a run, builds the graph of a step, takes the steps, and provides the Python API."""

@@ -1,4 +1,4 @@
-"""Training and the uses of a trained model from Python: what the two scripts do, as functions that return the result.
+"""Provides the two scripts' functions to Python: training, and the uses of a trained model.
 
     from cifar10 import train, evaluate, predict, export
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cifar10.evaluation.export import ExportResult
     from cifar10.evaluation.result import EvalResult
 
-_OF_EVAL_SCRIPT = 'image', 'csv', 'json', 'export_dir'  # flags of cifar10_eval.py that are no keywords
+_OF_EVAL_SCRIPT = 'image', 'csv', 'json', 'export_dir'  # flags of cifar10_eval.py without keywords
 _PATH = str, bytes, os.PathLike
 _CONTENTS = bytes, bytearray, memoryview  # of a picture file
 
@@ -42,14 +42,14 @@ class TrainResult:
 
     Attributes:
       step: the last step of the run so far.
-      checkpoint: prefix of the checkpoint of that step.
+      checkpoint: prefix of that step's checkpoint.
       finished: whether the run has ended, and not only this start; False after a signal.
-      figures: of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty if it
-        has none yet.
-      evaluation: figures of its newest evaluation by `eval_steps`: 'accuracy', 'mean_recall', 'cross_entropy' and
-        others; or empty.
-      notes: the lines that matter for the result: warnings, and what has changed since the last start.
-      ended_by: the setting that has ended the run: 'max_steps', 'epochs' or 'patience'; None if it is not finished.
+      figures: figures of the newest log line in metrics.jsonl, such as 'loss', 'accuracy' and 'images_per_sec'; empty
+        before the first line.
+      evaluation: figures of the newest evaluation by `eval_steps`, such as 'accuracy', 'mean_recall' and
+        'cross_entropy'; empty without one.
+      notes: the lines that matter for the result: warnings, and changes since the last start.
+      ended_by: the setting that ended the run: 'max_steps', 'epochs' or 'patience'; None if it is not finished.
     """
     step: int
     checkpoint: str
@@ -62,22 +62,22 @@ class TrainResult:
 
 def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
           termination: Termination | None = None, **settings: Any) -> TrainResult | None:
-    """Trains until `max_steps`, `epochs` or `patience` end the run, resuming the one in `train_dir` if there is one.
+    """Trains until `max_steps`, `epochs` or `patience` end the run; resumes an existing run in `train_dir`.
 
     Args:
-      say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
-        a terminal. By default nothing is printed, and the notes of the result are Python warnings.
-      on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
-        'train', 'eval' or 'checkpoint'), its 'step' and its figures.
-      termination: handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 within this call: the first ends the run after
-        a step, with a checkpoint. By default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call
-        then continues from the newest checkpoint.
-      settings: the flags of multi_gpu_train.py, by their names. `dataset` may also be NumPy arrays, (images, labels) or
-        ((images, labels), (test images, test labels)), which are kept in a file in `data_dir`. If the training
-        makes no progress for `stuck_secs`, the whole process ends; 0 lets it wait.
+      say: function that gets each line that multi_gpu_train.py would print. `print` also shows a progress bar on a
+        terminal. By default nothing is printed, and the result's notes become Python warnings.
+      on_record: function that gets each new record of metrics.jsonl: a dict with its 'kind' ('start', 'train', 'eval'
+        or 'checkpoint'), its 'step' and its figures.
+      termination: handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 during this call: the first signal ends the run
+        after a step, with a checkpoint. By default signals are not handled, and Ctrl-C raises KeyboardInterrupt; the
+        same call then resumes from the newest checkpoint.
+      settings: the flags of multi_gpu_train.py, by name. `dataset` may also be NumPy arrays, (images, labels) or
+        ((images, labels), (test images, test labels)), which a file in `data_dir` keeps. If training makes no
+        progress for `stuck_secs`, the whole process ends; 0 disables this limit.
 
     Returns:
-      The result; None in a cluster's processes other than the chief.
+      The TrainResult; None in a cluster's processes other than the chief.
 
     Raises:
       UsageError: a setting is unknown or wrong, or does not fit the run in `train_dir`; nothing was trained.
@@ -104,28 +104,28 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
              **settings: Any) -> 'EvalResult | None':
     """Evaluates the newest checkpoint of the run in `checkpoint_dir`.
 
-    With `run_once=False` it then waits for newer ones and evaluates each, until it is interrupted.
+    `run_once=False` then also waits for newer checkpoints and evaluates each, until an interrupt.
 
     Args:
       say: as for `train`, with the lines of cifar10_eval.py.
-      on_record: function that gets the record of each evaluation, as metrics.jsonl in `eval_dir` has it.
-      settings: the flags of cifar10_eval.py, by their names; `run_once` is True by default. `dataset` may be another
-        data set than the run's, also arrays as for `train`, whose labels are numbers of the run's classes. The model is
-        scored on its test images, or on all if it has none, and nothing is written to `eval_dir`.
+      on_record: function that gets the record of each evaluation, as in metrics.jsonl in `eval_dir`.
+      settings: the flags of cifar10_eval.py, by name; `run_once` defaults to True. `dataset` may differ from the
+        run's, and may be arrays as for `train`; their labels are numbers of the run's classes. The evaluation then uses
+        the test images, or all images if there are none, and writes nothing to `eval_dir`.
 
     Returns:
-      The result of the last evaluation; None if it was interrupted before the first.
+      The result of the last evaluation; None after an interrupt before the first.
 
     Raises:
-      UsageError: a setting is unknown or wrong, or does not fit the run, or there is no directory of this name.
-      RunError: there is no checkpoint, or none that can be read.
+      UsageError: a setting is unknown or wrong, or does not fit the run, or the directory does not exist.
+      RunError: there is no readable checkpoint.
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     given = eval_settings(**{'run_once': True, **_with_file(settings)})
     last: collections.deque[EvalResult] = collections.deque(maxlen=1)
     with _prepared(say, on_record) as output:
         from cifar10.evaluation import of_checkpoints
-        # An interrupt is the way in which watching is meant to end.
+        # An interrupt is the normal end of watching.
         with contextlib.nullcontext() if given.run_once else contextlib.suppress(KeyboardInterrupt):
             of_checkpoints.evaluate(given, last.append)
     return dataclasses.replace(last[0], notes=tuple(output.notes)) if last else None
@@ -136,21 +136,20 @@ def predict(images: Any = None, *, say: Callable[[str], Any] | None = None,
     """Classifies images with the model of a run, as cifar10_eval.py --image does. Each call loads the model.
 
     Args:
-      images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or one or several paths, of
-        files and of folders, which stand for all pictures below them; or bytes, the contents of one or several files.
-        For a run on a data set of your own function: a `tf.data.Dataset` of batches of features; None: what the
-        function returns in mode 'infer'.
+      images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or one or several paths of
+        files or folders, which stand for all pictures below them; or bytes, the contents of one or several files.
+        For a run on your own data set function: a `tf.data.Dataset` of feature batches; None: the function's result
+        in mode 'infer'.
       say: as for `train`, with the lines of cifar10_eval.py.
-      settings: the flags of cifar10_eval.py that select the model, by their names, such as `train_dir`.
+      settings: the flags of cifar10_eval.py that select the model, by name, such as `train_dir`.
 
     Returns:
-      The Predictions; of a run on a data set of your own function the arrays of the model's predictions, by their
-      names.
+      The Predictions; for a run on your own data set function, the arrays of the model's predictions, by name.
 
     Raises:
-      UsageError: a setting is unknown or wrong, there is no run, the images are of another type or shape, or a folder
-        has no picture. A file that cannot be read is no error, and NaN instead of probabilities neither.
-      RunError: there is no checkpoint, or none that can be read.
+      UsageError: a setting is unknown or wrong, there is no run, the images have a different type or shape, or a
+        folder has no picture. Unreadable files and NaN probabilities raise no error.
+      RunError: there is no readable checkpoint.
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     if images is None or hasattr(images, 'element_spec'):
@@ -191,17 +190,17 @@ def predict(images: Any = None, *, say: Callable[[str], Any] | None = None,
 
 def export(export_dir: str | os.PathLike, *, say: Callable[[str], Any] | None = None,
            **settings: Any) -> 'ExportResult':
-    """Writes the model of a run as a SavedModel, as cifar10_eval.py --export_dir does.
+    """Writes the model of a run as a SavedModel, like cifar10_eval.py --export_dir.
 
     Args:
-      export_dir: a directory, which must be new or empty.
+      export_dir: a new or empty directory.
       say: as for `train`, with the lines of cifar10_eval.py.
-      settings: the flags of cifar10_eval.py that select the model, by their names, such as `train_dir`.
+      settings: the flags of cifar10_eval.py that select the model, by name, such as `train_dir`.
 
     Raises:
-      UsageError: a setting is unknown or wrong, there is no run, the directory is used, or the network cannot be
-        exported.
-      RunError: there is no checkpoint, or none that can be read, or the disk is full.
+      UsageError: a setting is unknown or wrong, there is no run, the directory is not empty, or the network does not
+        support export.
+      RunError: there is no readable checkpoint, or the disk is full.
     """
     _refuse(settings, _OF_EVAL_SCRIPT, 'eval')
     given = eval_settings(export_dir=export_dir, **settings)
@@ -211,7 +210,7 @@ def export(export_dir: str | os.PathLike, *, say: Callable[[str], Any] | None = 
 
 
 def _with_file(settings):
-    """Returns settings with a file instead of a `dataset` that is given as arrays."""
+    """Returns settings with a file in place of a `dataset` of arrays."""
     given = settings.get('dataset')
     if given is None or isinstance(given, _PATH):
         return settings
@@ -232,14 +231,14 @@ def _newest(train_dir, kind):
 
 @contextlib.contextmanager
 def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
-    """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
+    """Context that starts TensorFlow and sends lines and records to the caller's functions."""
     with console.Output(say, on_record).used() as output:
         umask = os.umask(0o002)
-        os.umask(umask | 0o002)  # as of a program
+        os.umask(umask | 0o002)  # as in a program
         try:
             with startup.tensorflow_started(verbose), own_files.executed_anew():
                 yield output
-        except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
+        except BrokenPipeError:  # a closed standard output is not a failure of the run
             raise
         except OSError as error:
             raise RunError(describe_os_error(error)) from error
@@ -248,7 +247,7 @@ def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
 
 
 def cluster_of(settings: TrainSettings) -> membership.Cluster | None:
-    """Returns this process's cluster, or None; raises a UsageError if the update mode cannot train in a cluster."""
+    """Returns this process's cluster, or None; raises a UsageError if the update mode does not support clusters."""
     cluster = membership.resolve(settings.cluster)
     update = settings.towers.variable_update
     if cluster and UPDATE_MODES.load(update).uses_strategy:
@@ -259,21 +258,21 @@ def cluster_of(settings: TrainSettings) -> membership.Cluster | None:
 
 def take_part(cluster: membership.Cluster, settings: TrainSettings, termination: Termination | None,
               train: Callable) -> Any:
-    """Calls a function that trains, as the chief of a cluster. The other tasks serve until its end.
+    """Calls a training function as the chief of a cluster. The other tasks serve until it returns.
 
     Args:
-      cluster: as `cluster_of` returns it.
+      cluster: from `cluster_of`.
       termination: handles the signals that end the run; or None.
       train: function with the parameters of `trainer.train`.
 
     Returns:
-      What `train` returns; None in a task that does not call it.
+      The result of `train`; None in the other tasks.
     """
     from cifar10.base import graphs
     from cifar10.cluster import member
     from cifar10.parallel import devices
     from cifar10.training.start import check_network, find_images, local_devices
-    if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
+    if settings.towers.deterministic:  # in every process: kernels run on their device's process
         graphs.turn_on_determinism()
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
     local, files = devices.Devices((), on_gpus=False), tuple[str, ...]()

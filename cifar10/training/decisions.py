@@ -1,6 +1,6 @@
-"""Decides on the Plan of a run: where it starts, how many towers it has, in which precision it computes, how long.
+"""Decides on the Plan of a run: its start, number of towers, precision and length.
 
-Settings that the user does not give follow from the preset and the devices in a new run; a resumed run keeps its own.
+In a new run, missing settings follow from the preset and the devices. A resumed run keeps its settings.
 """
 import math
 import os
@@ -29,11 +29,11 @@ _INTERVALS = ('save_steps', 'eval_steps')
 
 
 def plan(settings: TrainSettings, devices: Devices, images: Images, compares: bool = False) -> tuple[Plan, list[Line]]:
-    """Returns the Plan of a run, and lines about the decisions. The functions below stand in the order of their calls.
+    """Returns the Plan of a run, and lines about the decisions. It calls the functions below in their order.
 
     Args:
-      devices, images: as `start.prepared` returns them; in a cluster, the devices of all workers.
-      compares: whether a user's own network is tried on random images again where the run is resumed.
+      devices, images: from `start.prepared`; in a cluster, the devices of all workers.
+      compares: whether to try a user's own network on random images again when a run resumes.
     """
     folder = usable_folder(settings)
     restored = None if settings.run.restart else _newest_of_run(folder)
@@ -61,13 +61,13 @@ def _newest_of_run(folder):
 
 
 def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]) -> TrainSettings:
-    """Returns the settings of a run with a value for each that the user left undecided.
+    """Returns the settings of a run with a value for each undecided setting.
 
-    The intervals in steps become multiples of `local_steps`: between two averages the copies of the variables differ,
+    The intervals in steps become multiples of `local_steps`. Between two averages the copies of the variables differ,
     so there is no model to save or to evaluate.
 
     Args:
-      before: the stored settings of a run that is resumed; empty for a new one.
+      before: the stored settings of a resumed run; empty for a new run.
     """
     towers, recipe, count = settings.towers, settings.recipe, len(devices.groups)
     if UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
@@ -105,7 +105,7 @@ def _refuse_impossible(plan, in_numbers):
 
 
 def _refuse_stream(plan):
-    """Raises a UsageError if the batches of the run cannot be read from its position on, or for its length."""
+    """Raises a UsageError if the data set does not support the run's position or length."""
     source, data, hosts = plan.source, f'--dataset={plan.settings.data.dataset}', set(plan.devices.hosts)
     if plan.settings.run.epochs and source.count is None:
         raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {data}, whose length is unknown; give --max_steps')
@@ -124,7 +124,7 @@ def _refuse_stream(plan):
 
 
 def _with_length(plan):
-    """Returns a plan whose last step follows from the examples that are left, if its length is in epochs."""
+    """Returns a plan with the last step computed from the remaining examples, if its length is in epochs."""
     if plan.recipe.total_examples is None:
         return plan
     remaining = max(plan.recipe.total_examples - plan.examples_at(plan.step), 0)
@@ -132,7 +132,7 @@ def _with_length(plan):
 
 
 def _remarks(plan, given, devices):
-    """Returns lines about the decisions, in a run that has steps to take; `devices` may be more than the towers use."""
+    """Returns lines about the decisions, if steps remain; the towers may not use all `devices`."""
     settings, record = plan.settings, plan.record
     changes = record.difference_to(takeover.chosen(settings, Kind.NOTED)) if record else {}
     return [*_emulation_warning(settings.towers, devices),
@@ -187,10 +187,10 @@ def _rounded_intervals(given, settings):
 
 
 def _changed_data(plan):
-    """Returns lines about changed images of a resumed run, which must have as many images of the same classes.
+    """Returns lines about changed images of a resumed run, which needs the same classes and number of images.
 
-    They may have been repaired. Of a user's own images that have not been read yet, only the classes are known. Of
-    other data the first batch is.
+    The user may have repaired images. Only the classes are known for unread images of a user. For other data, the
+    first batch is known.
     """
     folder, record = plan.folder, plan.folder.record
     if not plan.checkpoint:
@@ -208,14 +208,14 @@ def _changed_data(plan):
         return []
     record.refuse_another(dict(examples=data.count), where, remedy)
     digests = {'training': dict(images_sha256=data.digest), 'test': dict(test_sha256=plan.test.digest)}
-    if data.dataset.endswith(datasets.ARRAYS):  # which nobody repairs
+    if data.dataset.endswith(datasets.ARRAYS):  # never repaired
         record.refuse_another({**digests['training'], **digests['test']}, where, remedy)
     return [Line('changed', f'the {part} images: other files, or other contents', note=True)
             for part, digest in digests.items() if record.difference_to(digest)]
 
 
 def record_of(plan: Plan) -> RunRecord:
-    """Returns the record of a start. Its data can be found from any working directory."""
+    """Returns the record of a start, with data paths for any working directory."""
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
     devices, taken = plan.devices, plan.first_values
     return RunRecord(

@@ -1,4 +1,4 @@
-"""The lines that describe a run before its first step."""
+"""Describes a run before its first step."""
 import os
 import shlex
 
@@ -11,10 +11,10 @@ from cifar10.settings.presets import CLASSIC, PRESETS, default_rate
 from cifar10.settings.training import TrainSettings
 from cifar10.training.plan import Plan
 
-_WARM_UP_FROM = 4  # times the examples that the rates are for
+_WARM_UP_FROM = 4  # times the examples of the default rate
 _WARM_UP_EPOCHS = 5
-_MOST_CLASSES = 10  # whose numbers are shown
-_WARM_UP_FRACTION = 0.1  # of the run, at most
+_MOST_CLASSES = 10  # shown with numbers
+_WARM_UP_FRACTION = 0.1  # maximum, of the run
 
 
 def describe(plan: Plan) -> list[Line]:
@@ -47,7 +47,7 @@ def describe(plan: Plan) -> list[Line]:
 
 
 def _classes(plan):
-    """Returns lines about the images and the weights of the classes, if these differ much."""
+    """Returns lines about the images and the weights of the classes, if they differ much."""
     weights, counts, classes = plan.recipe.weights, plan.source.class_counts, plan.source.classes
     if weights is None and not (counts and are_uneven(counts)):
         return []
@@ -63,7 +63,7 @@ def _classes(plan):
 
 
 def advise(plan: Plan, given: TrainSettings) -> list[Line]:
-    """Returns lines that advise other settings for a new run than the given ones."""
+    """Returns lines that suggest different settings for a new run."""
     if plan.checkpoint:
         return []
     lines = [*_advise_rates(plan, given.recipe), *_advise_preset(plan)]
@@ -73,7 +73,7 @@ def advise(plan: Plan, given: TrainSettings) -> list[Line]:
 
 
 def _advise_preset(plan):
-    """Returns a line about the preset for photos, if a run on the user's own images has CIFAR-10's size and length."""
+    """Suggests the preset for photos if a run on the user's own images has CIFAR-10's size and length."""
     data, is_of_images = plan.settings.data, bool(plan.source.classes)
     if not is_of_images or not DATASETS.is_own(data.dataset) or plan.last_step != CLASSIC['max_steps'] or (
             data.image_size != SIZE):
@@ -83,15 +83,15 @@ def _advise_preset(plan):
 
 
 def _advise_rates(plan, given):
-    """Returns a line with the rate to try if the steps have other examples than the default rate is for.
+    """Suggests a rate if the number of examples per step differs from the default rate's.
 
-    No advice if the user gave a rate.
+    Returns no advice if the user gave a rate.
     """
     recipe = plan.settings.recipe
     if plan.recipe.is_whole or given.learning_rate is not None:
         return []
     chosen = default_rate(recipe.preset, recipe.optimizer)
-    # In an applied gradient: those of a whole step, or of one tower that applies its own.
+    # An applied gradient has the examples of a whole step, or of one tower.
     examples = plan.settings.towers.batch_size if plan.mode.drifts else plan.examples_per_step
     if examples == chosen.examples:
         return []
@@ -105,12 +105,12 @@ def _advise_rates(plan, given):
 
 
 def _rates_to_try(optimizer, chosen, examples, epochs):
-    """Returns the settings to try, by their names, where a step has other examples than the rate was chosen for.
+    """Returns the settings to try, by name, for a number of examples that the rate was not chosen for.
 
-    The rates of gradient descent, with momentum or without, follow the examples in proportion, and where they become
-    much larger, the rate rises from 0 over the first five epochs (Goyal et al. 2017, https://arxiv.org/abs/1706.02677).
-    Adam's follow their square root (Malladi et al. 2022, https://arxiv.org/abs/2205.10287), and Muon's, too: so it was
-    in the runs of benchmarks/README.md, of 128 to 1,024 examples.
+    Rates of gradient descent, with or without momentum, scale with the number of examples. A much larger rate warms up
+    from 0 over the first five epochs (Goyal et al. 2017, https://arxiv.org/abs/1706.02677). Rates of Adam scale with
+    the square root (Malladi et al. 2022, https://arxiv.org/abs/2205.10287). Muon's do, too, in the runs of
+    benchmarks/README.md with 128 to 1,024 examples.
     """
     factor = examples / chosen.examples
     if optimizer in ('adam', 'adamw', 'muon'):
@@ -122,12 +122,12 @@ def _rates_to_try(optimizer, chosen, examples, epochs):
 
 
 def describe_run(plan: Plan) -> list[Line]:
-    """Returns the lines about the progress and the place of the run."""
+    """Returns lines about the progress and the location of the run."""
     run = plan.settings.run
     if plan.ended:
         progress = f'at step {plan.step}'
     elif plan.step:
-        taken = (metrics.last(run.train_dir, metrics.TRAIN) or {}).get('step', 0)  # and perhaps some more
+        taken = (metrics.last(run.train_dir, metrics.TRAIN) or {}).get('step', 0)  # or later
         again = f'; the steps {plan.step + 1} to {taken} are taken again' if taken > plan.step else ''
         progress = f'resumed at step {plan.step} of {plan.last_step}{again}'
     else:
@@ -147,7 +147,7 @@ def describe_run(plan: Plan) -> list[Line]:
 
 
 def _untraced(plan):
-    """Returns a line about steps that should be traced but are not taken by this start; [] if all are."""
+    """Returns a line about steps to trace that this start does not take; [] if it takes all."""
     first, last = plan.settings.reports.traced_steps
     if not first or plan.step < first <= last <= plan.last_step:
         return []

@@ -1,4 +1,4 @@
-"""The graph of a training step: input, towers, update, and the figures and summaries of the step."""
+"""Builds the graph of a training step: input, towers, update, figures and summaries."""
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,29 +14,29 @@ from cifar10.parallel.update import Step
 from cifar10.training import summaries
 from cifar10.training.plan import Plan
 
-_MOST_INPUTS = 16  # in their picture
+_MOST_INPUTS = 16  # per picture
 
 
 class TrainingGraph(NamedTuple):
     """The operations and tensors of a training step.
 
     Attributes:
-      fetches: for each thread that takes steps, what each of its steps fetches: `update`, the operation that takes the
-        step; `losses`, float32 [n], the total losses of the n towers that take part; and `figures`, float32 [m]. In
-        `async` each tower has a thread, else there is one for all towers.
+      fetches: for each thread, the tensors that its steps fetch: `update`, the operation that takes the step;
+        `losses`, float32 [n], the total losses of the step's n towers; and `figures`, float32 [m]. In `async` each
+        tower has a thread, else all towers share one.
       figures: the names of the m figures of a step.
       learning_rate: float32 scalar, which may be fed; None in a whole model.
-      summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run that writes none.
-      inputs: the first images of the batch that the first tower's network gets, augmented, and their labels; empty if
-        it gets no images.
+      summary: string scalar, a serialised `tf.Summary` of a step of the first thread; None in a run without summaries.
+      inputs: the first augmented images of the first tower's batch, and their labels; empty if its network gets no
+        images.
       batches: (the tensors of the batch, its distance from `examples_seen`) of each tower; each tensor may be fed.
       step: the towers and their update, as the update mode built them.
-      average: the mode's `local_steps.Average`, with which the moving averages move; None where the towers' variables
-        are equal after each step.
+      average: the mode's `local_steps.Average`, which moves the moving averages; None if the towers' variables are
+        equal after each step.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
-      initialise: operations that give variables their initial values, one after the other.
-      start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
-        whatever gives variables other values.
+      initialise: operations that initialise the variables, in order.
+      start_inputs: reads the data and starts the inputs at position `examples_seen`; run it after `initialise` and
+        after all assignments to variables.
     """
     fetches: Sequence[dict[str, Any]]
     figures: Sequence[str]
@@ -56,7 +56,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     """Builds the training graph in the current default graph.
 
     Args:
-      learnt: as `Recipe.learnt` returns it; nothing for a run that is resumed.
+      learnt: from `Recipe.learnt`; empty for a resumed run.
     """
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
@@ -71,8 +71,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     shown, names = _figures(plan, step, rates[0])
     train_ops, average = _counted(plan, step, global_step, examples_seen)
     with tf.name_scope('initialise'), plan.mode.scope():
-        # What a tower computes waits for its turn, and in `async` for the step. So does an initial value that the
-        # network has computed in the tower.
+        # A tower's computation waits for its turn, and in `async` for the step. So does an initial value that the
+        # network computes in the tower.
         before = [global_step, *(step.turns.counters if step.turns else [])]
         initialise = [tf.variables_initializer(before), tf.global_variables_initializer()]
         start_inputs = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), *start_inputs)
@@ -82,7 +82,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
 
 def _input(plan, global_step, examples_seen):
-    """Returns (function that returns tower k's next batch, the operations that start the inputs)."""
+    """Returns (function (k) for tower k's next batch, the operations that start the inputs)."""
     devices = plan.devices
     with tf.name_scope('input'):
         stop = examples_seen + (plan.last_step - global_step) * plan.examples_per_step
@@ -91,7 +91,7 @@ def _input(plan, global_step, examples_seen):
 
 
 def _tower(plan, learnt, next_batch, examples_seen):
-    """Returns (function (k, scope) that builds tower k, lists to which it adds batches and what networks are fed)."""
+    """Returns (function (k, scope) that builds tower k, its list of batches, its list of network inputs)."""
     recipe, mode = plan.recipe, plan.mode
     batches, fed, shared = [], [], dict[str, Any]()
 
@@ -115,17 +115,17 @@ def _tower(plan, learnt, next_batch, examples_seen):
 
 
 def _counted(plan, step, global_step, examples_seen):
-    """Builds what follows an update: moving averages and the count of examples.
+    """Builds the operations after an update: moving averages and the count of examples.
 
     Returns:
-      (for each thread the operation that takes its step; the mode's `Average` with moving averages, or None).
+      (for each thread, the operation that takes its step; the mode's `Average` with moving averages, or None).
     """
     average = step.average
     averaged = [variable for _, variable in step.gradients] if plan.recipe.moving_averages else []
     moving = averages.MovingAverages(averaged, global_step, average.steps if average else None)
 
     def after_step(train_op):
-        # Once the update is done, so that neither races it.
+        # After the update, so that neither races with it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
             moved = [] if average else [moving.move()]
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
@@ -143,9 +143,9 @@ def _counted(plan, step, global_step, examples_seen):
 
 
 def _figures(plan, step, rate):
-    """Returns (for each thread what its steps fetch beside the update, the names of the figures).
+    """Returns (for each thread, the fetches of its steps except the update; the names of the figures).
 
-    A whole model may know no rate and no accuracy; where towers update on their own, there is a staleness.
+    A whole model may have no rate or accuracy. Towers that update on their own have a staleness.
     """
     threads = [step.scalars] if plan.mode.synchronous else [[scalars] for scalars in step.scalars]
     rates = {} if rate is None else dict(learning_rate=rate)
@@ -153,10 +153,10 @@ def _figures(plan, step, rate):
     for scalars in threads:
         with tf.device('/cpu:0'), tf.name_scope('summaries/'):
             losses = tf.stack([each['total_loss'] for each in scalars], name='losses')
-            # One vector, because a step takes the longer the more tensors it fetches.
+            # One vector, because each fetched tensor slows the step.
             means = tf.reduce_mean(tf.stack([tf.stack([*each.values()]) for each in scalars]), 0)
             shown.append(dict(losses=losses, figures=tf.concat([means, [*rates.values()]], 0, name='figures')))
-    # In copies, a loss may be named after a variable; the order is the same.
+    # In copies, the name of a loss may contain a variable's; the order is the same.
     names = ['loss' if name == 'total_loss' else name for name in step.scalars[0]]
     return shown, [*names, *rates]
 
@@ -164,7 +164,7 @@ def _figures(plan, step, rate):
 def _summary(plan, step):
     if not plan.settings.reports.summary_steps:
         return None
-    # A network may also have added integers, scalars, and what is no tensor and so has no name.
+    # A network may also have added integers, scalars, and objects without a name.
     activations = [each for each in tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
                    if each.dtype.is_floating and each.shape.rank != 0]
     own = [each for scope in ('tower_0/', 'update/') for each in tf.get_collection(tf.GraphKeys.SUMMARIES, scope)]

@@ -1,4 +1,4 @@
-"""The loop: takes the steps of a run one after the other; between them reporters print, evaluate and save."""
+"""Takes the steps of a run in a loop; between steps, reporters print, evaluate and save."""
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,15 +13,15 @@ from cifar10.training.run import Run
 if TYPE_CHECKING:
     from cifar10.training.run_files import RunFiles
 
-_MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
+_MOST_ATTEMPTS = 20  # to reach the next checkpoint, before a lost device counts as permanently lost
 
 
 def take_steps(run: Run, files: 'RunFiles', termination: Termination | None = None,
                before_session: Callable[[], None] | None = None) -> None:
-    """Takes all steps of a run. When a device is lost, it continues in a new session, from the newest checkpoint.
+    """Takes all steps of a run. After the loss of a device, resumes from the newest checkpoint in a new session.
 
-    TensorFlow may report the loss wherever it is used: when the session is made, variables are initialised or
-    restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
+    TensorFlow may report the loss anywhere: while it creates the session, initialises or restores variables, in a step,
+    an evaluation or a save, or in another thread. So one `try` encloses everything.
     """
     attempts = 0
     newest = None
@@ -57,12 +57,12 @@ def _loop(run, files, termination):
             return functools.partial(run.run_step, step, also, thread=thread, traced=traced)
 
         def awaits(step):
-            return any([reporter.awaits(step) for reporter in reporters])  # each of them is asked
+            return any([reporter.awaits(step) for reporter in reporters])  # asks every reporter
 
         with Stepper(len(run.graph.fetches)) as stepper:
             for results in stepper.results(run.step, begin, awaits):
                 run.step += 1
-                # Before the reporters: nothing of a diverged step is written, and nothing into another folder.
+                # Before the reporters: they write nothing for a diverged step, and nothing to a replaced folder.
                 files.refuse(run.step, results['losses'], results['thread'])
                 if run.averages_after(run.step):
                     run.average()

@@ -1,4 +1,4 @@
-"""The plan of a run: all that is known before its graph is built. `decisions.plan` makes it."""
+"""Defines the plan of a run: all facts before its graph. `decisions.plan` makes it."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,22 +20,21 @@ from cifar10.settings.training import TrainSettings
 
 
 class Plan(NamedTuple):
-    """A run, before its graph is built.
+    """A run before its graph.
 
     Attributes:
-      settings: with the number of towers, the batch size, the learning rates and the precision of this run.
+      settings: settings with the number of towers, batch size, learning rates and precision of this run.
       recipe: the network, the optimizer and the augmentation.
       source: the input of the training.
       test: the test images; None for a data set of the user's own batches.
-      devices: the devices of all machines, with the towers on them.
-      checkpoint: prefix of the checkpoint that the run starts from, or None.
-      step, last_step: the step of that checkpoint, and the one that the run ends after.
-      examples_seen: the examples of the steps up to `step`, as the checkpoint has counted them.
-      ended: the setting that has ended the run, as `run.ended` returns it; None if steps remain.
-      first_values: name of a variable -> the value that a new run takes from another model, instead of an initial one;
-        or None.
-      folder: what is in the train_dir.
-      restored: the checkpoint that the run starts from, with its values, or None.
+      devices: the devices of all machines, with their towers.
+      checkpoint: prefix of the restored checkpoint, or None.
+      step, last_step: the step of that checkpoint, and the run's last step.
+      examples_seen: the examples of the steps up to `step`, from the checkpoint.
+      ended: the setting that has ended the run, from `run.ended`; None if steps remain.
+      first_values: name of a variable -> the initial value that a new run takes from another model; or None.
+      folder: the snapshot of the train_dir.
+      restored: the restored checkpoint with its values, or None.
       record: the record of the start that saved this checkpoint, or None. Later starts may have saved nothing.
     """
     settings: TrainSettings
@@ -56,16 +55,16 @@ class Plan(NamedTuple):
 
     @property
     def precision(self) -> Any:
-        """The `model.precision.Precision` that the towers compute in."""
+        """The `model.precision.Precision` of the towers."""
         return PRECISIONS.load(self.settings.towers.precision)
 
     @property
     def examples_per_step(self) -> int:
-        """Examples of all towers in a step."""
+        """The number of examples of all towers in a step."""
         return self.mode.batches * self.settings.towers.batch_size
 
     def examples_at(self, step: int) -> int:
-        """Returns the examples of all steps up to this one."""
+        """Returns the number of examples up to this step."""
         return self.examples_seen + (step - self.step) * self.examples_per_step
 
 
@@ -85,13 +84,13 @@ def _recipe_and_source(settings, data):
 
 def plan_of(settings: TrainSettings, data: ImageFiles | None, devices: Devices, prefix: str | None = None,
             step: int = 0) -> Plan:
-    """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
+    """Returns the Plan of a run with decided settings, which ends after `max_steps`.
 
     Args:
-      settings: as `decisions.decided` returns them.
+      settings: from `decisions.decided`.
       data: the training images; None for a data set of the user's own batches.
-      devices: to spread the towers over.
-      prefix, step: of the checkpoint that the run starts from, if any.
+      devices: the devices for the towers.
+      prefix, step: prefix and step of the restored checkpoint, if any.
     """
     towers = settings.towers
     devices = devices.with_towers(towers.num_towers)

@@ -1,4 +1,4 @@
-"""Resolves the settings of a start: those that the command does not give come from the run in its train_dir.
+"""Resolves the settings of a start: the run in its train_dir supplies settings that the command omits.
 
 Importing this module must not import TensorFlow.
 """
@@ -21,19 +21,19 @@ from cifar10.settings.training import (
     train_settings,
 )
 
-# A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
+# A resumed run always keeps its number of towers, and some update modes need one tower per device.
 _DECIDED = 'num_towers'
-# What is not taken from the run beside a setting that is given, because that says it as well.
+# given setting -> settings not to take from the run, because the given one replaces them
 _SAYS_ALSO = {'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['precision']}
 _OF_PRESETS = [*(field.name for field in fields(RecipeSettings)), 'max_steps', 'epochs', 'batch_size', 'precision']
 
 
 def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
-    """Returns the settings of a start, and the lines that a person should read about them.
+    """Returns the settings of a start, and lines about them for the user.
 
     Settings that describe the run come from the run in `train_dir`, if they were given there and are not given now. So
-    does data_dir, if it exists here, but no other setting of the machine or of a start. With `restart`, only settings
-    that are given now count.
+    does data_dir, if it exists here, but no other setting of the machine or of a start. `restart` ignores the settings
+    of the earlier run.
     """
     given = checked(GROUPS, {name: value for name, value in given.items() if value is not None})
     directory = given.get('train_dir', TRAIN_DIR)
@@ -53,11 +53,11 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
 
 
 def _taken(run, given):
-    """Returns those of the settings given to a run that a start takes, by their names, beside what is given now."""
+    """Returns the run's given settings that a start takes in addition to its own, by name."""
     replaced = {*given, _DECIDED, *meaningless({**run.flat(), **given})}
     if given.get('eval_steps') == 0:
         replaced |= {'keep_best', 'patience'}  # which compare evaluations
-    if given.get('preset', run.recipe.preset) != run.recipe.preset:  # a recipe as a whole; or the start is refused
+    if given.get('preset', run.recipe.preset) != run.recipe.preset:  # a whole recipe; or the start is refused
         replaced.update(_OF_PRESETS)
     for name in given:
         replaced.update(_SAYS_ALSO.get(name, ()))

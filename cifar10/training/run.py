@@ -1,4 +1,4 @@
-"""Training steps: the loop and every tool take them through `Run`, and so take the same steps.
+"""Takes training steps: the loop and every tool take the same steps through `Run`.
 
     run = Run(plan)
     with run.opened():
@@ -20,13 +20,13 @@ from cifar10.training.plan import Plan
 
 
 class Run:
-    """The graph of a training and, within `opened`, its session.
+    """The graph of a training run and, within `opened`, its session.
 
     Args:
-      is_new: whether it begins with initial values; default: whether the plan has no checkpoint.
+      is_new: whether to start with initial values; default: whether the plan has no checkpoint.
 
     Attributes:
-      saved: the variables that a checkpoint holds, by their names.
+      saved: the variables in a checkpoint, by name.
       step: the number of the last step, within `opened`.
     """
 
@@ -34,7 +34,7 @@ class Run:
         self.plan = plan
         self._session: tf.Session | None = None
         self.step = plan.step
-        self._calls: dict[tuple, Callable] = {}  # (thread, further tensors) -> function that takes a step of this kind
+        self._calls: dict[tuple, Callable] = {}  # (thread, further tensors) -> function that takes such a step
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = plan.recipe.learnt(plan.source) if is_new else {}
@@ -49,39 +49,39 @@ class Run:
 
     @property
     def session(self) -> tf.Session:
-        """The session; a RuntimeError before the run is `opened`."""
+        """The session; raises a RuntimeError before `opened`."""
         if self._session is None:
             raise RuntimeError('this run has no session yet: take its steps within Run.opened()')
         return self._session
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
-        """Context in which operations may be added to the graph, before it is opened."""
+        """Context that allows new operations in the graph, before `opened`."""
         with self._graph.as_default(), tf.device(self.plan.devices.home):
             yield
 
     @contextlib.contextmanager
     def opened(self, values: Mapping[str, np.ndarray] | None = None) -> Iterator[None]:
-        """Context with a session, in which the next step is the one that follows the given values.
+        """Context that opens a session. The next step continues from the given values.
 
         Args:
-          values: arrays by the names of their variables, as `checkpoints.read` returns them; default: the initial
-            values, or the values of a warm start.
+          values: arrays by the names of their variables, as from `checkpoints.read`; default: the initial values,
+            or the values of a warm start.
         """
         self._graph.finalize()
-        self._calls = {}  # a new one: a thread that hangs on a lost device may still have the functions of its session
+        self._calls = {}  # a new dict: a thread that hangs on a lost device may still use the old session's functions
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
                 self._session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
                 stack.callback(self._close, self._session)
             refuse_absent(self.session, self.plan.devices)
             self.begin(values)
-            del values  # or they would be in memory as long as the session
+            del values  # else they stay in memory as long as the session
             stack.enter_context(doing('between two steps'))
             yield
 
     def begin(self, values: Mapping[str, np.ndarray] | None = None) -> None:
-        """Gives the variables values, as `opened` takes them; the next step is the one that follows these."""
+        """Sets the variables to values, as for `opened`; the next step continues from them."""
         for operation in self.graph.initialise:
             self.session.run(operation)
         if values is None:  # the moving average of a variable starts with the variable's value
@@ -91,31 +91,31 @@ class Run:
         self.load({name: value for name, value in values.items() if name in self.saved})
         self.session.run(self.graph.start_inputs)
         self.step = self.last_step_taken()
-        if self.graph.average:  # the checkpoint may have been averaged under another schedule than the present one
+        if self.graph.average:  # the checkpoint's averaging schedule may differ from the current one
             self.session.run(self.graph.average.go_on)
 
     def _close(self, session):
-        with contextlib.suppress(*LOST):  # of a device that is gone there is nothing to close
+        with contextlib.suppress(*LOST):  # a lost device has nothing to close
             session.close()
 
     def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None) -> dict[str, Any]:
-        """Takes a step, or in `async` the first tower's, and returns what `run_step` does."""
+        """Takes a step, or in `async` the first tower's; returns the results of `run_step`."""
         results = self.run_step(self.step + 1, also, feed)
         self.step += 1
         return results
 
     def run_step(self, step: int, also: Mapping[str, Any] | None = None, feed: Mapping | None = None,
                  thread: int = 0, traced: bool = False) -> dict[str, Any]:
-        """Runs a step, which the caller counts: in `async` several threads are here at once.
+        """Runs a step. The caller counts steps, because in `async` several threads call this at once.
 
         Args:
-          step: its number; in `async` the number of steps that have begun.
-          also: further tensors to fetch, by names; a name of `fetches` replaces that tensor.
-          thread: the thread whose step it is, a position in `TrainingGraph.fetches`.
+          step: its number; in `async` the number of begun steps.
+          also: further tensors to fetch, by name; a name of `fetches` replaces that tensor.
+          thread: the step's thread, a position in `TrainingGraph.fetches`.
 
         Returns:
-          The values of `TrainingGraph.fetches`, where the figures have their names, and of `also`, and `thread`; if
-          traced, also `metadata`, a `tf.RunMetadata`.
+          The values of `TrainingGraph.fetches`, with named figures, and of `also`, and `thread`; if traced, also
+          `metadata`, a `tf.RunMetadata`.
         """
         metadata = tf.RunMetadata() if traced else None
         options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if traced else None
@@ -129,17 +129,17 @@ class Run:
             else:
                 if is_first:
                     calls[kind] = self.session.make_callable(fetches, accept_options=True)
-                # As `run` does, so that an error names its operation.
+                # Like `run`, so that an error names its operation.
                 results = self.session._do_call(calls[kind], options, metadata)
         figures = dict(zip(self.graph.figures, results['figures']))
         return dict(results, figures=figures, thread=thread, **(dict(metadata=metadata) if traced else {}))
 
     def averages_after(self, step: int) -> bool:
-        """Returns whether the towers' copies of the variables are averaged on schedule after a step."""
+        """Returns whether the schedule averages the towers' copies of the variables after a step."""
         return bool(self.graph.average) and self.graph.average.follows(step)
 
     def average(self, scheduled: bool = True) -> None:
-        """Gives the towers' copies of the variables their mean, in a mode in which they drift apart.
+        """Sets the towers' copies of the variables to their mean, in modes that let them drift apart.
 
         Args:
           scheduled: whether `averages_after` this step. If not, the mean has no momentum.
@@ -148,31 +148,31 @@ class Run:
             self.session.run(self.graph.average.scheduled if scheduled else self.graph.average.equalise)
 
     def go_on(self) -> None:
-        """Moves the copies on from their mean, with its momentum, after an average on schedule.
+        """Applies momentum to the copies after a scheduled average.
 
-        Each step begins with this, so what is saved and evaluated before is the mean. A second call changes nothing.
+        Each step begins with this, so earlier checkpoints and evaluations use the mean. A second call changes nothing.
         """
         if self.averages_after(self.step):
             self.session.run(self.graph.average.go_on)
 
     def last_step_taken(self) -> int:
-        """Returns the number of the last step, as the variables have it."""
+        """Returns the number of the last step from the variables."""
         return int(self.session.run(self._reads[tf.GraphKeys.GLOBAL_STEP]))
 
     def variables(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Returns the values of saved variables, by their names."""
+        """Returns the values of saved variables, by name."""
         return self.session.run({name: self._reads[name] for name in names})
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
-        """Gives saved variables new values, by their names."""
+        """Sets saved variables to new values, by name."""
         self._loader.load(self.session, values)
 
 
 def session_options(plan: Plan) -> tf.ConfigProto:
     """Returns the configuration of a session that takes the steps of a run."""
     towers = plan.settings.towers
-    # In a session over several processes, fused operations exist for float32 only. What is fused must not depend on
-    # the session, because fused operations round differently.
+    # A session over several processes has fused operations for float32 only. Fusion must not depend on the session,
+    # because fused operations round differently.
     fuse = plan.precision.dtype == tf.float32
-    # TensorFlow reorders a product with a constant only where its factors are on one device, so it must not either.
+    # TensorFlow reorders a product with a constant only if its factors share a device, so that must be off, too.
     return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse, fold=False)

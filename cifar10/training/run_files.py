@@ -1,4 +1,4 @@
-"""The files that a run writes, and the reporters that write them: log, traces, evaluations, checkpoints."""
+"""Defines the files of a run and the reporters that write them: log, traces, evaluations, checkpoints."""
 import contextlib
 import datetime
 import functools
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class RunFiles:
-    """The files that a run writes, and its reporters. A context, which outlives each session.
+    """The files of a run and its reporters, as a context that outlives each session.
 
     Args:
       run: the run, before its first session.
-      restored: the checkpoint that the run continues from, or None; its values are dropped with the first session.
-      validation: has the `Evaluator` of the run between two steps; or None.
-      began: when the start began, as `time.perf_counter` had it.
+      restored: the restored checkpoint, or None; the first session drops its values.
+      validation: has the run's `Evaluator` between steps; or None.
+      began: `time.perf_counter` at the beginning of the start.
     """
 
     def __init__(self, run: Run, directory: TrainDir, folder: Folder, restored: Saved | None,
@@ -48,7 +48,7 @@ class RunFiles:
         self._validation = validation
         self._evaluated: list[dict] = []  # the records of the evaluations
         self._record = record
-        self._slack = OF_FIRST_STEP  # as `doing` takes it, of an evaluation
+        self._slack = OF_FIRST_STEP  # for `doing`, of an evaluation
         plan, settings = run.plan, run.plan.settings
         self._data_files = plan.source.kept
         with run.adding():
@@ -82,9 +82,9 @@ class RunFiles:
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[list[Reporter]]:
-        """Context with all reporters of the run from its present step on, in their order."""
+        """Context with the run's reporters from the current step on, in order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
-        # The records of later steps are dropped: these steps are repeated.
+        # Drops the records of later steps, because the run repeats the steps.
         for written in (self._log, self._trace):
             written.drop_after(run.step)
         self._evaluated = metrics.read(self._directory.path, metrics.EVAL)
@@ -114,11 +114,11 @@ class RunFiles:
                       run.graph.inputs),
             self._trace]
         if self._validation:
-            is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
+            is_whole = run.step < plan.last_step  # else the final checkpoint exists, after an evaluation
             evaluate = functools.partial(self._evaluate, self._validation)
             reporters.append(_NowAndThen(evaluate, lambda step: due(reports.eval_steps, step), plan.last_step,
                                          lambda step: is_whole and step >= plan.last_step))
-        # Last, once all else that the run did up to this step is on the disk: no start does it again.
+        # Last, with all other work up to this step on disk: no start repeats it.
         reporters.append(_NowAndThen(self._save, self._is_save_due, plan.last_step))
         return [*reporters, self._cost]
 
@@ -128,7 +128,7 @@ class RunFiles:
         return ended(self._evaluated, plan.settings, step, plan.last_step)
 
     def refuse(self, step: int, losses: Sequence[float] = (), first: int = 0) -> None:
-        """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is now another folder."""
+        """Raises a RunError if a tower's loss in a step is not finite, or the train_dir has been replaced."""
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory.path, self._run.plan.mode.drifts, first)
 
@@ -142,16 +142,16 @@ class RunFiles:
         self._saved_at = time.monotonic()
 
     def _is_save_due(self, step):
-        """Returns whether a checkpoint follows a step: by its number, or by the clock (in `local` after averages)."""
+        """Returns whether to save after a step: by its number, or by the clock (in `local` after averages)."""
         run, reports = self._run, self._run.plan.settings.reports
         is_late = 0 < reports.save_minutes * 60 <= time.monotonic() - self._saved_at
         return due(reports.save_steps, step) or is_late and (run.averages_after(step) or not run.plan.mode.drifts)
 
     def _evaluate(self, validation):
-        """Evaluates the run as it is now; keeps it if it is the best, and says whether it ends the run."""
+        """Evaluates the current model, keeps it if it is the best, and reports whether it ends the run."""
         run, step = self._run, self._run.step
         with self._cost.of(EVALUATION):
-            self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
+            self._soundness.check()  # prevents records and best checkpoints of wrong values
             values = run.variables(validation.names_in(run.saved).values())
             with doing('evaluation', self._slack):
                 validation.load(values)
@@ -171,14 +171,14 @@ class RunFiles:
 
 
 class _NowAndThen(Reporter):
-    """Calls `act` after steps that are due, before a later one begins, and at the end; not twice at one step."""
+    """Calls `act` after due steps, before a later step begins, and at the end; at most once per step."""
 
     def __init__(self, act, is_due, last_step, is_due_at_end=lambda step: True):
         self._act = act
         self._is_due = is_due
         self._last_step = last_step
-        self._awaited = None  # the step after which `act` is due
-        self._acted = None  # the step at which `act` last was
+        self._awaited = None  # `act` is due after this step
+        self._acted = None  # the step of the last `act`
         self._is_due_at_end = is_due_at_end
 
     def awaits(self, step):

@@ -1,4 +1,4 @@
-"""Invariants checked at each save. If one is violated, something was computed wrongly."""
+"""Checks invariants at each save. A violation means a wrong computation."""
 import collections
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ _REMEDY = 'nothing is written; start again to continue from the newest checkpoin
 class Soundness:
     """Checks the invariants of a run. Create it before the first session.
 
-    - Copies of a variable have the same bits, in a mode that has copies.
-    - Each step has counted one global batch of examples.
+    - Copies of a variable have the same bits, in modes with copies.
+    - Each step counts one global batch of examples.
     - All variables, their averages and slots are finite.
     """
 
@@ -32,7 +32,7 @@ class Soundness:
                                        for name, variable in run.saved.items() if variable.dtype.is_floating})
 
     def begin(self) -> None:
-        """Notes the state from which a session takes steps."""
+        """Records a session's initial state."""
         self._first = self._read()
         self._saved = self._first['step']
 
@@ -40,7 +40,7 @@ class Soundness:
         return self._run.session.run(self._state)
 
     def check(self) -> None:
-        """Raises a RunError if the state is wrong: between two steps, and in `local` right after an average."""
+        """Raises a RunError if the state is wrong. Call between steps, and in `local` right after an average."""
         state, first = self._read(), self._first
         step = state['step']
         if step == self._saved:
@@ -76,10 +76,10 @@ class Soundness:
 
 
 def checksums(variables: Sequence[tf.Variable | tf.Tensor]) -> tf.Tensor:
-    """Returns the checksums of variables or tensors, int64 [n]: of each the sum of its bits as integers.
+    """Returns the checksums of variables or tensors, int64 [n]: the sum of each one's bits as integers.
 
-    A flipped bit always changes it; the order of the elements does not matter. It is computed on the device of the
-    variable, so only 8 bytes travel.
+    A flipped bit always changes the sum; the order of elements does not matter. The variable's device computes the sum
+    and sends only 8 bytes.
     """
     sums = []
     for variable in variables:

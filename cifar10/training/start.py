@@ -1,6 +1,6 @@
-"""What a start does before its Plan: it checks settings that need no images, claims devices, and finds the images.
+"""Prepares a start before its Plan: checks settings that need no images, claims devices, and finds the images.
 
-The functions stand in the order in which `prepared` calls them. They write nothing but missing images.
+`prepared` calls the functions in their order. They write only missing images.
 """
 import contextlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from cifar10.run.takeover import TrainDir
 from cifar10.settings.presets import CLASSIC, UNWEIGHTED
 from cifar10.settings.training import TowerSettings, TrainSettings, completed
 
-# Settings of a recipe that a whole model has itself.
+# Recipe settings that a whole model defines itself.
 _OF_NETWORKS = ('preset', 'optimizer', 'learning_rate', 'weight_decay', 'schedule', 'loss',
                 'clip_norm', 'warmup_epochs', 'label_smoothing', 'class_weights', 'freeze')
 _OF_IMAGES = ('augmentation', 'sizes', 'image_size', 'test_fraction')
@@ -39,11 +39,11 @@ class Images(NamedTuple):
 
 def prepared(settings: TrainSettings, devices: Devices | None = None,
              makes_images: bool = True) -> tuple[Devices, Images, list[Line]]:
-    """Returns the devices of the towers, which are claimed, the images of a run, and lines to print.
+    """Returns the claimed devices of the towers, the images of a run, and lines to print.
 
     Args:
-      devices: the devices to train on; default: the devices of this machine that the settings ask for.
-      makes_images: whether images are made if their files do not exist. If not, only their numbers are known.
+      devices: the devices to train on; default: this machine's devices from the settings.
+      makes_images: whether to create missing image files. If not, only the numbers of images are known.
     """
     check_network(settings)
     check_optimizer(settings)
@@ -70,7 +70,7 @@ def check_network(settings: TrainSettings) -> None:
     if DATASETS.is_code(settings.data.dataset):
         _refuse_for_batches(settings)
         return
-    if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
+    if not NETWORKS.is_own(network):  # a user's network needs the classes of the data
         recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
         recipe.check_parts(settings.towers.gpus_per_tower)
 
@@ -93,7 +93,7 @@ def _refuse_for_whole_model(settings):
 
 
 def _refuse_for_batches(settings):
-    """Raises a UsageError if a setting is for images, but the data set has batches of any form."""
+    """Raises a UsageError if a setting requires images, but the data set has arbitrary batches."""
     data, usual = f'--dataset={settings.data.dataset}', completed({}).flat()
     if not NETWORKS.load(settings.recipe.network).model:
         raise UsageError(f'{data} gives batches to a model function, but --network={settings.recipe.network} is a '
@@ -104,7 +104,7 @@ def _refuse_for_batches(settings):
 
 
 def check_optimizer(settings: TrainSettings) -> None:
-    """Checks that the optimizer exists, and that the update mode supports it, with clipping if asked."""
+    """Checks that the optimizer exists, and that the update mode supports it, with any clipping."""
     recipe, update = settings.recipe, settings.towers.variable_update
     averages_within = UPDATE_MODES.load(update).uses_strategy
     OPTIMIZERS.load(recipe.optimizer)
@@ -122,7 +122,7 @@ def check_loss(settings: TrainSettings) -> None:
 
 
 def claimed(towers: TowerSettings, devices: Devices | None = None) -> Devices:
-    """Returns devices of this machine, with GPUs claimed for this process; given devices are claimed already."""
+    """Claims this machine's GPUs for this process; returns its devices, or `devices`, which are already claimed."""
     chosen = devices or local_devices(towers)
     if towers.xla and not chosen.on_gpus:
         raise UsageError('--xla compiles for GPUs, but the towers are on CPU devices; leave it out')
@@ -137,7 +137,7 @@ def claimed(towers: TowerSettings, devices: Devices | None = None) -> Devices:
 
 
 def local_devices(towers: TowerSettings) -> Devices:
-    """Returns the devices of this machine that the towers get."""
+    """Returns this machine's devices for the towers."""
     return choose(towers.num_gpus, towers.tower_device, towers.gpus_per_tower)
 
 
@@ -160,7 +160,7 @@ def check_directory(settings: TrainSettings) -> Folder:
 
 
 def usable_folder(settings: TrainSettings) -> Folder:
-    """Returns what is in the train_dir; raises a UsageError if the run may not use it."""
+    """Returns the train_dir's Folder; raises a UsageError if the run may not use it."""
     folder = look(settings.run.train_dir)
     if problem := takeover.refusal(folder, settings):
         raise UsageError(problem)
@@ -168,7 +168,7 @@ def usable_folder(settings: TrainSettings) -> Folder:
 
 
 def find_images(settings: TrainSettings, folder: Folder) -> Found:
-    """Returns the images: those that a run in the folder began with, if it is resumed with the same data set."""
+    """Returns the images. A run that resumes with the same data set keeps its original images."""
     record = folder.record if folder.checkpoints and not settings.run.restart else None
     is_same = record and record.settings.data.dataset == settings.data.dataset
     return datasets.find(settings.data, record.images_folder if record and is_same else None)
@@ -176,7 +176,7 @@ def find_images(settings: TrainSettings, folder: Folder) -> Found:
 
 @contextlib.contextmanager
 def _offering_shapes(settings: TrainSettings, folder: Folder) -> Iterator[None]:
-    """Context in which a failed download offers other images, but not to a run or a model that has its own."""
+    """Context that suggests `shapes` after a failed download, unless the start uses a run or a model."""
     try:
         yield
     except DownloadError as error:

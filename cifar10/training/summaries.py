@@ -1,7 +1,7 @@
-"""What TensorBoard shows of a step, as summary operations on the CPU.
+"""Builds the summary operations of a step, on the CPU, for TensorBoard.
 
-Users rely on the tags (docs/train.md). The raw operations are used because they take a tag as it is;
-`tf.summary` would put the name scope before it.
+Users rely on the tags (docs/train.md). The raw operations use a tag unchanged; `tf.summary` would prepend
+the name scope.
 """
 import re
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ import tensorflow.compat.v1 as tf
 from cifar10.parallel.update import Step
 from cifar10.run.events import LAYERS, LOSSES
 
-# A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights as
-# long. So a histogram shows the activations of 8 images, and of a large tensor every n-th value, at least
-# 65,536 values.
+# A histogram of 4.7 million activations takes longer than a training step; 0.9 million weights take as long.
+# So histograms show the activations of 8 images, and every n-th value of a large tensor, at least 65,536
+# values.
 _HISTOGRAM_IMAGES = 8
 _HISTOGRAM_VALUES = 1 << 16
 
@@ -24,10 +24,10 @@ def strip_tower(name: str) -> str:
 
 
 def losses(by_name: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns a tower's losses, float32 scalars, by the names of their figures.
+    """Returns a tower's losses, float32 scalars, by figure name.
 
     Args:
-      by_name: the losses by their names in the tower; empty for a whole model, which adds up its own.
+      by_name: the losses by their names in the tower; empty for a whole model, which sums its own.
 
     Returns:
       Each loss as 'losses/<its name in the tower>'; and 'weight_loss', the sum of all losses of that name.
@@ -44,7 +44,7 @@ def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
 
     Args:
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
-      own: summaries that a whole model has added.
+      own: summaries from a whole model.
 
     Returns:
       A string tensor: a serialised `tf.Summary`.
@@ -68,7 +68,7 @@ def build(step: Step, activations: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
 
 
 def _histogram(tag, value):
-    """Returns the summary of a tensor's histogram; of a large tensor only every n-th value counts."""
+    """Returns the histogram summary of a tensor; uses only every n-th value of a large tensor."""
     surplus = value.shape.num_elements() // _HISTOGRAM_VALUES if value.shape.is_fully_defined() else 1
     if surplus > 1:
         value = tf.reshape(value, [-1])[::surplus]

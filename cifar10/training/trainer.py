@@ -1,4 +1,4 @@
-"""Training: from settings to checkpoints in train_dir."""
+"""Trains: from settings to checkpoints in train_dir."""
 import os
 import shlex
 import time
@@ -28,19 +28,19 @@ from cifar10.training.start import local_devices, prepared
 if TYPE_CHECKING:
     from cifar10.evaluation.trained import ModelSession
 
-_VALIDATION_BATCH = 500  # images, at most
+_VALIDATION_BATCH = 500  # maximum images
 
 
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
           before_session: Callable[[], None] | None = None) -> tuple[str, int, str | None]:
-    """Trains until `max_steps`, `epochs` or `patience` end the run, resuming the one in `train_dir` if there is one.
+    """Trains until `max_steps`, `epochs` or `patience` end the run; resumes an existing run in `train_dir`.
 
     Args:
       termination: handles the signals that end the run after a step; or None.
-      before_session: function that is called before each session is made, or None.
+      before_session: function to call before creating each session, or None.
 
     Returns:
-      (the prefix of the run's newest checkpoint, its step, which of these settings has ended the run; None after a
+      (prefix of the run's newest checkpoint, its step, the setting that ended the run, or None after a
       signal).
     """
     began = time.perf_counter()
@@ -58,7 +58,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         check_built(run, plan)
         validation = validation_of(plan)
         folder, record, restored, plan = plan.folder, decisions.record_of(plan), plan.restored, run.plan
-        if takeover.sets_aside(folder, settings):  # last, once all that can refuse a start has been done
+        if takeover.sets_aside(folder, settings):  # last, after all checks that can refuse a start
             say('restart', f'the earlier run is now in {directory.set_aside()}')
             folder = look(directory.path)
         with RunFiles(run, directory, folder, restored, validation, record, began) as files:
@@ -84,7 +84,7 @@ def check_built(run: Run, plan: Plan) -> None:
 
 
 def validation_of(plan: Plan) -> 'ModelSession | None':
-    """Returns the evaluation between two steps, opened, if the run has one."""
+    """Returns the opened evaluation between steps, or None."""
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
@@ -108,7 +108,7 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
 
 
 def _next(settings, best):
-    """Returns lines about what to do after a run: with its best checkpoint, with the user's own images."""
+    """Returns suggestions after a run: for its best checkpoint, and for the user's own images."""
     of_run = f"{command('eval')} --train_dir={shlex.quote(os.path.abspath(settings.run.train_dir))}"
     which = '--checkpoint=best' if best else '--run_once'
     lines = [Line('best', summary(best, counting(settings)))] if best else []

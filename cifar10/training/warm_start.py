@@ -1,4 +1,4 @@
-"""A warm start: a new run takes from a checkpoint, or from a file of weights, the variables that fit."""
+"""Initialises a new run with the variables that fit from a checkpoint or a file of weights."""
 import contextlib
 import os
 import re
@@ -19,9 +19,9 @@ _FOLDERS = 'the train_dir of a run, DIR/best for the best checkpoint in one, or 
 
 
 def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
-    """Returns the plan of a new run with the model that it starts from, and lines about it.
+    """Returns the plan of a new run with its warm-start model, and lines about it.
 
-    A resumed run keeps the model that it started from, whatever the user gives now.
+    A resumed run keeps its warm-start model, even if the user gives a different one.
     """
     given = plan.settings.run.warm_start
     if plan.record:
@@ -53,10 +53,10 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
 def fitting(found: checkpoints.Saved, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:
     """Returns the variables of a checkpoint that fit by name and shape.
 
-    If the other model has moving averages, they are taken, because evaluation uses them.
+    Takes the model's moving averages if it has them, because evaluation uses them.
 
     Returns:
-      (name of a variable -> the value that it starts with, a phrase that says what was taken and what was not).
+      (name of a variable -> its initial value, a phrase that lists taken and omitted variables).
     """
     prefix, values = found.prefix, {}
     left: dict[str, list[str]] = {'of another type there': [], 'of another shape there': [], 'not there': []}
@@ -79,19 +79,19 @@ def fitting(found: checkpoints.Saved, variables: Mapping[str, tf.Variable]) -> t
 
 
 def _misfit(value, variable):
-    """Returns why a variable cannot start with a value, as a phrase; None if it can."""
+    """Returns a phrase for why a variable cannot take a value; None if it can."""
     if value is None:
         return 'not there'
     if list(np.shape(value)) != variable.shape.as_list():
         return 'of another shape there'
-    # A type may become another one of the same kind, floating or not.
+    # A type may convert to another of the same kind, floating or not.
     kind, wanted = tf.as_dtype(value.dtype), variable.dtype.base_dtype
     return None if kind == wanted or kind.is_floating and wanted.is_floating else 'of another type there'
 
 
 def _other_classes(given, prefix, classes):
-    """Returns a warning if the last layer is for as many classes that are others, or in another order."""
-    with contextlib.suppress(UsageError):  # what another program has stored
+    """Returns a warning if the last layer fits, but its classes or their order differ."""
+    with contextlib.suppress(UsageError):  # another program's config.json
         record = look(os.path.dirname(prefix)).record
         if record and record.classes and len(record.classes) == len(classes) and (
                 changes := record.difference_to(dict(classes=classes))):

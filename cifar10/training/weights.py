@@ -1,4 +1,4 @@
-"""Weights that another program has saved, in FILE.npz, and which variable of a network each array is."""
+"""Reads another program's weights from FILE.npz, and matches its arrays to a network's variables."""
 import os
 import re
 import zipfile
@@ -17,7 +17,7 @@ _OTHER_FORMATS = ('.h5', '.hdf5', '.keras', '.pt', '.pth', '.bin', '.safetensors
 
 
 def refuse_other_formats(given: str) -> None:
-    """Raises a UsageError if the value of `--warm_start` names weights in a format that is not read."""
+    """Raises a UsageError if the value of `--warm_start` names weights in an unsupported format."""
     name = os.path.splitext(given)[1].lower() if not os.path.isdir(given) else (
         'SavedModel' if os.path.isfile(os.path.join(given, 'saved_model.pb')) else '')
     if name in _OTHER_FORMATS:
@@ -26,13 +26,13 @@ def refuse_other_formats(given: str) -> None:
 
 
 def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, list[Line]]:
-    """Returns the weights in a file under the names that a network has for them, and lines about the match.
+    """Returns the weights in a file under a network's variable names, and lines about the match.
 
-    Arrays match variables by name. If all arrays have the shapes of all variables, in the same order, they match in
-    that order, whatever their names.
+    Arrays match variables by name. If the arrays and the variables have the same shapes in the same order, arrays
+    with other names match in that order.
 
     Args:
-      variables: the network's variables, by their names, in the order in which it makes them.
+      variables: the network's variables, by name, in creation order.
     """
     # Scalars count steps.
     arrays = {name: value for name, value in _read(given).items() if value.dtype.kind == 'f' and value.ndim}
@@ -56,7 +56,7 @@ def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, l
 
 
 def _read(path):
-    """Returns the arrays by their names, in the order of the file."""
+    """Returns the arrays by name, in the order of the file."""
     remedy = 'give a file that numpy.savez has written'
     if not os.path.isfile(path):
         raise UsageError(f'--warm_start={path} is not a file; {remedy}')
@@ -69,5 +69,5 @@ def _read(path):
                 names.sort(key=lambda name: [int(part) if part.isdigit() else part
                                              for part in re.split(r'(\d+)', name)])
             return {name: file[name] for name in names}
-    except Exception as error:  # of any type: the readers raise errors of all kinds
+    except Exception as error:  # any type: the readers raise errors of all kinds
         raise UsageError(f'--warm_start={path} cannot be read ({reason(error)}); {remedy}') from error
