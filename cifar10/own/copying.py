@@ -96,7 +96,7 @@ def _variable(traced, variable):
                 if each.handle in piece.needs or value in piece.needs:
                     tensors.update({each.handle: _existing(each).handle, value: tf.convert_to_tensor(_existing(each))})
             _add(traced, piece, tensors, scope)
-        tensors[variable.initial].set_shape(variable.shape)  # a checkpoint does not store it
+        tensors[variable.initial].set_shape(variable.shape)  # a value from a checkpoint has no static shape
         return tensors[variable.initial]
     scope = tf.get_variable_scope()
     exists = f'{scope.name}/{variable.name}'.lstrip('/') in traced.existing

@@ -1,7 +1,7 @@
 """Provides TensorFlow 1's `tensorflow`, tf.layers, slim and tf.contrib to code written for TensorFlow 1.
 
 The extra `tf1` installs tf_slim, and tf_keras with tf.layers. Neither is imported unless such code uses it. Names added
-to third-party modules stay; the substitutes of `code` and `tracing` end with the user's code.
+to third-party modules stay; the substitutes of `code` and `isolated_call` end with the user's code.
 """
 import builtins
 import contextlib

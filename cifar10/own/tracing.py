@@ -113,7 +113,7 @@ def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: boo
       seed: the seed of the graph.
       narrow_to: the type for convolutions and matrix products of a function that is called in float32; None: leaves
         them unchanged.
-      entry: the user's name for the function, for the remedies in messages.
+      entry: the entry point, such as `refusals.NETWORK`, for the remedies in messages.
 
     Raises:
       BrokenRule: several towers cannot compute the function's result.
