@@ -1,4 +1,4 @@
-"""The definition of a setting: its type, default, help and choices, and whether it may change when a run is resumed."""
+"""Defines a setting: its type, default, help and choices, and whether it may change when a run resumes."""
 import dataclasses
 import enum
 import numbers
@@ -12,15 +12,15 @@ from cifar10.base.errors import UsageError, did_you_mean, shortened
 from cifar10.base.registry import Registry
 
 _TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
-_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # characters; Linux takes no more
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # characters; Linux's limits
 LARGEST_INT = 2 ** 31 - 1
-# Of float32, without the subnormal numbers, which may count as 0.
+# The float32 range without subnormal numbers, which may count as 0.
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 2.0 ** -126, (2 - 2.0 ** -23) * 2.0 ** 127
 
 
 class Kind(enum.Enum):
-    """What a setting describes. A resumed run keeps the settings OF_RUN, unless they are given."""
-    FIXED = enum.auto()  # the run; another value makes it another run
+    """The subject of a setting. A resumed run keeps the settings OF_RUN, unless they are given."""
+    FIXED = enum.auto()  # the run; a change makes it a different run
     NOTED = enum.auto()  # the run; a line reports a change
     FREE = enum.auto()  # the run; no result depends on it
     MACHINE = enum.auto()
@@ -32,7 +32,7 @@ OF_RUN = Kind.FIXED, Kind.NOTED, Kind.FREE
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A group of settings: a dataclass whose fields are made by `setting`."""
+    """A group of settings: a dataclass with fields from `setting`."""
     TITLE: ClassVar[str]
 
 
@@ -42,12 +42,12 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
     """Returns a dataclass field for one setting.
 
     Args:
-      default: the value if none is given. If it is None, None is a valid value, and `help` says what it means.
-      help: the help text of the flag; starts with the thing.
-      kind: what the setting describes.
-      only_with: (name of another setting, a value of it). With any other value of that setting, this one has
-        no meaning and is None, whatever its default.
-      is_path: whether a string is a path, as `path_of` takes it. The name of a user's own file always is one.
+      default: the value if none is given. If it is None, None is a valid value, and `help` explains it.
+      help: the help text of the flag; starts with a noun.
+      kind: the subject of the setting.
+      only_with: (name of another setting, its required value). For any other value, this setting has no meaning
+        and is None, despite its default.
+      is_path: whether a string is a path for `path_of`. The name of a user's own file always is one.
       checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(
@@ -56,7 +56,7 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
 
 
 def fields(*groups: type) -> list[dataclasses.Field]:
-    """Returns the settings of some groups, in order."""
+    """Returns the settings of the groups, in order."""
     return [field for group in groups for field in dataclasses.fields(group)]
 
 
@@ -66,17 +66,17 @@ def flag_of(field: dataclasses.Field) -> str:
 
 
 def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns values of settings after checking each of them.
+    """Checks values of settings and returns them.
 
-    Paths of the user's own files become absolute, because a run stores them. An empty string is left out where the
-    default is None.
+    Paths of the user's own files become absolute, because a run stores them. Omits an empty string if the default is
+    None.
 
     Args:
-      groups: the groups that the settings belong to.
-      values: the values that were given, by the names of their settings.
+      groups: the groups of the settings.
+      values: the given values, by setting name.
 
     Raises:
-      UsageError: there is no setting of that name, or the value is not valid.
+      UsageError: a setting does not exist, or a value is not valid.
     """
     by_name = {field.name: field for field in fields(*groups)}
     result = {}
@@ -86,22 +86,22 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
                              'the settings of a program')
         is_path, value = isinstance(value, os.PathLike), _plain(value)
         if isinstance(value, str):
-            if not value and by_name[name].default is None:  # as an unset variable of a shell leaves it
+            if not value and by_name[name].default is None:  # from an unset shell variable
                 continue
             value = _whole_path(value, is_path, by_name[name])
         elif isinstance(value, tuple) and by_name[name].type is tuple:
-            value = tuple(map(os.path.expanduser, value))  # of paths, each of which is looked at on its own
+            value = tuple(map(os.path.expanduser, value))  # several paths, each checked on its own
         _check(by_name[name], value)
         result[name] = value
     return result
 
 
 def path_of(flag: str, given: str) -> str:
-    """Returns a user's path in the form that all parts of the program take; `~` is expanded, as in a shell.
+    """Returns a user's path in the form that the whole program accepts; expands `~`, like a shell.
 
     Raises:
-      UsageError: there is no such home, it is an address such as gs://bucket, the working directory was removed, or the
-        whole path, which lines recommend and a run stores, is not UTF-8.
+      UsageError: the home does not exist, the path is a URL such as gs://bucket, the working directory was removed, or
+        the whole path, which lines recommend and a run stores, is not UTF-8.
     """
     path = os.path.expanduser(given)
     if path.startswith('~'):
@@ -122,7 +122,7 @@ def path_of(flag: str, given: str) -> str:
 
 
 def _plain(value):
-    """Returns a value as an object of Python's own: a path as a string, a number of NumPy's as an int or a float."""
+    """Converts a value to a built-in type: a path to a string, a NumPy number to an int or a float."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if type(value).__name__ in ('bool', 'bool_'):  # the latter is NumPy's
@@ -133,9 +133,9 @@ def _plain(value):
 
 
 def _whole_path(value, is_path, field):
-    """Returns the path in a string, which is absolute if it is of something of the user's own; another string as it is.
+    """Returns the path in a string, as an absolute path for a user's own file; returns other strings unchanged.
 
-    A folder that exists needs no slash, unless a name of the setting is the same. A path of pathlib has lost its slash.
+    An existing folder needs no slash, unless it has the name of a choice. A pathlib path has lost its slash.
     """
     if field.metadata['is_path']:
         return path_of(flag_of(field), value)
@@ -149,7 +149,7 @@ def _whole_path(value, is_path, field):
 
 
 def _is_own(value, field):
-    """Returns whether a string names something of the user's own, such as a network in a file."""
+    """Returns whether a string names a user's own object, such as a network in a file."""
     choices = field.metadata['choices']
     return isinstance(choices, Registry) and choices.is_own(value)
 
@@ -157,7 +157,7 @@ def _is_own(value, field):
 def _check(field, value):
     if value is None and field.default is None:
         return
-    # Not isinstance: a bool is an int for Python. A whole number may stand for a float.
+    # Not isinstance: a bool is an int in Python. A whole number is a valid float.
     if type(value) is not field.type and not (field.type is float and type(value) is int):
         remedy = f'give {_TYPES[field.type]}'
         if callable(value) and _is_own('FILE.py:FUNCTION', field):
@@ -177,7 +177,7 @@ def _check(field, value):
         hint = did_you_mean(value, choices)
         if not hint and _is_own(value + '/', field):
             hint = ' (no folder here has this name; give your own by its path, which does not depend on --data_dir)'
-        for form in ('none,{}:FUNCTION', 'none,{}', '{}:FUNCTION')[2 * (',' in value):]:  # the shortest is the last
+        for form in ('none,{}:FUNCTION', 'none,{}', '{}:FUNCTION')[2 * (',' in value):]:  # shortest last
             if _is_own(meant := form.format(value), field) and meant == shortened(meant):
                 hint = f' (did you mean {meant}?)'
         raise UsageError(f"{given} is unknown{hint}; choose from: {', '.join(forms(choices))}")
@@ -194,11 +194,11 @@ def _check(field, value):
 
 
 def refuse_control_characters(given: str, part: str | None = None) -> None:
-    """Raises a UsageError if a flag with its value has a control character, which nobody sees.
+    """Raises a UsageError if a flag with its value has an invisible control character.
 
     Args:
       given: the flag, as a user gave it.
-      part: the part of it that is looked at; default: all.
+      part: the part of the flag to check; default: all.
     """
     found = [character for character in part or given if unicodedata.category(character) == 'Cc']
     if found:
@@ -207,5 +207,5 @@ def refuse_control_characters(given: str, part: str | None = None) -> None:
 
 
 def forms(choices: Collection[str]) -> Collection[str]:
-    """Returns the values that a setting with choices can have, as a user would write them."""
+    """Returns the valid values of a setting with choices, as a user would write them."""
     return choices.forms if isinstance(choices, Registry) else choices

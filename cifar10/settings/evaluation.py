@@ -1,4 +1,4 @@
-"""The settings of an evaluation. Every setting is a flag of cifar10_eval.py of the same name."""
+"""Defines the settings of an evaluation. Each is a flag of cifar10_eval.py with the same name."""
 import dataclasses
 import os
 from typing import Any
@@ -10,12 +10,12 @@ from cifar10.settings.definition import Group, checked, setting
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
-_BEST = 'best'  # the value of --checkpoint for the best one of a run
+_BEST = 'best'  # the --checkpoint value for a run's best one
 
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoints(Group):
-    """The checkpoints to evaluate, and where the results go."""
+    """The checkpoints to evaluate, and the output."""
     TITLE = 'Checkpoints'
     train_dir: str = setting(
         None, 'directory of the run to evaluate, whose folder eval gets the results '
@@ -83,14 +83,14 @@ GROUPS = (_Checkpoints, _Use, _Data, _Device)
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings(_Device, _Data, _Use, _Checkpoints):
-    """All settings of an evaluation, as `eval_settings` makes them.
+    """All settings of an evaluation; `eval_settings` makes them.
 
-    The groups are bases here, the last one first: a dataclass takes the fields of its last base first.
+    The groups are bases in reverse order: a dataclass takes the fields of its last base first.
     """
 
 
 def eval_settings(**given: Any) -> EvalSettings:
-    """Returns the settings of an evaluation. A setting that is not given has its default.
+    """Returns the settings of an evaluation. Missing settings have their defaults.
 
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """

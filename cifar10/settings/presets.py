@@ -1,4 +1,4 @@
-"""The presets: named tables of settings that belong together; and the default learning rate of each optimizer."""
+"""Defines the presets, named tables of matching settings, and the default learning rate of each optimizer."""
 import re
 from typing import Any, NamedTuple
 
@@ -6,12 +6,12 @@ from cifar10.base.errors import UsageError, shortened
 
 
 class Rate(NamedTuple):
-    """A learning rate at the start of a run, and the number of examples in a step for which it was chosen."""
+    """An initial learning rate, and the number of examples per step that it suits."""
     learning_rate: float
     examples: int = 128
 
 
-# A flag overrides the entry of its name. `settings.training` says what each setting means.
+# A flag overrides the entry of its name. `settings.training` explains each setting.
 PRESETS: dict[str, dict[str, Any]] = {
     # The recipe of TensorFlow's CIFAR-10 tutorial.
     'classic': dict(
@@ -35,29 +35,29 @@ PRESETS: dict[str, dict[str, Any]] = {
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')
 
-# The rate of each optimizer in a recipe that has another one. docs/measured.md has figures.
+# The rate of each optimizer in a recipe for a different one. docs/measured.md has figures.
 RATES = {
     'sgd': Rate(0.1),  # the tutorial's
-    'momentum': Rate(0.01),  # with momentum 0.9 gradients add up to ten times themselves
+    'momentum': Rate(0.01),  # with momentum 0.9, equal gradients add up to ten times one
     'nesterov': Rate(0.01),
     'muon': Rate(0.02),
     'adam': Rate(0.001),  # Kingma and Ba 2014
     'adamw': Rate(0.001)}
 
-# Images above this height and width get the augmentation that is usual there, unless a preset or another is asked for.
+# Images larger than this get the usual augmentation for large images, unless the user sets it or a preset.
 SMALL_IMAGE = 64
 OF_LARGE_IMAGES = dict(augmentation='resized_crop')
 
-BALANCED, UNWEIGHTED = 'balanced', 'none'  # class weights by which all classes weigh alike, or all images
+BALANCED, UNWEIGHTED = 'balanced', 'none'  # class weights that weigh classes equally, or images
 _WEIGHT = re.compile(r'\d{1,9}(\.\d{1,9})?')
 _SIZES = re.compile(r'([1-9]\d{1,2}:(0?\.\d+),){0,7}[1-9]\d{1,2}')
 _SMALLEST = 12
 LARGEST_IMAGE = 512  # height and width in pixels
-_SCALE = 32  # the size of the images for which the presets' sizes are
+_SCALE = 32  # image size of the presets' sizes
 
 
 def default_rate(preset: str, optimizer: str) -> Rate:
-    """Returns the learning rate of a run that gives none: the preset's for its own optimizer, else the optimizer's."""
+    """Returns the default learning rate of a run: the preset's for its own optimizer, else the optimizer's."""
     table = PRESETS[preset]
     if optimizer == table['optimizer']:
         return Rate(table['learning_rate'], table['batch_size'])
@@ -65,12 +65,12 @@ def default_rate(preset: str, optimizer: str) -> Rate:
 
 
 def muon_ratio(preset: str) -> float:
-    """Returns Muon's learning rate of all variables but convolution filters, divided by that of these filters."""
+    """Returns Muon's ratio of the learning rate of other variables to that for convolution filters."""
     return 3.75 if preset == 'fast' else 1.0
 
 
 def parse_class_weights(text: str) -> dict[str, float]:
-    """Returns the weights by the names of classes in a string such as 'cat=2,dog=1'; {} if it names none."""
+    """Parses class weights, such as 'cat=2,dog=1', to a dict by class name; {} if the text names none."""
     if text in (BALANCED, UNWEIGHTED):
         return {}
     pairs = [entry.rpartition('=') for entry in text.split(',')]
@@ -82,7 +82,7 @@ def parse_class_weights(text: str) -> dict[str, float]:
 
 
 def parse_sizes(text: str) -> list[tuple[float, int]]:
-    """Returns (fraction of the run at which it begins, size in pixels) for each image size in a string.
+    """Parses image sizes to a list of (start as a fraction of the run, size in pixels).
 
     Args:
       text: such as '20:0.3,24:0.3,32': 20 pixels for three tenths of the run, then 24 for as long, then 32.
@@ -108,7 +108,7 @@ def parse_sizes(text: str) -> list[tuple[float, int]]:
 
 
 def scaled_sizes(text: str, image_size: int) -> str:
-    """Returns the sizes of a preset, which are for images of 32 pixels, in the same proportion to others.
+    """Scales the sizes of a preset, which are for images of 32 pixels, to other images.
 
     Args:
       text: as for `parse_sizes`.

@@ -1,6 +1,6 @@
-"""The settings of a training run, in groups. Every setting is a flag of multi_gpu_train.py of the same name.
+"""Defines the settings of a training run, in groups. Each is a flag of multi_gpu_train.py with the same name.
 
-This is the only place that defines them. A preset is a table of values for a recipe's settings.
+Only this module defines them. A preset is a table of values for a recipe's settings.
 """
 import dataclasses
 import re
@@ -37,7 +37,7 @@ from cifar10.settings.presets import (
 
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
-# What is planned over the length of a run, for messages that name the length.
+# Plans over the length of a run, for messages that name the length.
 OVER_WHOSE_LENGTH = {
     'sizes': 'over which its image sizes are planned', 'schedule': 'at whose end the learning rate reaches 0'}
 _STEP_RANGE = re.compile(r'[1-9]\d*:[1-9]\d*')
@@ -47,7 +47,7 @@ _MOST_DIGITS = len(str(LARGEST_INT))
 # Checks of single values.
 
 def step_range(name: str, value: str) -> tuple[int, int]:
-    """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
+    """Returns the first and the last step of FROM:TO; raises a UsageError for any other format."""
     if not _STEP_RANGE.fullmatch(value):
         raise UsageError(f'--{name}={shortened(value)} is not valid; give FROM:TO, such as 100:103')
     if max(map(len, value.split(':'))) > _MOST_DIGITS or max(map(int, value.split(':'))) > LARGEST_INT:
@@ -59,7 +59,7 @@ def step_range(name: str, value: str) -> tuple[int, int]:
 
 
 def _unless(is_valid, why):
-    """Returns a check that raises a UsageError, with what follows the value in its message, unless a value is valid."""
+    """Returns a check that raises a UsageError for an invalid value; `why` follows the value in the message."""
     def check(name, value):
         if not is_valid(value):
             raise UsageError(f"--{name}={f'{value:g}' if isinstance(value, float) else value} {why}")
@@ -71,7 +71,7 @@ _between_0_and_1 = _unless(lambda value: 0 < value < 1, (
 _at_most_largest = _unless(lambda value: value <= LARGEST_IMAGE, f'is too large; the maximum is {LARGEST_IMAGE}')
 _below_1 = _unless(lambda value: value < 1, 'leaves no probability for the label itself; give a number below 1')
 _above_0 = _unless(bool, 'trains nothing; give a number above 0')
-_countable = _unless(lambda value: value <= 1e9, 'is too large; the maximum is 1e9')  # its images are counted in int64
+_countable = _unless(lambda value: value <= 1e9, 'is too large; the maximum is 1e9')  # int64 counts its images
 
 
 def _regular_expression(name, value):
@@ -130,7 +130,7 @@ class DataSettings(Group):
 
 @dataclasses.dataclass(frozen=True)
 class RecipeSettings(Group):
-    """The network, the optimizer and the rest of a recipe. Settings that are not given come from the preset."""
+    """The network, the optimizer and the rest of a recipe. The preset supplies missing settings."""
     TITLE = 'Recipe'
     preset: str = setting(
         'classic', 'complete recipe; other flags override single settings of it', choices=PRESETS)
@@ -172,7 +172,7 @@ class RecipeSettings(Group):
 
     @property
     def planned(self) -> str | None:
-        """The setting that is a plan over the whole run, so that another length makes it another run; or None."""
+        """The setting that plans over the whole run, so that a new length makes a different run; or None."""
         if self.sizes and len(parse_sizes(self.sizes)) > 1:
             return 'sizes'
         return 'schedule' if self.schedule in TO_THE_END else None
@@ -208,7 +208,7 @@ class TowerSettings(Group):
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSettings(Group):
-    """The processes of a cluster, and which of them this process is."""
+    """The processes of a cluster, and this process's role."""
     TITLE = 'Cluster'
     job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS, kind=Kind.START)
     task_index: int = setting(0, 'number of this process within its job', minimum=0, kind=Kind.START)
@@ -255,13 +255,13 @@ GROUPS = (RunSettings, DataSettings, RecipeSettings, TowerSettings, ClusterSetti
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """All settings of a training run, as `train_settings` makes them.
+    """All settings of a training run; `train_settings` makes them.
 
-    Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate, the
-    precision 'auto') may still be undecided; `decisions.decided` decides them.
+    Settings that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rate,
+    the precision 'auto') may be undecided; `decisions.decided` decides them.
 
     Attributes:
-      given: the settings that were given, by their names; all others follow from them.
+      given: the given settings, by name; all other settings follow from them.
     """
     run: RunSettings
     data: DataSettings
@@ -272,19 +272,18 @@ class TrainSettings:
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
     def flat(self) -> dict[str, Any]:
-        """Returns all settings by their names."""
+        """Returns all settings by name."""
         groups = self.run, self.data, self.recipe, self.towers, self.cluster, self.reports
         return {name: value for group in groups for name, value in vars(group).items()}
 
     def replace(self, **values: Any) -> 'TrainSettings':
-        """Returns the settings with some values replaced, also where they were given; the new values are not checked.
-        """
+        """Returns the settings with some values replaced, including given ones; does not check the new values."""
         return _grouped({**self.flat(), **values},
                         {name: values.get(name, value) for name, value in self.given.items()})
 
 
 def train_settings(**given: Any) -> TrainSettings:
-    """Returns the settings of a training run; those that are not given have the preset's values or their defaults.
+    """Returns the settings of a training run; missing settings have the preset's values or their defaults.
 
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
@@ -308,7 +307,7 @@ def train_settings(**given: Any) -> TrainSettings:
 
 
 def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
-    """Returns settings on which the result of a run depends: the main ones, and those that were given."""
+    """Returns settings that affect the result of a run: the main settings, and the given ones."""
     values = settings.flat()
     main = ('preset', 'network', 'num_towers', 'batch_size', 'learning_rate')
     excluded = {field.name for field in fields(ReportSettings)}
@@ -317,7 +316,7 @@ def hyperparameters(settings: TrainSettings) -> dict[str, Any]:
 
 
 def flags_of(settings: TrainSettings) -> list[str]:
-    """Returns the flags that give a run its settings on a machine, for a shell."""
+    """Returns shell flags for a run's settings on a machine."""
     return as_flags(_given(settings, *OF_RUN, Kind.MACHINE))
 
 
@@ -327,22 +326,22 @@ def _given(settings, *kinds):
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """Returns settings as flags, for a shell; a setting that is None has no flag."""
+    """Returns settings as shell flags; omits settings that are None."""
     return [f"--{name}={shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))}"
             for name, value in values.items() if value is not None]
 
 
 def completed(stored: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> TrainSettings:
-    """Returns the settings of a run from those that it recorded. The tutorial recorded none: its recipe is `classic`.
+    """Returns the settings of a run from its recorded settings, unchecked.
 
-    Nothing is checked.
+    The tutorial recorded none: its recipe is `classic`.
     """
     values = {**CLASSIC, **stored}
     return _grouped({**values, **dict.fromkeys(meaningless(values))}, given or {})
 
 
 def _grouped(values, given):
-    """Returns the TrainSettings with these values; missing settings have their defaults, unknown names are ignored."""
+    """Returns the TrainSettings with these values; missing settings have their defaults. Ignores unknown names."""
     groups: list[Any] = []
     for group in GROUPS:
         names = [field.name for field in fields(group) if field.name in values]
@@ -351,10 +350,10 @@ def _grouped(values, given):
 
 
 def _with_preset(given):
-    """Returns the TrainSettings with the usual values of settings that are not given."""
+    """Returns the TrainSettings with the usual values for missing settings."""
     values: dict[str, Any] = {field.name: field.default for field in fields(*GROUPS)}
     values.update(PRESETS[given['preset']] if 'preset' in given else CLASSIC)
-    values.update(batch_size=None, learning_rate=None)  # a resumed run may have others
+    values.update(batch_size=None, learning_rate=None)  # may differ in a resumed run
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
         values.update(max_steps=None, epochs=None)
     if given.get('eval_steps') == 0:  # the preset's compares evaluations
@@ -403,9 +402,9 @@ def _check_optimizer(recipe):
 
 
 def _check_length(settings, given):
-    """Raises a UsageError if the recipe depends on the length of the run, which is in steps or too short.
+    """Raises a UsageError if the recipe depends on the run's length, which is in steps or too short.
 
-    The message blames one of the settings that are given, or else the preset.
+    The message names one of the given settings, or else the preset.
     """
     recipe, epochs = settings.recipe, settings.run.epochs
     if epochs is not None and epochs <= recipe.warmup_epochs:
