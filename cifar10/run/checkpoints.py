@@ -182,7 +182,7 @@ def reader(prefix: str) -> Any:
     """Returns TensorFlow's reader for the files of a checkpoint.
 
     Unlike `tf.train.load_checkpoint`, it does not read the newest checkpoint in a folder of the same name. TensorFlow
-    treats the folder's path as a pattern. If the path has special characters, it gets a descriptor instead.
+    treats the folder's path as a pattern. For special characters, it gets the folder's descriptor instead.
     """
     folder, name = os.path.split(prefix)
     if not set(folder) & set('*?[]\\'):

@@ -11,7 +11,7 @@ from cifar10.run.events import LOSSES
 from cifar10.run.metrics import TRAIN, Log
 from cifar10.run.reporter import Reporter, due
 
-_SECS = 10  # minimum time between progress lines, so that the first lines stay visible
+_SECS = 10  # minimum between lines outside a log, so that the first lines stay visible
 _WINDOWS = 5  # number of windows, each at least _SECS long, before comparing the next with their median
 _MOST_WINDOWS = 1000  # number of windows in the median
 _DECAY = 0.9  # for the moving averages of losses, as in the tutorial

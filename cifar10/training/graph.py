@@ -156,7 +156,7 @@ def _figures(plan, step, rate):
             # One vector, because each fetched tensor slows the step.
             means = tf.reduce_mean(tf.stack([tf.stack([*each.values()]) for each in scalars]), 0)
             shown.append(dict(losses=losses, figures=tf.concat([means, [*rates.values()]], 0, name='figures')))
-    # In copies, the name of a loss may contain a variable's; the order is the same.
+    # In copies, a loss may be named after a variable; the order is the same.
     names = ['loss' if name == 'total_loss' else name for name in step.scalars[0]]
     return shown, [*names, *rates]
 

@@ -21,7 +21,7 @@ from cifar10.settings.training import (
     train_settings,
 )
 
-# A resumed run always keeps its number of towers, and some update modes need one tower per device.
+# A resumed run always keeps its number of towers, and some update modes derive it from the devices.
 _DECIDED = 'num_towers'
 # given setting -> settings not to take from the run, because the given one replaces them
 _SAYS_ALSO = {'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['precision']}
