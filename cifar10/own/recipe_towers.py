@@ -33,6 +33,7 @@ from cifar10.base.registry import AUGMENTATIONS, LOSSES, NETWORKS
 from cifar10.model import NUM_CLASSES, Network, classifier, network_draws
 from cifar10.model.untrained_variables import freezing
 from cifar10.own import code, mixed_precision, refusals, rehearsal
+from cifar10.own.batches import EVAL, INFER, TRAIN
 from cifar10.own.computed import copied_tower
 from cifar10.own.gradient_marks import marking
 from cifar10.own.isolated_call import Tower, with_feeds
@@ -41,7 +42,6 @@ from cifar10.own.tracing import Traced, trace
 from cifar10.parallel.update import Computed, move
 
 _ARGUMENTS = 'features, labels, mode'
-_TRAIN, _EVAL, _INFER = 'train', 'eval', 'infer'  # as tf.estimator.ModeKeys has them
 _LEAST = 1e-7  # the smallest probability of a class, so that its logarithm is finite
 _FEEDS = 'feeds'  # the graph collection of (placeholder, value to feed)
 _PIXELS = 2 ** 14  # in a tower's batch of a rehearsal at most, so that it takes a second for a small network
@@ -148,7 +148,7 @@ class RecipeTowers:
         logits = self._copied(dict(images=images)).get('logits')
         if logits is None:
             with self._usage_errors():
-                refusals.check_predictions(_INFER, None)
+                refusals.check_predictions(INFER, None)
         return logits
 
     def loss(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -212,7 +212,7 @@ class RecipeTowers:
         with tf.name_scope('augmentation'):
             images, labels = self._recipe.augmented(images, labels)
         with marking():
-            spec, feeds = with_feeds(self._model(tf.cast(images, dtype), labels, _TRAIN))
+            spec, feeds = with_feeds(self._model(tf.cast(images, dtype), labels, TRAIN))
         scalars, train_op = step_of(getattr(spec, 'loss', None), getattr(spec, 'train_op', None))
         logits = self._logits(getattr(spec, 'predictions', None))
         if logits is not None and logits.shape.rank == 2 and logits.shape[:1].is_compatible_with(labels.shape[:1]):
@@ -239,7 +239,7 @@ class RecipeTowers:
         functions do not support mode 'infer': if it fails, mode 'eval' is tried with dummy labels.
         """
         def called(mode, images, labels=None):
-            if mode == _EVAL and labels is None:
+            if mode == EVAL and labels is None:
                 labels = tf.zeros([images.shape[0]], tf.int32)
             spec, feeds = with_feeds(self._model(images, labels, mode))
             if 'labels' in inputs:
@@ -253,14 +253,14 @@ class RecipeTowers:
             logits = refusals.checked_logits(images, self._num_classes, logits)
             return Tower({}, shown=dict(logits=tf.cast(logits, tf.float32)), feeds=feeds)
         if 'labels' in inputs:
-            return trace(functools.partial(called, _EVAL), inputs, False, seed, entry=refusals.MODEL)
+            return trace(functools.partial(called, EVAL), inputs, False, seed, entry=refusals.MODEL)
         try:
-            return trace(functools.partial(called, _INFER), inputs, False, seed, entry=refusals.MODEL)
+            return trace(functools.partial(called, INFER), inputs, False, seed, entry=refusals.MODEL)
         except BrokenRule:
             raise
         except Exception as error:
             try:
-                return trace(functools.partial(called, _EVAL), inputs, False, seed, entry=refusals.MODEL)
+                return trace(functools.partial(called, EVAL), inputs, False, seed, entry=refusals.MODEL)
             except BrokenRule as rule:
                 raise BrokenRule(f"in mode 'infer' it fails ({reason(error)}), and {rule}") from error
             except Exception:
