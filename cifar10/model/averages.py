@@ -46,7 +46,8 @@ class MovingAverages:
 
 def _average(variable):
     with tf.device(variable.device), tf.name_scope('initialise/'):
-        initial = tf.cond(tf.is_variable_initialized(variable), variable.read_value, lambda: variable.initial_value)
+        with tf.control_dependencies([variable.initializer]):
+            initial = variable.read_value()
         return tf.get_variable(variable.op.name + AVERAGE, initializer=initial, trainable=False,
                                validate_shape=variable.shape.is_fully_defined())
 
