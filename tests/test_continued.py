@@ -10,6 +10,7 @@ import pytest
 
 import cifar10
 from cifar10.base.errors import UsageError
+from cifar10.base.registry import UPDATE_MODES
 from cifar10.programs import flags
 from cifar10.run import takeover
 from cifar10.run.folder import PROGRAM, look, prefix_of
@@ -95,6 +96,13 @@ def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(s
     others = now.keys() - {*OF_RUN, 'train_dir'}
     assert {name: now[name] for name in others} == {name: usual[name] for name in others}
     assert any(line.startswith('taken      from the run: --') for line in lines) == bool(RUNS[run])
+
+
+@pytest.mark.parametrize('mode', UPDATE_MODES)
+def test_the_number_of_towers_is_taken_unless_it_follows_from_the_devices(stored, mode):
+    folder, _ = stored(num_towers=2, num_gpus=2, variable_update=mode)
+    taken = resolve(dict(train_dir=folder))[0].towers.num_towers
+    assert taken == (None if UPDATE_MODES.load(mode).one_tower_per_device else 2)
 
 
 def test_a_run_in_the_default_folder_goes_on_as_any_other(stored, monkeypatch):
@@ -198,8 +206,8 @@ def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(da
     cifar10.train(train_dir=broken, max_steps=6, say=lines.append, **machine, **(run if explicit else {}))
     assert_same_bits(last_variables(whole), last_variables(broken))
     taken = [line for line in lines if line.startswith('taken')]
-    expected = '--seed=3 --dataset=shapes --network=linear --clip_norm=0.5 --batch_size=8 --summary_steps=0'
-    assert taken == ([] if explicit else [f'taken      from the run: {expected}'])
+    expected = '--seed=3 --dataset=shapes --network=linear --clip_norm=0.5 --num_towers=2 --batch_size=8'
+    assert taken == ([] if explicit else [f'taken      from the run: {expected} --summary_steps=0'])
 
 
 def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):

@@ -104,6 +104,48 @@ def test_the_rates_of_a_run_leave_its_slow_first_step_out_unless_it_is_the_only_
     assert list(map(float, printed)) == pytest.approx(rates)
 
 
+def test_a_run_estimates_its_rest_once_from_its_steps_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(console, 'shows_bars', lambda: True)
+    now = [0.0]
+    progress = Progress(0, 1001, 10 ** 6, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
+    shown = {}
+    for step in range(1, 200):
+        now[0] += 30.0 if step == 1 else 0.875
+        progress.after_step(step, dict(figures=dict(loss=1.0), losses=[1.0], thread=0))
+        shown[step] = progress._bar.desc
+    printed = re.findall('^estimate .*', capsys.readouterr().out, re.M)
+    assert len(printed) == 1 and re.findall(r'[\d.]+', printed[0]) == ['14', '988']  # 12 steps after the first
+    assert [shown[step] for step in (10, 11, 101)] == ['', '<14:26', '<13:07']
+
+
+@pytest.mark.parametrize('seconds, last', [(0.05, 1000), (0.9, 60)])
+def test_a_short_run_is_not_estimated(seconds, last, tmp_path, capsys):
+    now = [0.0]
+    progress = Progress(0, last, 10, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
+    for step in range(1, last + 1):
+        now[0] += seconds
+        progress.after_step(step, dict(figures=dict(loss=1.0), losses=[1.0], thread=0))
+    assert 'estimate' not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('stop', [5, 6])
+def test_lines_are_in_the_order_of_their_times_also_after_an_interrupt(stop, settings, monkeypatch, capsys):
+    monkeypatch.setattr(console.Output, 'is_log', False)  # as on a terminal
+
+    class Interrupt:
+        defer, asked = staticmethod(lambda: None), 0
+
+        @property
+        def requested(self):
+            self.asked += 1
+            return self.asked > stop
+    trainer.train(settings(max_steps=9, log_frequency=1, eval_steps=4, network='linear'), Interrupt())
+    lines = re.findall(r'^([-\d]+ [:.\d]+): (step \d+|precision .*, step \d+)', capsys.readouterr().out, re.M)
+    steps = [int(re.findall(r'step (\d+)', text)[0]) for _, text in lines]
+    assert [time for time, _ in lines] == sorted(time for time, _ in lines)
+    assert steps == [1, 4, 4, stop]
+
+
 def test_explain_is_not_recommended_where_it_is_refused(tmp_path, capsys):
     now = [0.0]
     progress = Progress(0, 10 ** 6, 10, 1, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0], False)

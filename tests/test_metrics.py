@@ -1,6 +1,7 @@
 """metrics.jsonl, and validation within a run."""
 import errno
 import json
+import math
 import os
 import re
 import resource
@@ -9,7 +10,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import datasets
-from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Log, last, read
+from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Log, fraction, last, read
 from cifar10.training import trainer
 from tests.helpers import scalars
 
@@ -131,3 +132,10 @@ def test_without_test_images_there_is_a_line_before_training(call, settings, dat
     with pytest.raises(UsageError, match='test_batch.bin: No such file'):
         trainer.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))
     assert not os.path.exists(tmp_path / 'train' / 'config.json')
+
+
+@pytest.mark.parametrize('figure, shown', [
+    (1, '1.000'), (1.0, '1.000'), (0.9995, '0.999'), (0.99999, '0.999'), (0.9985, '0.999'), (0.5, '0.500'),
+    (0.0004, '0.000'), (math.nan, 'nan'), (75.0, '75.000')])
+def test_only_a_whole_fraction_is_printed_as_1(figure, shown):
+    assert fraction(figure) == shown

@@ -20,6 +20,7 @@ from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
 from cifar10.evaluation.evaluator import filled
 from cifar10.evaluation.trained import Model
 from cifar10.evaluation.views import average, views
+from cifar10.run.metrics import fraction
 from cifar10.settings.evaluation import EvalSettings
 
 _TOP = 3  # classes that are printed for each image
@@ -193,5 +194,5 @@ def _as_json(path, outcome):
 
 def _as_row(path, outcome, width):
     text = outcome if isinstance(outcome, str) else '  '.join(
-        f'{name} {probability:.3f}' for name, probability in outcome)
+        f'{name} {fraction(probability)}' for name, probability in outcome)
     return f'{shown(path):{width}}  {text}'

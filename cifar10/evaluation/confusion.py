@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cifar10.run.metrics import fraction
+
 _MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
 _WIDTH = 80  # characters of a line of the matrix with the names of the classes at its head
 AXES = 'row: the true class; column: the predicted class'
@@ -47,7 +49,8 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
     width = max(max(map(len, classes)), len('class'))
     result = [f"{'class':{width}}  correct  total  recall  precision  most often mistaken for"]
     for name, correct, total, recall, precision, confused_with in per_class(confusion, classes):
-        line = f'{name:{width}} {correct:8} {total:6}  {recall:6.3f}  {precision:9.3f}  {confused_with}'
+        figures = f'{fraction(recall):>6}  {fraction(precision):>9}'
+        line = f'{name:{width}} {correct:8} {total:6}  {figures}  {confused_with}'
         result.append(line.rstrip())
     if len(classes) <= _MOST_COLUMNS:
         result += ['', AXES, *_matrix_lines(confusion, classes)]
@@ -72,7 +75,7 @@ def _matrix_lines(confusion, classes):
 def largest_losses(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the images with the largest losses, as `EvalResult.largest_losses` has them, as lines of text."""
     rows = [('nan', each['class'], NOT_FINITE, each['image']) if each['predicted'] is None else
-            (f"{each['probability']:.3f}", each['class'], each['predicted'], each['image']) for each in found]
+            (fraction(each['probability']), each['class'], each['predicted'], each['image']) for each in found]
     width = max((len(name) for _, *names, _ in rows for name in names), default=0)
     shared = os.path.commonprefix([each['image'] for each in found]).rpartition('/')[0]
     head = 'the largest losses: the probability of its class, its class, the predicted class, the image'

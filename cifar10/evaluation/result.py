@@ -116,11 +116,11 @@ class EvalResult:
             figures = ', '.join(f'{name} = {figure:.5g}' for name, figure in self.figures.items())
             return f'{figures} ({self.examples} examples)'
         counts = self.counts
-        line = f"precision @ 1 = {self.accuracy:.3f} ({counts['correct']} of {self.examples})"
+        line = f"precision @ 1 = {metrics.fraction(self.figures['accuracy'])} ({counts['correct']} of {self.examples})"
         if self.averaged_accuracy is not None:
-            line += f', {self.averaged_accuracy:.3f} with test-time averaging'
+            line += f', {metrics.fraction(self.averaged_accuracy)} with test-time averaging'
         if are_uneven(self.confusion.sum(1)):
-            line += f'; mean recall of the classes {self.mean_recall:.3f}'
+            line += f"; mean recall of the classes {metrics.fraction(self.figures['mean_recall'])}"
         if 'not_finite' in counts:
             line += f"; {counts['not_finite']} not finite, such as that of {self.predictions[0].name}"
         return line

@@ -8,6 +8,7 @@ from cifar10.evaluation import confusion
 from cifar10.evaluation.result import EvalResult, Prediction
 from cifar10.run import pictures
 from cifar10.run.events import IMAGES, Events, escaped
+from cifar10.run.metrics import fraction
 
 _MOST_NAMED = 20  # classes; the picture of a larger matrix has no names
 _MATRIX_SIDE = 320  # minimum pixels of the picture
@@ -32,7 +33,8 @@ def class_table(counts: np.ndarray, classes: Sequence[str]) -> str:
     names = [escaped(name) for name in classes]
     rows = ['| class | correct | total | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
     for name, correct, total, recall, precision, confused_with in confusion.per_class(counts, names):
-        rows.append(f'| {name} | {correct} | {total} | {recall:.3f} | {precision:.3f} | {confused_with} |')
+        figures = f'{fraction(recall)} | {fraction(precision)}'
+        rows.append(f'| {name} | {correct} | {total} | {figures} | {confused_with} |')
     return '\n'.join(rows)
 
 

@@ -29,7 +29,8 @@ def is_better(evaluation: Mapping[str, Any], best: Mapping[str, Any] | None, fig
 
 def summary(best: Mapping[str, Any], figure: str) -> str:
     """Returns a phrase with the step and the figure of the best checkpoint."""
-    shown = f"{figure.replace('_', ' ')} {best[figure]:.3f}" if figure in best else f"loss {best['loss']:.5g}"
+    name, value = figure.replace('_', ' '), best.get(figure)
+    shown = f"loss {best['loss']:.5g}" if value is None else f'{name} {metrics.fraction(value)}'
     return f"step {best['step']}, {shown}"
 
 

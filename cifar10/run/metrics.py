@@ -92,6 +92,11 @@ def rounded(figure: float) -> float | None:
     return float(f'{figure:.7g}') if math.isfinite(figure) else None
 
 
+def fraction(figure: float) -> str:
+    """Formats a fraction with three digits; only 1 becomes 1.000."""
+    return f'{0.999 if 0.999 < figure < 1 else figure:.3f}'
+
+
 def read(directory: str, *kinds: str) -> list[dict]:
     """Returns the records of the given kinds in a directory, in step order; [] without a file."""
     path = os.path.join(directory, NAME)

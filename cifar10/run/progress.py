@@ -16,8 +16,9 @@ _WINDOWS = 5  # number of windows, each at least _SECS long, before comparing th
 _MOST_WINDOWS = 1000  # number of windows in the median
 _DECAY = 0.9  # for the moving averages of losses, as in the tutorial
 _UNKNOWN = 10  # steps before the first estimate of the end
-# In a run of a million steps, the bar itself gets ten of 80 columns.
-_BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]'
+_LONG = 60  # seconds; a line estimates the rest of a run that takes longer
+# In a run of a million steps, the bar itself gets ten of 80 columns. `desc` is the remaining time.
+_BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{desc}{postfix}]'
 
 
 class Progress(Reporter):
@@ -47,11 +48,12 @@ class Progress(Reporter):
         self._next_line = 0.0
         self._windows = collections.deque[float](maxlen=_MOST_WINDOWS)  # seconds per step in each
         self._recommends = explained
+        self._estimates = True  # whether the line with the estimate may still come
         self._unsaid: tuple | None = None  # the time and the text of the newest line, if it came too soon
-        # The last steps with a record and with a line, and their times.
-        self._recorded = self._said = self._compared = step, clock()
-        self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR.replace('<{remaining}', ''),
-                                         dynamic_ncols=True, leave=False)
+        # The last steps with a record and with a line, the first step, and their times.
+        self._recorded = self._said = self._compared = self._begun = step, clock()
+        self._bar = console.progress_bar(initial=step, total=last_step, bar_format=_BAR, dynamic_ncols=True,
+                                         leave=False)
 
     def __enter__(self):
         return self
@@ -66,11 +68,22 @@ class Progress(Reporter):
         for name, figure in {**figures, '': 1.0}.items():
             if name in ('', 'loss') or name.startswith(LOSSES):
                 self._sums[name] += (1 - _DECAY) * (float(figure) - self._sums[name])
-        self._move_bar(step, figures['loss'], now)
+        seconds = self._seconds_left(step, now)
+        self._move_bar(step, figures['loss'], seconds, now)
         if due(self._every, step) or step == self._last_step:
             self._report(step, figures, now)
         if step == self._first_step:  # a warm-up, which counts only if it is the only step
-            self._recorded = self._said = self._compared = step, now
+            self._recorded = self._said = self._compared = self._begun = step, now
+        elif self._estimates and seconds and now - self._begun[1] >= _SECS:
+            self._estimates = False
+            if seconds >= _LONG:
+                say('estimate', f'about {seconds / 60:,.0f} min for the other {self._last_step - step:,} steps')
+
+    def _seconds_left(self, step, now):
+        """Returns the seconds that the remaining steps will take; None in the first steps."""
+        if step < self._first_step + _UNKNOWN:
+            return None
+        return self._speed(self._begun, step, now)[1] * (self._last_step - step)
 
     def _speed(self, since, step, now):
         """Returns (examples per second, seconds per step) since an earlier step and its time."""
@@ -95,7 +108,7 @@ class Progress(Reporter):
         if console.Output.current.is_log or time.perf_counter() > self._next_line:
             self._next_line = time.perf_counter() + _SECS
             self._said = step, now
-            self._say_newest()
+            self.say_newest()
         self._compare(step, now)
 
     def _compare(self, step, now):
@@ -112,21 +125,22 @@ class Progress(Reporter):
         self._windows.append(seconds)
         self._compared = step, now
 
-    def _move_bar(self, step, loss, now):
+    def _move_bar(self, step, loss, seconds, now):
         if self._bar.disable:
             return
         if step > self._first_step:
             images_per_sec, _ = self._speed(self._said, step, now)
             self._bar.set_postfix_str(f'loss {loss:.2f}, {images_per_sec:,.0f} images/s', refresh=False)
-        if step >= self._first_step + _UNKNOWN:
-            self._bar.bar_format = _BAR
+        if seconds is not None:
+            self._bar.set_description_str(f'<{self._bar.format_interval(seconds)}', refresh=False)
         with console.reader_may_leave():
             self._bar.update(step - self._bar.n)
 
     def at_end(self, step):
-        self._say_newest()
+        self.say_newest()
 
-    def _say_newest(self):
+    def say_newest(self) -> None:
+        """Prints the newest line, if it has come too soon after another one."""
         if self._unsaid:
             say(*self._unsaid)
             self._unsaid = None

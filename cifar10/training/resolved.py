@@ -21,8 +21,8 @@ from cifar10.settings.training import (
     train_settings,
 )
 
-# A resumed run always keeps its number of towers, and some update modes derive it from the devices.
-_DECIDED = 'num_towers'
+# In these update modes the number of towers follows the devices of each start.
+_TOWER_PER_DEVICE = 'async', 'mirrored'
 # given setting -> settings not to take from the run, because the given one replaces them
 _SAYS_ALSO = {'max_steps': ['epochs'], 'epochs': ['max_steps'], 'use_fp16': ['precision']}
 _OF_PRESETS = [*(field.name for field in fields(RecipeSettings)), 'max_steps', 'epochs', 'batch_size', 'precision']
@@ -54,7 +54,10 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
 
 def _taken(run, given):
     """Returns the run's given settings that a start takes in addition to its own, by name."""
-    replaced = {*given, _DECIDED, *meaningless({**run.flat(), **given})}
+    values = {**run.flat(), **given}
+    replaced = {*given, *meaningless(values)}
+    if values['variable_update'] in _TOWER_PER_DEVICE:
+        replaced.add('num_towers')
     if given.get('eval_steps') == 0:
         replaced |= {'keep_best', 'patience'}  # which compare evaluations
     if given.get('preset', run.recipe.preset) != run.recipe.preset:  # a whole recipe; or the start is refused

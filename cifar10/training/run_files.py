@@ -1,7 +1,6 @@
 """Defines the files of a run and the reporters that write them: log, traces, evaluations, checkpoints."""
 import contextlib
 import datetime
-import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -115,7 +114,10 @@ class RunFiles:
             self._trace]
         if self._validation:
             is_whole = run.step < plan.last_step  # else the final checkpoint exists, after an evaluation
-            evaluate = functools.partial(self._evaluate, self._validation)
+
+            def evaluate():
+                progress.say_newest()  # its time is before the evaluation's
+                self._evaluate(self._validation)
             reporters.append(_NowAndThen(evaluate, lambda step: due(reports.eval_steps, step), plan.last_step,
                                          lambda step: is_whole and step >= plan.last_step))
         # Last, with all other work up to this step on disk: no start repeats it.
