@@ -1,7 +1,6 @@
 """Asynchronous towers, each in a thread: stale statistics, no update lost, saves between two steps, short runs."""
 import concurrent.futures
 import functools
-import os
 import threading
 import time
 
@@ -160,11 +159,11 @@ def test_the_loss_of_a_device_goes_before_what_it_makes_other_towers_raise():
 @pytest.mark.parametrize('last, every', mostly_stress([(13, 12), (48, 12), (2, 1)], (13, 12)))
 def test_reports_are_of_the_steps_for_which_they_are_due(settings, last, every, capsys):
     given = settings(max_steps=last, num_gpus=2, batch_size=4, log_frequency=every, eval_steps=every, save_steps=every,
-                     max_to_keep=0, variable_update='async', profile_steps='2:2')
+                     max_to_keep=0, variable_update='async')
     train(given)
     folder, output = given.run.train_dir, capsys.readouterr().out
     expected = sorted({*range(every, last, every), last})
     for kind in (metrics.EVAL, metrics.TRAIN, metrics.CHECKPOINT):
         assert [record['step'] for record in metrics.read(folder, kind)] == expected
     assert [step_of(prefix) for prefix in checkpoints(folder)] == expected
-    assert f': step {last}, loss = ' in output and 'trace-2-2.json' in os.listdir(folder)
+    assert f': step {last}, loss = ' in output

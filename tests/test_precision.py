@@ -1,5 +1,4 @@
 """What makes a step fast must not change what it computes: normalisation, pooling first, precisions, packing."""
-import json
 
 import numpy as np
 import pytest
@@ -16,10 +15,8 @@ from cifar10.model.layers import local_response_normalisation
 from cifar10.parallel import devices, gpus, packing
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
-from cifar10.run import trace
 from cifar10.training.start import claimed
 from tests.helpers import (
-    LINEAR,
     build_training,
     initialise,
     mostly_stress,
@@ -235,16 +232,6 @@ def test_batches_copied_ahead_are_the_same(data_dir):
             session.run(following[1])
 
 
-def test_in_a_trace_an_operation_has_the_name_of_its_type_and_takes_a_microsecond_at_least():
-    stats = tf.RunMetadata().step_stats
-    nodes = stats.dev_stats.add(device='/cpu:0').node_stats
-    nodes.add(node_name='logits', timeline_label='logits = MatMul(images, weights)', op_end_rel_micros=5)
-    nodes.add(node_name='send', op_start_rel_micros=5, op_end_rel_micros=5)
-    _, *operations = trace.trace_events({7: stats})
-    assert [(each['name'], each['dur'], each['args']) for each in operations] == [
-        ('MatMul', 5, dict(node='logits', step=7)), ('send', 1, dict(node='send', step=7))]
-
-
 @pytest.mark.parametrize('capabilities, is_refused', [
     ([(9, 0)], False), ([(9, 0), (10, 3)], False), ([(9, 0), (12, 0)], True), ([(12, 1)], True), ([(0, 0)], False)])
 def test_xla_is_refused_where_tensorflow_would_abort(capabilities, is_refused, settings, monkeypatch):
@@ -263,28 +250,3 @@ def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):
     assert levels == [tf.OptimizerOptions.DEFAULT, tf.OptimizerOptions.ON_1]
     with pytest.raises(UsageError, match='--xla'):
         train(settings(xla=True))
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('mode', ['parameter_server', 'async'])
-def test_in_a_trace_a_process_number_is_one_device_and_the_name_has_the_steps_that_it_holds(
-        settings, tmp_path, capsys, mode):
-    train(settings(max_steps=300 if mode == 'async' else 10, num_gpus=3, profile_steps='2:9', variable_update=mode,
-                   network=LINEAR))
-    path, = (tmp_path / 'train').glob('trace-*.json')
-    trace = json.loads(path.read_text())['traceEvents']
-    names = [(event['pid'], event['args']['name']) for event in trace if event['ph'] == 'M']
-    processes = {event['pid'] for event in trace if event['ph'] == 'X'}
-    assert len({number for number, _ in names}) == len({name for _, name in names}) == len(names)
-    assert processes == {number for number, _ in names}
-    operations = [event for event in trace if event['ph'] == 'X']
-    assert all(event['dur'] > 0 for event in operations)
-    assert any('tower_1' in event['args']['node'] for event in operations)
-    steps = sorted({event['args']['step'] for event in operations})
-    assert path.name == f'trace-{steps[0]}-{steps[-1]}.json' and steps[0] >= 2
-    if mode == 'parameter_server':
-        assert steps == list(range(2, 10))
-        assert len(names) >= 3  # the towers' devices
-        assert 'traced     ' in capsys.readouterr().out
-        train(settings(max_steps=1, network=LINEAR, restart=True))
-        assert not path.exists()

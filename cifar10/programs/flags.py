@@ -26,7 +26,7 @@ _TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
 _SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
 # Placeholders for string values in help texts, by the last word of the setting's name.
 _METAVARS = {
-    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'freeze': 'REGEX', 'steps': 'FROM:TO',
+    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'freeze': 'REGEX',
     'csv': 'FILE', 'sizes': 'N:X,N', 'weights': 'NAME=X,...', 'hosts': 'HOST:PORT,...'}
 # Flags of other programs -> our flags.
 _SYNONYMS = {

@@ -28,7 +28,7 @@ _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
 # With the files of TensorFlow's V1 format: one without a suffix, or several with numbers.
 _OF_CHECKPOINT = rf'{re.escape(CHECKPOINT)}(-\d+)?({_PART}|-\d{{5}}-of-\d{{5}})?'
 _TEMPORARY = r'\.tempstate\d+'  # TensorFlow's suffix for unfinished files
-_REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
+_REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST})'  # by `files.replace`
 _PRIVATE = files.private_names(rf'{_REPLACED}|{re.escape(BEST)}')
 _UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|{_PRIVATE}'
 

@@ -16,11 +16,6 @@ class Reporter:
         del step, thread
         return {}
 
-    def traces(self, step: int) -> bool:
-        """Returns whether to trace the next step."""
-        del step
-        return False
-
     def awaits(self, step: int) -> bool:
         """Returns whether later steps must wait for this step's `after_step`; called for each step."""
         del step

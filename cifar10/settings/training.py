@@ -22,7 +22,7 @@ from cifar10.base.registry import (
     TO_THE_END,
     UPDATE_MODES,
 )
-from cifar10.settings.definition import LARGEST_INT, OF_RUN, Group, Kind, checked, fields, setting
+from cifar10.settings.definition import OF_RUN, Group, Kind, checked, fields, setting
 from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
@@ -40,23 +40,9 @@ JOBS = ('worker', 'ps')
 # Plans over the length of a run, for messages that name the length.
 OVER_WHOSE_LENGTH = {
     'sizes': 'over which its image sizes are planned', 'schedule': 'at whose end the learning rate reaches 0'}
-_STEP_RANGE = re.compile(r'[1-9]\d*:[1-9]\d*')
-_MOST_DIGITS = len(str(LARGEST_INT))
 
 
 # Checks of single values.
-
-def step_range(name: str, value: str) -> tuple[int, int]:
-    """Returns the first and the last step of FROM:TO; raises a UsageError for any other format."""
-    if not _STEP_RANGE.fullmatch(value):
-        raise UsageError(f'--{name}={shortened(value)} is not valid; give FROM:TO, such as 100:103')
-    if max(map(len, value.split(':'))) > _MOST_DIGITS or max(map(int, value.split(':'))) > LARGEST_INT:
-        raise UsageError(f'--{name}={shortened(value)} is too large; the maximum is {LARGEST_INT}')
-    first, last = map(int, value.split(':'))
-    if first > last:
-        raise UsageError(f'--{name}={value} ends before it begins; give the first step, then the last one')
-    return first, last
-
 
 def _unless(is_valid, why):
     """Returns a check that raises a UsageError for an invalid value; `why` follows the value in the message."""
@@ -239,15 +225,6 @@ class ReportSettings(Group):
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0, kind=Kind.FREE)
     keep_best: bool = setting(
         False, 'keep the best checkpoint of --eval_steps, which best.json names', kind=Kind.FREE)
-    profile_steps: str = setting(
-        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], kind=Kind.START)
-
-    @property
-    def traced_steps(self) -> tuple[int, int]:
-        """The first and the last step to trace; (0, 0) for none."""
-        if self.profile_steps is None:
-            return 0, 0
-        return step_range('profile_steps', self.profile_steps)
 
 
 GROUPS = (RunSettings, DataSettings, RecipeSettings, TowerSettings, ClusterSettings, ReportSettings)

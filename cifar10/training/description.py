@@ -141,17 +141,4 @@ def describe_run(plan: Plan) -> list[Line]:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
         length = f'{getattr(run, plan.ended):.10g}'
         lines.append(Line('done', f'the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}'))
-    else:
-        lines += _untraced(plan)
     return lines
-
-
-def _untraced(plan):
-    """Returns a line about steps to trace that this start does not take; [] if it takes all."""
-    first, last = plan.settings.reports.traced_steps
-    if not first or plan.step < first <= last <= plan.last_step:
-        return []
-    begin, end = max(first, plan.step + 1), min(last, plan.last_step)
-    traced = 'none of them is' if begin > end else f'only {begin} to {end} are'
-    return [Line('untraced', f'--profile_steps={first}:{last}: the run now takes the steps {plan.step + 1} to '
-                             f'{plan.last_step}, so {traced} traced')]

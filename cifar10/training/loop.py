@@ -53,8 +53,7 @@ def _loop(run, files, termination):
             also = {}
             for reporter in reporters:
                 also.update(reporter.also(step, thread))
-            traced = any(reporter.traces(step) for reporter in reporters)
-            return functools.partial(run.run_step, step, also, thread=thread, traced=traced)
+            return functools.partial(run.run_step, step, also, thread=thread)
 
         def awaits(step):
             return any([reporter.awaits(step) for reporter in reporters])  # asks every reporter

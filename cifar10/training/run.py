@@ -105,7 +105,7 @@ class Run:
         return results
 
     def run_step(self, step: int, also: Mapping[str, Any] | None = None, feed: Mapping | None = None,
-                 thread: int = 0, traced: bool = False) -> dict[str, Any]:
+                 thread: int = 0) -> dict[str, Any]:
         """Runs a step. The caller counts steps, because in `async` several threads call this at once.
 
         Args:
@@ -114,25 +114,22 @@ class Run:
           thread: the step's thread, a position in `TrainingGraph.fetches`.
 
         Returns:
-          The values of `TrainingGraph.fetches`, with named figures, and of `also`, and `thread`; if traced, also
-          `metadata`, a `tf.RunMetadata`.
+          The values of `TrainingGraph.fetches`, with named figures, and of `also`, and `thread`.
         """
-        metadata = tf.RunMetadata() if traced else None
-        options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE) if traced else None
         calls, kind = self._calls, (thread, repr(also) if also else '')  # TensorFlow prepares a graph for each kind
         is_first = kind not in calls
         with doing(f'step {step:,}', OF_FIRST_STEP if is_first else 1):
             self.go_on()
             fetches = dict(self.graph.fetches[thread], **also or {})
             if feed:
-                results = self.session.run(fetches, feed, options, metadata)
+                results = self.session.run(fetches, feed)
             else:
                 if is_first:
-                    calls[kind] = self.session.make_callable(fetches, accept_options=True)
+                    calls[kind] = self.session.make_callable(fetches)
                 # Like `run`, so that an error names its operation.
-                results = self.session._do_call(calls[kind], options, metadata)
+                results = self.session._do_call(calls[kind])
         figures = dict(zip(self.graph.figures, results['figures']))
-        return dict(results, figures=figures, thread=thread, **(dict(metadata=metadata) if traced else {}))
+        return dict(results, figures=figures, thread=thread)
 
     def averages_after(self, step: int) -> bool:
         """Returns whether the schedule averages the towers' copies of the variables after a step."""

@@ -1,4 +1,4 @@
-"""Defines the files of a run and the reporters that write them: log, traces, evaluations, checkpoints."""
+"""Defines the files of a run and the reporters that write them: log, evaluations, checkpoints."""
 import contextlib
 import datetime
 import os
@@ -21,7 +21,6 @@ from cifar10.run.progress import Progress, say
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
 from cifar10.run.takeover import TrainDir
-from cifar10.run.trace import Trace
 from cifar10.settings.training import hyperparameters
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
@@ -68,7 +67,6 @@ class RunFiles:
         self._curves[metrics.TRAIN].add_config(found, record.command(), plan.step)
         if validation:
             self._curves[metrics.EVAL].add_hyperparameters(found)
-        self._trace = Trace(*settings.reports.traced_steps, directory.path)
 
     def __enter__(self):
         return self
@@ -83,9 +81,7 @@ class RunFiles:
     def begun(self) -> Iterator[list[Reporter]]:
         """Context with the run's reporters from the current step on, in order."""
         run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
-        # Drops the records of later steps, because the run repeats the steps.
-        for written in (self._log, self._trace):
-            written.drop_after(run.step)
+        self._log.drop_after(run.step)  # the run repeats the later steps
         self._evaluated = metrics.read(self._directory.path, metrics.EVAL)
         self.checkpoints.best = checkpoints.find_best(
             self._directory.path, self.checkpoints.best, self._evaluated, run.step,
@@ -110,8 +106,7 @@ class RunFiles:
         reporters = [
             progress,
             Summaries(self._curves[metrics.TRAIN], reports.summary_steps, plan.source.classes, run.graph.summary,
-                      run.graph.inputs),
-            self._trace]
+                      run.graph.inputs)]
         if self._validation:
             is_whole = run.step < plan.last_step  # else the final checkpoint exists, after an evaluation
 
@@ -135,7 +130,6 @@ class RunFiles:
         failures.refuse_divergence(step, losses, self._directory.path, self._run.plan.mode.drifts, first)
 
     def _save(self, best=None):
-        self._trace.write()
         with self._cost.of(SAVING):
             self._soundness.check()
             self._directory.keep(*self._data_files)
