@@ -1,5 +1,6 @@
 """Training and evaluation from Python: the bits of the scripts, nothing printed, nothing of the caller's changed."""
 import contextlib
+import dataclasses
 import inspect
 import json
 import os
@@ -36,6 +37,8 @@ from tests.helpers import (
     small_disk,
     state_of,
 )
+
+PAGE = (ROOT / 'docs' / 'python.md').read_text()
 
 
 def run(code, *arguments):
@@ -256,8 +259,7 @@ def test_importing_costs_nothing():
 
 @pytest.mark.stress  # its calls, by default: above
 def test_the_example_of_the_page_runs(tmp_path):
-    page = (ROOT / 'docs' / 'python.md').read_text()
-    first, predicts, stops = re.findall(r'```python\n(.*?)```', page, re.S)
+    first, predicts, stops = re.findall(r'```python\n(.*?)```', PAGE, re.S)
     assert len(first.splitlines()) <= 15
     photos = tmp_path / 'photos'
     photos.mkdir()
@@ -272,24 +274,54 @@ def test_the_example_of_the_page_runs(tmp_path):
 
 
 def as_shown(function):
-    """Returns the arguments of a function as the page shows them."""
-    return ', '.join(each.name if each.default is each.empty else
-                     f"{each.name}={getattr(each.default, '__name__', each.default)}"
-                     for each in inspect.signature(function).parameters.values())
+    """Returns a function with its arguments as the page shows them."""
+    shown = [f'**{each.name}' if each.kind is each.VAR_KEYWORD else each.name if each.default is each.empty else
+             f"{each.name}={getattr(each.default, '__name__', repr(each.default))}"
+             for each in inspect.signature(function).parameters.values() if each.name != 'self']
+    return f"{function.__name__}({', '.join(shown)})"
 
 
-def test_the_reference_of_the_page_has_every_function_with_its_arguments():
-    text = (ROOT / 'docs' / 'python.md').read_text().split('\n## Towers and model\n')[1]
-    assert dict(re.findall(r'^\| `(\w+)\((.*?)\)` \|', text, re.M)) == {
-        name: as_shown(getattr(model, name)) for name in model._FOR_NETWORKS}
+def documented(of):
+    """Returns the attributes in the docstring of a class."""
+    return set(re.findall(r'^  (\w+): ', inspect.getdoc(of).partition('\nAttributes:\n')[2], re.M))
 
 
-def test_every_attribute_of_a_result_is_on_the_page():
-    page = (ROOT / 'docs' / 'python.md').read_text()
-    for result in (cifar10.TrainResult, cifar10.EvalResult, cifar10.Predictions, cifar10.ExportResult):
-        for name in [*result.__dataclass_fields__, *(name for name, value in vars(result).items()
-                                                     if isinstance(value, property))]:
-            assert f'`{name}`' in page, name
+def public(of):
+    """Returns what the page shows of a class: its attributes, and its methods with their arguments."""
+    return documented(of) | {as_shown(value) if inspect.isfunction(value) else name
+                             for name, value in vars(of).items() if not name.startswith('_')}
+
+
+def shown_in(rows):
+    """Returns what stands in code in the first column of a table's rows."""
+    return {name for row in rows.splitlines() for name in re.findall(r'`([^`]+)`', row.split(' | ')[0])}
+
+
+def test_the_page_has_every_public_name_with_its_arguments():
+    rows = PAGE.split('\n| `cifar10` | returns, or has |\n')[1].split('\n\n')[0]
+    values = [getattr(cifar10, name) for name in cifar10.__all__]
+    of_results = {value.__name__ for value in values if dataclasses.is_dataclass(value)}
+    classes = {value.__name__ for value in values if inspect.isclass(value)}
+    shown = shown_in(rows) | set(re.findall(r'\[`(\w+)`\]', rows))
+    assert shown == of_results | {'Termination()', 'UsageError', 'RunError'} | {
+        as_shown(value) for value in values if value.__name__ not in classes}
+    for name in ('Termination', 'UsageError', 'RunError'):
+        row, = (row for row in rows.splitlines() if f'`{name}' in row)
+        assert public(getattr(cifar10, name)) <= set(re.findall(r'`([^`]+)`', row)), name
+
+
+def test_the_page_has_every_building_block_of_networks_with_its_arguments():
+    assert shown_in(PAGE.split('\n| function | returns |\n|---|---|\n')[1]) == {
+        as_shown(getattr(model, name)) for name in model._FOR_NETWORKS}
+
+
+@pytest.mark.parametrize('function, result', [
+    ('train', cifar10.TrainResult), ('evaluate', cifar10.EvalResult), ('predict', cifar10.Predictions),
+    ('export', cifar10.ExportResult)])
+def test_the_page_has_every_attribute_of_a_result(function, result):
+    rows = PAGE.split(f'\n| `{function}` returns | |\n|---|---|\n')[1].split('\n\n')[0]
+    assert shown_in(rows) == public(result)
+    assert documented(result) == {each.name for each in dataclasses.fields(result)}
 
 
 def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_error(settings, tmp_path, monkeypatch,

@@ -72,6 +72,7 @@ class Predictions:
 
     Attributes:
       step: the step of the checkpoint.
+      checkpoint: its prefix.
       classes: their names.
       probabilities: float32 [n, classes]. The row of an image that could not be classified is NaN.
       files: the paths of the n files; empty for an array or the contents of files.

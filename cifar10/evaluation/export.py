@@ -21,7 +21,14 @@ _MOST = 8  # images at a time, for networks with a fixed number: each request co
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult:
-    """The result of an export: the step and the checkpoint of the model, and the absolute path of the SavedModel."""
+    """The result of an export.
+
+    Attributes:
+      step: the step of the checkpoint.
+      checkpoint: its prefix.
+      path: the absolute path of the SavedModel.
+      notes: warnings.
+    """
     step: int
     checkpoint: str
     path: str
