@@ -86,7 +86,3 @@ def test_a_value_that_is_not_finite_makes_its_mean_not_finite_and_leaves_the_oth
         right[1][77, 3] = means[1][77, 3]
         for mean, array in zip(means, right):
             np.testing.assert_array_equal(mean, array)
-
-
-def test_zeros_stay_zeros():
-    assert not np.any(reduced([[np.zeros(9, np.float32)]] * 4, 2)[0][0])

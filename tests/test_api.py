@@ -1,5 +1,4 @@
 """Training and evaluation from Python: the bits of the scripts, nothing printed, nothing of the caller's changed."""
-import contextlib
 import dataclasses
 import inspect
 import json
@@ -34,7 +33,6 @@ from tests.helpers import (
     patient,
     python,
     read_until,
-    small_disk,
     state_of,
 )
 
@@ -77,16 +75,6 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     assert cifar10.train(**small) == cifar10.TrainResult(
         4, trained.checkpoint, True, trained.figures, trained.evaluation, ended_by='max_steps')
     assert capfd.readouterr() == ('', '')
-
-
-def test_lines_are_for_people_ten_seconds_apart_with_the_rate_since_the_last_one(small):
-    lines, records = [], []
-    cifar10.train(**dict(small, max_steps=30, log_frequency=1), say=lines.append,
-                  on_record=lambda record: records.append(record) if record['kind'] == 'train' else None)
-    found = [re.search(r'step (\d+), .* ([\d.]+) sec/batch', line) for line in lines if 'loss = ' in line]
-    assert [each[1] for each in found] == ['1', '30'] and len(records) == 30
-    seconds = [record['global_batch'] / record['images_per_sec'] for record in records[1:]]
-    assert float(found[1][2]) == pytest.approx(np.mean(seconds), abs=0.0006)
 
 
 @pytest.mark.parametrize('function, given, message', [
@@ -197,28 +185,6 @@ def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small
     with pytest.raises(type(error)) as raised:
         cifar10.train(**small, say=say)
     assert raised.value is error
-
-
-@pytest.mark.stress  # one of a training, by default: above
-def test_a_callback_of_an_evaluation_may_evaluate(small, tmp_path):
-    cifar10.train(**small)
-    settings = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
-    results = []
-
-    def on_record(record):
-        results.append(cifar10.evaluate(**dict(settings, eval_data='train_eval')))
-    cifar10.evaluate(**settings, on_record=on_record)
-    assert [result.examples for result in results] == [100]
-
-
-def test_a_full_disk_is_a_run_error(small, tmp_path):
-    def fill(record):
-        with contextlib.suppress(OSError), open(disk / 'filler', 'ab', buffering=0) as stream:
-            while stream.write(bytes(1000)):
-                pass
-    with small_disk(tmp_path / 'disk', 1) as disk, pytest.raises(RunError, match='No space left on'):
-        cifar10.train(**dict(small, train_dir=str(disk), log_frequency=1, summary_steps=0, max_steps=1000,
-                             save_steps=1000), on_record=fill)
 
 
 # Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.

@@ -148,14 +148,6 @@ def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
     assert status == 0
 
 
-def test_a_file_is_converted_once_below_data_dir(tmp_path, capsys):
-    path = file_of(tmp_path)
-    data = datasets.prepare(path, data_of(tmp_path), TRAIN, 0.1)
-    assert sorted(os.listdir(tmp_path)) == ['data', 'mine.npz']
-    assert os.path.dirname(data.folder) == f'{data_of(tmp_path)}/mine.npz-32px' and capsys.readouterr().out
-    assert datasets.prepare(path, data_of(tmp_path), TRAIN, 0.1) == data and not capsys.readouterr().out
-
-
 def test_each_example_has_the_name_of_its_array_and_its_index_there(tmp_path):
     tests, labels = made(10, classes=3, seed=1)
     np.savez(tmp_path / 'both.npz', x_train=IMAGES, y_train=LABELS, x_test=tests, y_test=labels)

@@ -1,6 +1,4 @@
 """The best checkpoint of a run that evaluates itself: best.json names it, and rotation leaves it."""
-import json
-import os
 import pathlib
 
 import pytest
@@ -130,29 +128,3 @@ def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
     assert eval_settings(checkpoint='best').checkpoint == '/tmp/cifar10_train/best'
     with pytest.raises(UsageError, match='each say'):
         eval_settings(train_dir=str(tmp_path), checkpoint='./best')
-
-
-@pytest.mark.stress  # by default, without runs: above
-def test_a_best_checkpoint_that_cannot_be_read_is_forgotten_when_its_steps_are_taken_again(settings):
-    flags = dict(KEEPING, eval_steps=3, save_steps=5, max_to_keep=0)
-    folder = settings().run.train_dir
-    train(settings(**dict(flags, max_steps=6, keep_best=False)))
-    note_best(folder, metrics.read(folder, metrics.EVAL)[-1])
-    os.truncate(f'{folder}/model.ckpt-6.index', 5)
-    train(settings(**dict(flags, max_steps=7, learning_rate=1e-6)))  # another way than before, from step 5 on
-    found = {record['step']: record for record in metrics.read(folder, metrics.EVAL)}
-    assert list(found) == [3, 6, 7] and steps(folder) in ([5, 6, 7], [5, 7])
-    best = look(folder).best
-    assert best['step'] in (6, 7) and best == {name: found[best['step']][name] for name in best}
-
-
-@pytest.mark.stress  # in the other modes: test_modes.py
-def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(settings, tmp_path):
-    train(settings(variable_update='async', num_gpus=2, **KEEPING))
-    folder = settings().run.train_dir
-    assert evaluated(folder, tmp_path / 'eval', checkpoint='best')['correct'] == look(folder).best['correct']
-
-
-def test_it_is_valid_json(tmp_path):
-    note_best(str(tmp_path), metrics.record_of(metrics.EVAL, 20, cross_entropy=float('nan'), accuracy=0.5))
-    assert json.loads((tmp_path / 'best.json').read_text(), parse_constant=pytest.fail)['cross_entropy'] is None

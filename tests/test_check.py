@@ -2,7 +2,6 @@
 import fcntl
 import os
 import re
-import shutil
 import socket
 import threading
 
@@ -180,27 +179,6 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     (tmp_path / 'own' / 'test' / 'eel').mkdir()
     with pytest.raises(UsageError, match='class eel has no training image'):
         check(settings)
-
-
-@pytest.mark.stress
-def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(settings, tmp_path):
-    flags = dict(dataset=f'{tmp_path}/own/', data_dir=f'{tmp_path}/data', tower_device='cpu')
-
-    def files(*names):
-        for name in names:
-            (tmp_path / 'own' / name).mkdir(parents=True)
-            for i in range(8):
-                (tmp_path / 'own' / name / f'{i}.png').write_bytes(encoded(np.full([8, 8, 3], i, np.uint8), 'PNG'))
-
-    files('cat', 'dog')
-    train(settings(**flags, max_steps=1))
-    (tmp_path / 'own' / 'cat' / '9.png').write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
-    shutil.rmtree(tmp_path / 'data')
-    assert not [line for line in planned(settings(**flags))[1] if 'images' in line]
-    files('eel')
-    for start in check, trainer.train:
-        with pytest.raises(UsageError, match='holds a run with other classes .now with eel.'):
-            start(settings(**flags))
 
 
 def test_a_run_in_progress_is_a_problem(tmp_path, data_dir):

@@ -38,13 +38,6 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     assert of_run.corruption(checkpoints(config.run.train_dir)[-1])
 
 
-def test_a_resume_reads_the_values_of_its_checkpoint_once(one_step, settings, monkeypatch):
-    reads, read = [], of_run.read
-    monkeypatch.setattr(of_run, 'read', lambda prefix: reads.append(os.path.basename(prefix)) or read(prefix))
-    trainer.train(settings(max_steps=2))
-    assert reads == ['model.ckpt-1', '.model.ckpt-2']  # the second is what is read back of the new one
-
-
 @pytest.fixture
 def saving(tmp_path):
     """(A function that saves three variables as those of a step, their initial values by their names)."""

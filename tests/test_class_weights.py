@@ -90,14 +90,6 @@ def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
         train(**uneven(class_weights=text))
 
 
-@pytest.mark.stress
-def test_even_classes_are_not_spoken_of(settings, capsys):
-    from tests.helpers import train as train_with_settings
-    train_with_settings(settings(network='linear', max_steps=1, eval_steps=1))
-    output = capsys.readouterr().out
-    assert 'uneven' not in output and 'recall' not in output
-
-
 @pytest.mark.stress  # by default, without runs: test_best.py
 @pytest.mark.parametrize('weights, figure', [('none', 'accuracy'), ('balanced', 'mean_recall')])
 def test_a_run_keeps_its_best_by_the_figure_that_counts(weights, figure, uneven):

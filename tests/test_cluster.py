@@ -238,16 +238,6 @@ def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(work
 
 
 @pytest.mark.stress
-def test_a_missing_worker_is_named_at_the_start(small):
-    with Tasks(2, 0, started=['worker 0'], **dict(small, cluster_timeout_secs=1)) as tasks:
-        output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
-        address = tasks.commands['worker 0'][-1].split(',')[1]
-    assert tasks['worker 0'].returncode == 75
-    assert f'waiting    for worker 1 at {address}, up to 5 s' in output
-    assert f'error: worker 1 at {address} cannot be reached after 5 s' in output.splitlines()[-1]
-
-
-@pytest.mark.stress
 @pytest.mark.parametrize('flag', [
     '--deterministic', '--num_gpus=2', '--stuck_secs=601', '--variable_update=replicated',
     '--cluster_timeout_secs=61'])

@@ -3,10 +3,7 @@ import contextlib
 import json
 import os
 import platform
-import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -17,7 +14,7 @@ from cifar10.cluster import address, listener, membership, watch
 from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
 from tests.fixtures import small
-from tests.helpers import ROOT, Tasks, patient, python, read_until
+from tests.helpers import Tasks, patient, python
 
 SECONDS = patient(60)  # limit of one run in this file
 
@@ -128,76 +125,6 @@ def test_a_port_is_open_on_the_given_addresses_and_closed_on_all_others(family, 
             listener.restrict(1, own, own)
 
 
-NAMESPACES = {  # a machine with two networks, and one in each
-    'both': {'near': '10.9.0.1/24', 'far': '10.8.0.1/24'}, 'task': {'both': '10.9.0.2/24'},
-    'third': {'both': '10.8.0.3/24'}}
-
-
-@pytest.fixture
-def namespaces():
-    """A function that starts Python code in a network namespace, by the names of NAMESPACES."""
-    prefix = f'test{os.getpid()}'
-
-    def ip(*arguments):
-        return subprocess.run(['ip', *arguments], capture_output=True, text=True)
-    if not shutil.which('ip') or ip('netns', 'add', prefix + 'both').returncode:
-        pytest.skip('network namespaces need more rights than this user has, and iproute2')
-    try:
-        for name in ('task', 'third'):
-            ip('netns', 'add', prefix + name)
-        for inner, outer in (('near', 'task'), ('far', 'third')):
-            ip('-n', prefix + 'both', 'link', 'add', inner, 'type', 'veth', 'peer', 'name', 'both', 'netns',
-               prefix + outer)
-        for name, addresses in NAMESPACES.items():
-            for link, address in addresses.items():
-                ip('-n', prefix + name, 'address', 'add', address, 'dev', link)
-                ip('-n', prefix + name, 'link', 'set', link, 'up')
-            ip('-n', prefix + name, 'link', 'set', 'lo', 'up')
-        ip('-n', prefix + 'task', 'address', 'add', '10.9.0.9/24', 'dev', 'both')  # of no task
-        ip('-n', prefix + 'third', 'route', 'add', '10.9.0.1', 'via', '10.8.0.1')
-        yield lambda name, code: subprocess.Popen(
-            ['ip', 'netns', 'exec', prefix + name, sys.executable, '-c', code], cwd=ROOT, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    finally:
-        for name in NAMESPACES:
-            ip('netns', 'delete', prefix + name)
-
-
-SERVE = '''
-import socket
-from cifar10.cluster import listener
-with socket.socket(socket.AF_INET6) as server:
-    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    server.bind(('::', 2222))
-    server.listen()
-    listener.restrict(2222, ['10.9.0.1'], {peers!r})
-    print('listens', flush=True)
-    input()
-'''
-CONNECT = '''
-import socket
-for source, target in {pairs!r}:
-    try:
-        socket.create_connection((target, 2222), 0.5, (source, 0)).close()
-        print(source, target)
-    except OSError:
-        pass
-'''
-
-
-def test_connections_are_to_the_address_of_the_task_and_from_those_of_the_tasks(namespaces):
-    peers = ('10.9.0.1', 'fd00::2%eth0', '10.9.0.2', '10.9.0.1')
-    pairs = dict(both=[('10.9.0.1', '10.9.0.1'), ('10.8.0.1', '10.9.0.1'), ('127.0.0.1', '127.0.0.1')],
-                 task=[('10.9.0.2', '10.9.0.1'), ('10.9.0.9', '10.9.0.1')],
-                 third=[('10.8.0.3', '10.9.0.1'), ('10.8.0.3', '10.8.0.1')])
-    server = namespaces('both', SERVE.format(peers=peers))
-    try:
-        assert server.stdout.readline() == 'listens\n'
-        clients = [namespaces(name, CONNECT.format(pairs=each)) for name, each in pairs.items()]
-        accepted = ''.join(client.communicate(timeout=SECONDS)[0] for client in clients).splitlines()
-    finally:
-        server.communicate('\n')
-    assert accepted == ['10.9.0.1 10.9.0.1', '10.9.0.2 10.9.0.1']
 
 
 def test_a_port_is_open_for_the_addresses_that_a_host_name_has_now(monkeypatch):
@@ -273,15 +200,6 @@ def test_where_the_system_refuses_the_filter_a_task_serves_only_if_asked(data_di
         assert {status for status, _ in tasks.ends().values()} == {0}
 
 
-@pytest.mark.stress  # a port, by default: above
-def test_a_server_listens_only_at_the_given_address(data_dir, tmp_path):
-    with Tasks(2, 0, started=['worker 0'], **small(data_dir, tmp_path)) as tasks:
-        read_until(tasks['worker 0'], 'waiting ')
-        port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
-        assert reachable('127.0.0.1:' + port)
-        assert not reachable('127.0.0.2:' + port, 0.3)
-
-
 def test_a_watch_that_was_stopped_has_ended(monkeypatch):
     # Its thread would end the process when a peer has ended, too.
     asking, before = threading.Event(), threading.active_count()
@@ -334,27 +252,6 @@ except TimeoutError:
 '''
     result = python('-c', code)
     assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
-
-
-@pytest.mark.stress
-def test_an_outage_of_the_name_service_is_no_loss_of_a_peer():
-    code = '''
-import socket, time
-from cifar10.cluster.watch import Watch
-listening = socket.create_server(("127.0.0.1", 0))
-watch = Watch({"worker 1": f"localhost:{listening.getsockname()[1]}"}, 0)
-time.sleep(1.5)
-resolve = socket.getaddrinfo
-def gone(host, *arguments, **options):
-    if host == "localhost":
-        raise socket.gaierror(-3, "try again")
-    return resolve(host, *arguments, **options)
-socket.getaddrinfo = gone
-time.sleep(4)
-print("still there")
-'''
-    result = python('-c', code)
-    assert (result.returncode, result.stdout, result.stderr) == (0, 'still there\n', '')
 
 
 def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses):

@@ -228,19 +228,6 @@ def test_each_program_has_a_command_of_its_own_in_the_package():
     assert set(COMMANDS) == set(PROGRAMS)
 
 
-def test_every_program_ends_with_the_same_statuses():
-    for name in PROGRAMS:
-        module = importlib.import_module(f'cifar10.programs.{name}')
-        # test_console.py has its statuses.
-        assert module.run.func is program.run and module.run.args == (module.main,) and module.run.keywords['to_end']
-    reading, writing = os.pipe()
-    os.close(reading)
-    process = subprocess.run([sys.executable, '-m', 'cifar10', 'train', '--help'], cwd=ROOT, stdout=writing,
-                             stderr=subprocess.PIPE)
-    os.close(writing)
-    assert (process.returncode, process.stderr) == (program.UNREAD, b'')
-
-
 def test_the_page_has_every_exit_status():
     table = (ROOT / 'docs' / 'records.md').read_text().split('## Exit status')[1].split('\n## ')[0]
     assert re.findall(r'^\| (\d+)', table, re.M) == [str(int(status)) for status in sorted([

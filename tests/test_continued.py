@@ -29,7 +29,6 @@ from tests.helpers import (
     last_variables,
     mostly_stress,
     run_forked,
-    run_script,
     train,
 )
 
@@ -194,22 +193,6 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     assert resolve(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 
 
-@pytest.mark.stress  # by default, with the commands of the page: below
-@pytest.mark.parametrize('explicit', [False, True])
-def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(data_dir, tmp_path, explicit):
-    machine = dict(data_dir=data_dir, tower_device='cpu')
-    run = dict(dataset='shapes', network='linear', batch_size=8, clip_norm=0.5, seed=3, num_towers=2, summary_steps=0)
-    whole, broken = tmp_path / 'whole', tmp_path / 'broken'
-    cifar10.train(train_dir=whole, max_steps=6, **run, **machine)
-    cifar10.train(train_dir=broken, max_steps=4, **run, **machine)
-    lines = []
-    cifar10.train(train_dir=broken, max_steps=6, say=lines.append, **machine, **(run if explicit else {}))
-    assert_same_bits(last_variables(whole), last_variables(broken))
-    taken = [line for line in lines if line.startswith('taken')]
-    expected = '--seed=3 --dataset=shapes --network=linear --clip_norm=0.5 --num_towers=2 --batch_size=8'
-    assert taken == ([] if explicit else [f'taken      from the run: {expected} --summary_steps=0'])
-
-
 def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
     page = (ROOT / 'docs' / 'train.md').read_text().split('## Go back')[1]
     block = re.search(r'```\n(.*?)```', page, re.S).group(1).replace('/tmp', str(tmp_path)).replace('5000', '2')
@@ -278,15 +261,6 @@ def test_an_evaluation_takes_the_same_flag():
     assert eval_settings(train_dir='a').checkpoint_dir == 'a'
     with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a each say what to evaluate'):
         eval_settings(train_dir='a', checkpoint_dir='b')
-
-
-@pytest.mark.stress  # what it takes, by default: above
-def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):
-    machine = dict(data_dir=data_dir, tower_device='cpu', train_dir=tmp_path)
-    cifar10.train(max_steps=1, dataset='shapes', network='linear', batch_size=8, **machine)
-    result = run_script('multi_gpu_train.py', **machine, max_steps=2, check=True)
-    assert result.returncode == 0 and 'taken      from the run: --dataset=shapes' in result.stdout
-    assert 'resumed at step 1 of 2' in result.stdout
 
 
 def test_the_page_names_all_flags_that_are_given_again():

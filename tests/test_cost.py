@@ -4,8 +4,6 @@ import time
 
 import pytest
 
-from cifar10.base import console
-from cifar10.evaluation.evaluator import Evaluator
 from cifar10.run import cost, metrics
 from cifar10.run.progress import Progress
 from cifar10.training import run_files, trainer
@@ -22,22 +20,6 @@ def test_parts_are_measured(settings, monkeypatch, capsys):
     whole, *parts = map(float, re.findall(r'([\d.]+) s\b', line))
     assert whole <= took + 0.1 and sum(parts) == pytest.approx(whole, rel=0.05, abs=0.3)
     assert float(re.search('([0-9.]+) s steps', line)[1]) > 0.5 * 7 * 0.2
-
-
-@pytest.mark.stress
-def test_the_callers_own_code_is_neither_a_step_nor_a_save_and_rates_are_of_steps(settings, monkeypatch, capsys):
-    config = settings(batch_size=1, max_steps=9, eval_steps=3, save_steps=3, log_frequency=3, summary_steps=0)
-    evaluate = Evaluator.run
-    monkeypatch.setattr(Evaluator, 'run', lambda *given: time.sleep(0.3) or evaluate(*given))
-    with console.Output(on_record=lambda record: time.sleep(0.1)).used():
-        trainer.train(config)
-    line, = re.findall('^cost .*', capsys.readouterr().out, re.M)
-    parts = {name: float(seconds) for seconds, name in re.findall(r'([\d.]+) s ([a-z_]+)', line)}
-    records = metrics.read(config.run.train_dir, *metrics.KINDS)
-    assert parts['on_record'] == pytest.approx(0.1 * len(records), abs=0.3) and len(records) >= 10
-    assert parts['evaluation'] > 3 * 0.3 and parts.get('saving', 0) < parts['on_record']
-    # Three steps of a linear network take less than the evaluation between them.
-    assert min(record['images_per_sec'] for record in records if record['kind'] == metrics.TRAIN) > 3 / 0.3
 
 
 @pytest.fixture

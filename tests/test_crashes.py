@@ -4,7 +4,6 @@ A snapshot of the folder before a call is what a SIGKILL leaves that arrives on 
 """
 import contextlib
 import functools
-import os
 import re
 
 import numpy as np
@@ -15,7 +14,7 @@ from cifar10.data import datasets, download
 from cifar10.evaluation import export, of_checkpoints
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
-from cifar10.run.folder import best_of, parts, step_of
+from cifar10.run.folder import best_of, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -187,23 +186,6 @@ def test_after_a_kill_or_a_power_failure_each_checkpoint_is_whole_and_has_its_re
     assert len(states) > 300 and steps == {0, 10, 20, 30, 40}
 
 
-@pytest.mark.stress
-def test_killed_at_each_system_call_a_run_that_saves_by_the_clock_goes_on(flags, tmp_path):
-    flags = dict(flags, max_steps=7, save_steps=4, save_minutes=1e-9)
-    killed, train_dir = traced(tmp_path / 'traced', tuple(flags.items()))
-    found = set()
-    for i, state in enumerate(killed_states(killed)):
-        folder = write_tree(tmp_path / str(i), state)
-        with tf.Graph().as_default():
-            trainer.train(train_settings(train_dir=str(folder), **flags))
-        assert_same_bits(last_variables(folder), last_variables(train_dir))
-        found.add(frozenset(map(step_of, checkpoints(folder))))
-        assert set(names(folder)) - {name for prefix in checkpoints(folder) for name in map(os.path.basename, parts(
-            prefix))} == {name for name in names(train_dir) if 'ckpt' not in name}
-    # Of the two that are kept, the older one is that of step 4, or the one that a start has continued from.
-    assert found == {frozenset({step, 7}) for step in (4, 5, 6)}
-
-
 @pytest.fixture(scope='module')
 def keeping(flags, tmp_path_factory):
     """(The flags, the Traced and the train_dir of a run that keeps its best checkpoint, where no checkpoint is due)."""
@@ -224,18 +206,6 @@ def assert_keeps_the_best(state, folder, keeping):
     assert one == other and [step for step, _ in one] == [15, 30, 40]
     assert best_of(str(folder)) == best_of(str(train_dir))
     assert names(folder) == names(train_dir)
-
-
-@pytest.mark.stress  # by default, without runs: test_best.py
-def test_after_a_kill_or_a_power_failure_best_json_names_a_whole_checkpoint_or_none(keeping, tmp_path):
-    states = [*killed_states(keeping[1]), *(state for _, state in distinct(power_failures(keeping[1])))]
-    named = set()
-    for i, state in enumerate(states):
-        folder = write_tree(tmp_path / str(i), {path: content for path, content in state.items() if '/' not in path})
-        if best := best_of(str(folder)):
-            assert of_run.corruption(best_prefix(folder)) is None
-            named.add(best['step'])
-    assert len(states) > 200 and len(named) > 1
 
 
 @pytest.mark.stress

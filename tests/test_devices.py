@@ -255,15 +255,6 @@ def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path, free_addres
     assert result.stdout.splitlines()[-1:] == ['deterministic'], result.stdout + result.stderr
 
 
-@pytest.mark.stress
-def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
-    command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
-    result = python('-c', CLAIMED_FIRST, *command[1:])
-    # There is no checkpoint, but by then the evaluator has claimed its devices.
-    assert result.stdout.splitlines()[-1] == (
-        "claimed ([], 'GPU', False) 1 runtime started at the end False status 2"), result.stdout + result.stderr
-
-
 def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
     # As in a process whose runtime has started: TensorFlow then raises a RuntimeError.
     def refuse(*arguments):

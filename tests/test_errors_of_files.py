@@ -11,7 +11,7 @@ from cifar10.run import metrics
 from cifar10.run.folder import best_of, look, step_of
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
-from tests.crashes import command_of, names, read_tree, run_traced, write_tree
+from tests.crashes import names, read_tree, run_traced, write_tree
 from tests.helpers import (
     assert_same_bits,
     best_prefix,
@@ -195,23 +195,6 @@ def test_an_export(run, tmp_path):  # noqa: F811
     # The model may be whole already.
     assert_survives(command, {f'run/{path}': content for path, content in read_tree(run[1]).items()}, compare, 60,
                     tmp_path, ends=(0, 2))
-
-
-@pytest.mark.parametrize('code, name', [
-    ('metrics.read(folder, "train")', metrics.NAME),
-    pytest.param('metrics.last(folder, "train")', metrics.NAME, marks=pytest.mark.stress),
-    pytest.param('best_of(folder)', 'best.json', marks=pytest.mark.stress)])
-def test_what_cannot_be_read_is_named(code, name, run, tmp_path):  # noqa: F811
-    folder, log = tmp_path / 'run', tmp_path / 'log'
-    write_tree(folder, {**read_tree(run[1]), 'best.json': b'{"step": 40}'})
-    command = command_of('-c', 'from cifar10.run import metrics; from cifar10.run.folder import best_of; '
-                               f'folder = {str(folder)!r}; {code}')
-    assert run_traced(command, folder, '--reads', log=log).returncode == 0
-    reads = [number for number, line in enumerate(open(log), 1) if json.loads(line)[0] == 'read']
-    assert reads
-    for number in reads:
-        result = run_traced(command, folder, '--reads', f'--fail={number}', f'--errno={errno.EIO}', log=log)
-        assert result.stderr.endswith(f"OSError: [Errno 5] Input/output error: '{folder / name}'\n")
 
 
 def torn(content, size):

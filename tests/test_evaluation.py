@@ -6,18 +6,15 @@ import shutil
 import signal
 import threading
 import time
-import weakref
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-import cifar10
 from cifar10.base import locks
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import datasets
-from cifar10.evaluation import classification, export, of_checkpoints
-from cifar10.run import checkpoints as of_run
+from cifar10.evaluation import of_checkpoints
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -29,13 +26,11 @@ from tests.helpers import (
     patient,
     read_until,
     rewrite,
-    run_script,
     scalars,
     start_script,
     variables,
     write_records,
 )
-from tests.test_picture_files import encoded
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
                   r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
@@ -202,15 +197,6 @@ def test_eval_dir_is_kept_and_refused_if_it_is_that_of_the_run(evaluate, trained
         of_checkpoints.evaluate(eval_settings(checkpoint=checkpoints(trained)[0], eval_dir=trained, tower_device='cpu'))
 
 
-def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(trained, tmp_path):
-    result = run_script('cifar10_eval.py', checkpoint_dir=trained, eval_dir=tmp_path / 'eval', num_examples=50,
-                        run_once=True, json=True)
-    assert result.returncode == 0
-    printed = [json.loads(line) for line in result.stdout.splitlines()]
-    assert len(printed) == 1 and printed == metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
-    assert 'precision @ 1 = ' in result.stderr
-
-
 def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, tmp_path):
     # As a process of its own, and with a trainer's files that appear one after the other, behind a damaged checkpoint.
     watched = tmp_path / 'watched'
@@ -231,25 +217,6 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, t
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
     finally:
         process.kill()
-
-
-def test_while_it_waits_for_a_checkpoint_it_holds_none(trained, tmp_path, monkeypatch):
-    read, arrays, held = of_run.read, {}, []
-
-    def note(prefix):
-        found = read(prefix)
-        # TensorFlow may use the memory of those that it restores, the averages, for its variables.
-        arrays.update({name: weakref.ref(value) for name, value in found.values.items()
-                       if isinstance(value, np.ndarray) and 'Average' not in name})
-        return found
-
-    def say(line):
-        if line.startswith('waiting '):
-            held.extend(name for name, array in arrays.items() if array() is not None)
-            raise KeyboardInterrupt
-    monkeypatch.setattr(of_run, 'read', note)
-    result = cifar10.evaluate(train_dir=trained, eval_dir=tmp_path / 'eval', num_examples=50, run_once=False, say=say)
-    assert result.step == 12 and arrays and not held
 
 
 def test_errors_name_the_flag_that_was_given(trained, tmp_path):
@@ -294,17 +261,6 @@ def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path, capsys, suffix
     assert re.search(r'precision @ 1 = .*, step 11$', capsys.readouterr().out, re.M)
     record, = metrics.read(str(tmp_path), metrics.EVAL)
     assert record['step'] == 11
-
-
-@pytest.mark.stress
-def test_a_single_checkpoint_classifies_and_is_exported(trained, tmp_path, capsys):
-    older = checkpoints(trained)[0]
-    (tmp_path / 'any.png').write_bytes(encoded(np.zeros([32, 32, 3], np.uint8), 'PNG'))
-    classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'),
-                            print)
-    export.export(eval_settings(checkpoint=older, export_dir=str(tmp_path / 'model'), tower_device='cpu'))
-    output = capsys.readouterr().out
-    assert f'model      {older}, step 11\n' in output and f'exported   {older}, step 11, to' in output
 
 
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from lessons import check
 from tests.answers import answers_to
-from tests.helpers import ROOT, mostly_stress, patient, python
+from tests.helpers import ROOT, mostly_stress, patient
 from tests.stubs import write_stubs
 
 FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
@@ -93,13 +93,6 @@ def test_the_hint_fits_the_mistake_and_a_general_one_follows(tmp_path):
     first, second = (check.help_after(FUNCTIONS['weighted_mean'], 'weighted_mean', found, count) for count in (1, 2))
     assert len(first) == 1 and '0 * NaN is NaN' in first[0]
     assert second[-1] not in first
-
-
-@pytest.mark.stress
-def test_the_checker_is_quiet_where_an_exercise_has_tensorflow(tmp_path):
-    write_stubs(tmp_path)
-    done = python('lessons/check.py', '8', f'--folder={tmp_path}')
-    assert (len(done.stdout.splitlines()), done.stderr) == (4, '')
 
 
 @pytest.mark.stress

@@ -8,8 +8,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.settings.training import train_settings
 from cifar10.tools.explain import NO_AVERAGE, NO_UPDATE, SAME_BATCH, STEP, _measure, explain, lines
 from cifar10.training import trainer
-from tests.helpers import ROOT, WITH_GPUS, Tasks, python, slow_input, slow_towers, state_of
-from tests.standin_gpu import Unavailable, environment
+from tests.helpers import ROOT, slow_input, slow_towers, state_of
 
 pytestmark = pytest.mark.classic
 SLOW = str(ROOT / 'tests' / 'slow.py')
@@ -143,25 +142,3 @@ def test_a_costly_update_is_gone_without_it_in_every_mode(mode, settings, own, c
     seconds = seconds_of(capsys.readouterr().out)
     assert seconds[NO_UPDATE] < 0.7 * seconds[STEP]
     assert (NO_AVERAGE in seconds) == (mode != 'local')
-
-
-@pytest.mark.timing
-def test_a_cluster_is_explained_by_its_chief(data_dir, tmp_path):
-    with Tasks(2, 0, dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', batch_size=8,
-               explain='true', network=f'{SLOW}:sleeping') as tasks:
-        ends = tasks.ends()
-    assert {status for status, _ in ends.values()} == {0}, ends
-    assert len(seconds_of(ends['worker 0'][1])) == 6 and not (tmp_path / 'train').exists()
-
-
-@pytest.mark.timing
-def test_on_gpus_each_is_measured_alone(data_dir, tmp_path):
-    try:
-        gpus = environment(2)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    result = python('multi_gpu_train.py', '--explain', '--num_gpus=2', '--batch_size=16', '--dataset=shapes',
-                    f'--data_dir={data_dir}', f"--train_dir={tmp_path / 'train'}",
-                    environment=dict(WITH_GPUS, **gpus), seconds=400)
-    assert result.returncode == 0, result.stderr
-    assert list(seconds_of(result.stdout)) == [STEP, SAME_BATCH, NO_UPDATE, NO_AVERAGE, '/gpu:0', '/gpu:1']

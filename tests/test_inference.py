@@ -23,10 +23,9 @@ from cifar10.evaluation import export as exporting
 from cifar10.evaluation.result import Prediction
 from cifar10.evaluation.trained import Model
 from cifar10.model import classic
-from cifar10.run.metrics import EVAL, read
 from cifar10.run.pictures import names as drawn_names
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, evaluated, python, rewrite, run_forked, tf, train, variables
+from tests.helpers import ROOT, evaluated, python, run_forked, tf, train, variables
 from tests.test_arrays import made
 from tests.test_other_images import folder_of
 from tests.test_picture_files import encoded, served
@@ -42,21 +41,6 @@ def pictures(tmp_path_factory, data_dir):
         (folder / f'{i}.png').write_bytes(encoded(image, 'PNG'))
     (folder / 'text.png').write_text('not a picture')
     return folder, pixels
-
-
-@pytest.mark.stress
-def test_a_step_is_recorded_once_for_each_way_to_evaluate_it(trained, tmp_path, capsys):
-    for _ in range(2):
-        evaluated(trained, tmp_path / 'eval', num_examples=150)
-        assert [record['step'] for record in read(str(tmp_path / 'eval'), EVAL)] == [12]
-    evaluated(trained, tmp_path / 'eval', num_examples=100)
-    assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [150, 100]
-    assert 'warning' not in capsys.readouterr().out
-    second = shutil.copytree(trained, tmp_path / 'second')
-    settings = json.loads((second / 'config.json').read_text())
-    (second / 'config.json').write_text(json.dumps(dict(settings, run='another')))
-    evaluated(second, tmp_path / 'eval', num_examples=150)
-    assert f"warning: --eval_dir={tmp_path / 'eval'} has evaluations of another run" in capsys.readouterr().out
 
 
 def test_the_columns_of_a_table_differ_whatever_a_class_is_called(tmp_path):
@@ -134,51 +118,6 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
         assert (other[:, width:] == picture[:, width:]).all()
     assert result_pictures.losses_table(found, classes).splitlines()[2] == (
         '| row 1, column 1 | a\\_0 | cat | nan | not finite |')
-
-
-@pytest.mark.stress
-def test_a_result_has_the_same_curves_matrix_and_losses_whoever_evaluated(settings, tmp_path):
-    train(settings(max_steps=4, eval_steps=4))
-    evaluated(tmp_path / 'train', tmp_path / 'elsewhere')
-    files = [next(folder.glob('*tfevents*')) for folder in (tmp_path / 'train' / 'eval', tmp_path / 'elsewhere')]
-    by_run, by_evaluator = ({value.tag: value for event in tf.train.summary_iterator(str(file))
-                             for value in event.summary.value} for file in files)
-    assert by_run.keys() == by_evaluator.keys()
-    for tag, value in by_run.items():
-        assert value.tensor.string_val == by_evaluator[tag].tensor.string_val
-    with tf.Graph().as_default(), tf.Session() as session:
-        pixels = session.run(tf.io.decode_png(by_run['images/largest_losses'].tensor.string_val[2]))
-    assert pixels.shape[1:] == (4 * (7 * 24 + 4), 3) and pixels.std() > 20
-
-
-@pytest.mark.stress
-def test_a_model_of_nan_classifies_no_file_and_json_stays_json(trained, pictures, tmp_path):
-    prefix = os.path.join(trained, 'model.ckpt-12')
-    values = variables(prefix)
-    broken = {name: np.full_like(value, np.nan) for name, value in values.items() if name.startswith('softmax_linear/')}
-    folder = tmp_path / 'nan'
-    folder.mkdir()
-    rewrite(prefix, str(folder / 'model.ckpt-12'), (), **broken)
-    shutil.copy(os.path.join(trained, 'config.json'), folder)
-    common = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--train_dir={folder}', '--tower_device=cpu', '--json']
-    result = run_forked([*common, '--image', str(pictures[0] / '0.png')])
-    assert result.returncode == 2 and '1 of 1 files could not be classified' in result.stderr
-    assert 'NaN' in json.loads(result.stdout, parse_constant=pytest.fail)['error']
-    result = run_forked([*common, '--run_once'])
-    assert result.returncode == 0 and json.loads(result.stdout, parse_constant=pytest.fail)['cross_entropy'] is None
-
-
-@pytest.mark.stress
-def test_the_classes_are_printed(trained, tmp_path, capsys):
-    record = evaluated(trained, tmp_path, per_class=True)
-    lines = capsys.readouterr().out.splitlines()
-    rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in ('disc', 'star')]
-    assert len(rows) == 2 and rows[0][2] == '20'  # in the table; the matrix has numbers before the names
-    matrix = np.array([[int(count) for count in line.split()[2:]] for line in lines[-28:-18]])
-    assert lines[-17].startswith('the largest losses: ')
-    assert lines[-17].endswith('/shapes-bin')
-    assert all('  test_batch.bin, record ' in line for line in lines[-16:])
-    assert matrix.sum() == 200 and matrix.trace() == record['correct']
 
 
 def probabilities_of(trained, pixels):

@@ -13,7 +13,6 @@ from tests.helpers import ROOT, patient
 from tests.learn_pages import (
     HEADINGS,
     LESSON_PAGES,
-    assert_on_page,
     assert_shown,
     blocks_of,
     edits_of,
@@ -73,36 +72,6 @@ def test_a_lesson_shows_the_lines_of_its_program_that_matter(page):
     assert max(map(len, lines)) <= 96  # what GitHub shows without a scroll bar
 
 
-@pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
-def test_formulas_are_formulas(page):
-    text = re.sub(r'^( *)```.*?^\1```|`[^`]*`', '', page.read_text(), flags=re.M | re.S)
-    assert not re.search(r'\n\n    \S', text), 'an indented block'
-    assert text.count('$') % 2 == 0
-    parser = pytest.importorskip('matplotlib.mathtext').MathTextParser('path')
-    for display, inline in re.findall(r'^\$\$(.*)\$\$$|\$([^$\n]+)\$', text, re.M):
-        formula = display or inline
-        # GitHub's Markdown takes away the backslash before anything but a letter.
-        assert not re.search(r'\\[^A-Za-z]', formula), formula
-        parser.parse(f'${formula}$')
-
-
-def test_the_lessons_are_a_chain():
-    neighbours = [None, *LESSON_PAGES, None]
-    for before, page, after in zip(neighbours, neighbours[1:], neighbours[2:]):
-        *_, line = page.read_text().splitlines()
-        links = re.findall(r'\[([^\]]*)\]\(([^)]*)\)', line)
-        expected = ['index.md']
-        # A neighbour by number; a page that is not written yet has none.
-        if before and int(before.stem[:2]) == int(page.stem[:2]) - 1:
-            expected.insert(0, before.name)
-        if after and int(after.stem[:2]) == int(page.stem[:2]) + 1:
-            expected.append(after.name)
-        assert [target for _, target in links if (page.parent / target).exists()] == expected, line
-        for text, target in links:
-            if (page.parent / target).exists() and target != 'index.md':
-                assert text.split(': ')[1] == (page.parent / target).read_text().splitlines()[0].removeprefix('# ')
-
-
 def test_the_index_has_every_lesson():
     rows = rows_of_index()
     assert [int(title.split('.')[0]) for title, *_ in rows] == list(range(1, 13))
@@ -112,16 +81,6 @@ def test_the_index_has_every_lesson():
         assert program == f'../../lessons/{name}'
         if (ROOT / 'docs' / 'learn' / page).exists():
             assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')
-
-
-@pytest.mark.stress  # the verdict by itself: test_exercises.py
-def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypatch):
-    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
-    (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n'
-                                             '    return sum(gradients) / len(gradients)\n')
-    _, text, error = call_lesson('check.py', '4', f'--folder={tmp_path}')
-    assert error == ''
-    assert_on_page('python lessons/check.py 4', text, r'--seed=\d+')
 
 
 @functools.cache

@@ -60,33 +60,7 @@ def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(out
         assert backward.index(f'B{8 - bucket}') < link.index(f'S{8 - bucket}') < backward.index('B0')
 
 
-@pytest.mark.timing
-@pytest.mark.parametrize('arguments', [[], ['--delay=0'], ['--send=15']])
-def test_what_is_measured_is_what_is_predicted(arguments, output_of):
-    towers, sending, clocks = tables(output_of('how_fast.py', *arguments))
-    for row in towers:
-        assert row[2] == pytest.approx(row[1], rel=0.08)
-    for row in sending:
-        assert row[3] == pytest.approx(row[2], rel=0.08) and row[5] == pytest.approx(row[4], rel=0.08)
-    for title, predicted, measured in clocks:
-        if not predicted.startswith('>'):
-            assert float(measured) == pytest.approx(float(predicted), rel=0.08, abs=10), title
-
-
 def test_the_table_of_the_tutorial_is_read_with_the_function_that_the_reader_has_written(monkeypatch, capsys):
     monkeypatch.setattr(how_fast, 'EXERCISE', str(SOLUTIONS))
     how_fast.show_table()
     assert_on_page('python lessons/how_fast.py --exercise', capsys.readouterr().out)
-
-
-def test_the_page_has_the_figures_of_the_classic_network_that_were_measured():
-    page, scaling = (' '.join(PAGE.read_text().split()), (ROOT / 'docs' / 'scaling.md').read_text())
-    measured = {name: [tuple(map(float, cell.split(' + '))) for cell in cells] for name, *cells in re.findall(
-        r'^\| `(\w+)` \| ([\d. +]+) \| ([\d.]+) \| ([\d. +]+) \| ([\d.]+) \|$', scaling, re.M)}
-    found, = re.findall(
-        r'compute for (\S+) s and send for (\S+) s at 1 Gbit/s .`replicated`., and a step takes (\S+) s:', page)
-    terms, total, *_ = measured['replicated']
-    assert tuple(map(float, found)) == (*terms, *total)
-    for cells in measured.values():
-        for terms, (total,) in (cells[:2], cells[2:]):
-            assert max(terms) < total < sum(terms)

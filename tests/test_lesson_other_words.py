@@ -57,13 +57,6 @@ def test_one_device_and_four_take_the_same_steps_and_mistakes_change_them():
     assert table['uneven shares'][1] == pytest.approx(0.2 * 3.5) and table['own statistics'][1] == 0.458
 
 
-@pytest.mark.stress
-def test_four_times_the_rate_diverges():
-    text = run('lessons/other_words.py', '--rate=0.3')
-    assert_on_page('python lessons/other_words.py --rate=0.3', text)
-    assert rows(text)['means are added'][3] == 10.8
-
-
 needs_torch = pytest.mark.skipif(not importlib.util.find_spec('torch'), reason='PyTorch is not installed')
 needs_jax = pytest.mark.skipif(not importlib.util.find_spec('jax'), reason='JAX is not installed')
 
@@ -79,38 +72,12 @@ def test_ddp_takes_the_same_steps():
         0.3, 1.8, 0.8, 0.1]
 
 
-@needs_torch
-@pytest.mark.stress
-def test_processes_that_lose_another_end_with_an_error():
-    text = run('lessons/in_other_words/ddp.py', '--lose')
-    assert sorted(re.findall(r'^  process (\d): RuntimeError: \S', text, re.M)) == ['0', '1', '2']
-
-
 @needs_jax
 @pytest.mark.stress
 def test_shard_map_takes_the_same_steps():
     text = run('lessons/in_other_words/jax_shard_map.py')
     assert_on_page('python lessons/in_other_words/jax_shard_map.py', text)
     assert_steps(rows(text), ['JAX shard_map, 1', 'JAX shard_map, 4'])
-
-
-UNEVEN = '''
-import tensorflow as tf
-from lessons import other_words
-tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
-                                           [tf.config.LogicalDeviceConfiguration()] * 4)
-strategy = tf.distribute.MirroredStrategy(other_words.DEVICE_NAMES)
-try:
-    other_words.keras(strategy, 0.1, 1, other_words.EXAMPLES[:6])
-except tf.errors.InvalidArgumentError:
-    print('refused')
-'''
-
-
-@pytest.mark.stress
-def test_keras_refuses_uneven_shares_on_cpu_devices():
-    result = python('-c', UNEVEN)
-    assert result.stdout == 'refused\n', result.stderr
 
 
 @pytest.mark.parametrize('name, framework', [('ddp.py', 'torch'), ('jax_shard_map.py', 'jax')])
