@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from cifar10.base import console
 from cifar10.run import cost, metrics
 from cifar10.run.progress import Progress
 from cifar10.training import run_files, trainer
