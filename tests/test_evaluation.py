@@ -132,7 +132,7 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, trained, tmp_path, da
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
 
-def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settings, tmp_path, capsys, monkeypatch):
+def test_data_that_are_not_where_the_run_had_them_are_said(settings, tmp_path, capsys, monkeypatch):
     def stop(*arguments):
         raise KeyboardInterrupt
     moved = tmp_path / 'data'
@@ -143,10 +143,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     evaluated = eval_settings(checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                               tower_device='cpu')
     of_checkpoints.evaluate(evaluated)
-    output = capsys.readouterr().out
-    assert ('few        50 test images, 4 of plus: accuracy is known to about +-0.07, the recall of plus to '
-            '+-0.25\n') in output
-    assert 'not here' not in output
+    assert 'not here' not in capsys.readouterr().out
     os.rename(moved, tmp_path / 'moved')
     monkeypatch.setattr(datasets, 'find', stop)
     with pytest.raises(KeyboardInterrupt):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cifar10.run import metrics, takeover
+from cifar10.run import checkpoints, metrics, takeover
 from cifar10.run.folder import LIST, PROGRAM, SETTINGS, look
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import train_settings
@@ -141,7 +141,7 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
 def test_what_killed_processes_left_is_removed(names, recorded, abandoned, tmp_path):
     write(tmp_path, names, RUN, checkpoint_records(*recorded))
     before = {*os.listdir(tmp_path)}
-    takeover.remove_abandoned(look(str(tmp_path)))
+    checkpoints.remove_abandoned(look(str(tmp_path)))
     assert before - {*os.listdir(tmp_path)} == {*abandoned}
 
 

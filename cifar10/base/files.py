@@ -1,7 +1,7 @@
 """Atomic creation of files and folders, which are complete even if the process is killed or the power fails.
 
 A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it is on the
-disk. A killed process leaves its private file behind; `making` removes it, and `run.takeover.remove_abandoned` in a
+disk. A killed process leaves its private file behind; `making` removes it, and `run.checkpoints.remove_abandoned` in a
 train_dir.
 """
 import contextlib

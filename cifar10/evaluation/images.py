@@ -1,7 +1,6 @@
 """Selects the images to evaluate a model on: from the run's data set or a different one."""
 import contextlib
 import dataclasses
-import math
 import os
 
 from cifar10.base.console import say
@@ -13,7 +12,6 @@ from cifar10.evaluation.trained import look_at
 from cifar10.run.record import RunRecord
 from cifar10.settings.evaluation import EvalSettings
 
-_FEW, _FEW_OF_CLASS = 100, 10  # images, with a standard error of an accuracy of up to 0.05, of a recall of up to 0.16
 _OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
 
 
@@ -26,26 +24,7 @@ def evaluated_images(record: RunRecord, settings: EvalSettings) -> tuple[ImageFi
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to use all')
     say('data', str(images) + ('' if own else "; they are not the run's, so the result is only printed"))
-    if settings.eval_data == 'test':
-        say_if_few(images, is_held_out=bool(own))
     return images, bool(own)
-
-
-def say_if_few(data: ImageFiles, is_held_out: bool) -> None:
-    """Prints the precision of an accuracy, and of the smallest class's recall, if test images are few.
-
-    Args:
-      is_held_out: whether the images are part of the run's data set.
-    """
-    least = min(filter(None, data.class_counts))
-    if data.count >= _FEW and least >= _FEW_OF_CLASS:
-        return
-    name = data.classes[data.class_counts.index(least)]
-    accuracy, recall = (f'+-{0.5 / math.sqrt(count):.2f}' for count in (data.count, least))
-    is_fraction = is_held_out and DATASETS.is_own(data.dataset)
-    remedy = '; another run could hold out more (--test_fraction)' if is_fraction else ''
-    say('few', f'{data.count} test images, {least} of {name}: accuracy is known to about {accuracy}, the recall of '
-               f'{name} to {recall}{remedy}')
 
 
 def _find_own(record, settings, data):

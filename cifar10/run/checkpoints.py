@@ -21,7 +21,7 @@ from cifar10.base.activity import doing
 from cifar10.base.console import Output, say
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.base.graphs import LOSS_SCALE, LOST, OUTER_STATE
-from cifar10.run import metrics, takeover
+from cifar10.run import metrics
 from cifar10.run.best import is_better
 from cifar10.run.folder import (
     BEST,
@@ -31,9 +31,11 @@ from cifar10.run.folder import (
     best_of,
     exists,
     glance,
+    is_unfinished,
     parts,
     prefix_of,
     step_of,
+    step_without_index,
     unfinished_prefix_of,
     written_by,
 )
@@ -230,13 +232,25 @@ def remove(prefix: str) -> None:
         os.remove(path)
 
 
+def remove_abandoned(folder: Folder) -> None:
+    """Removes the leftovers of this program's killed processes from the folder of a run.
+
+    Leftovers are unfinished files, and data files of recorded checkpoints without an index. A kill during a write or
+    a removal leaves them.
+    """
+    missing = folder.recorded - set(map(step_of, folder.checkpoints))
+    for name in folder.files:
+        if is_unfinished(name) or step_without_index(name) in missing:
+            os.remove(os.path.join(folder.path, name))
+
+
 def tidy(folder: Folder, step: int, max_to_keep: int, figure: str | None) -> None:
     """Cleans up the locked directory of a run that has ended at a step, in case a kill interrupted its end.
 
     Keeps `max_to_keep` checkpoints, or the run's own `max_to_keep` if that is larger. Checkpoints of later steps
     are unreadable and do not count. `figure` is as for `find_best`.
     """
-    takeover.remove_abandoned(folder)
+    remove_abandoned(folder)
     pinned = find_best(folder.path, folder.best, folder.evaluations, step, figure)
     kept = {max_to_keep, folder.record.settings.reports.max_to_keep if folder.record else max_to_keep}
     prefixes = [prefix for prefix in folder.checkpoints if step_of(prefix) <= step]

@@ -25,9 +25,6 @@ from cifar10.run.folder import (
     SETTINGS,
     Folder,
     glance,
-    is_unfinished,
-    step_of,
-    step_without_index,
 )
 from cifar10.run.record import RunRecord
 from cifar10.settings.definition import Kind, fields
@@ -60,18 +57,6 @@ def refusal(folder: Folder, settings: TrainSettings) -> str | None:
 def sets_aside(folder: Folder, settings: TrainSettings) -> bool:
     """Returns whether an accepted start renames the folder with the earlier run."""
     return settings.run.restart and folder.record is not None
-
-
-def remove_abandoned(folder: Folder) -> None:
-    """Removes the leftovers of this program's killed processes from the folder of a run.
-
-    Leftovers are unfinished files, and data files of recorded checkpoints without an index. A kill during a write or
-    a removal leaves them.
-    """
-    missing = folder.recorded - set(map(step_of, folder.checkpoints))
-    for name in folder.files:
-        if is_unfinished(name) or step_without_index(name) in missing:
-            os.remove(os.path.join(folder.path, name))
 
 
 def remedy(folder: Folder, warm_start: bool = False) -> str:

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.directories import CURVES, EVALUATIONS
-from cifar10.run import checkpoints, failures, metrics, takeover
+from cifar10.run import checkpoints, failures, metrics
 from cifar10.run.best import counting, is_better, summary
 from cifar10.run.checkpoints import Saved
 from cifar10.run.cost import EVALUATION, SAVING, STARTING, Cost
@@ -53,7 +53,7 @@ class RunFiles:
             self._soundness = Soundness(run)
             self._run_id = directory.begin(
                 record._replace(step=plan.step), folder.run_id if plan.checkpoint else None)
-            takeover.remove_abandoned(folder)
+            checkpoints.remove_abandoned(folder)
             self._curves = {metrics.TRAIN: Events(os.path.join(directory.path, CURVES))}
             if validation:
                 self._curves[metrics.EVAL] = Events(os.path.join(directory.path, EVALUATIONS))

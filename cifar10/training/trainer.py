@@ -90,7 +90,6 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
         return None
     from cifar10.evaluation.batches import BatchEvaluator
     from cifar10.evaluation.evaluator import Evaluator
-    from cifar10.evaluation.images import say_if_few
     from cifar10.evaluation.trained import ModelSession, batch_size
     devices = local_devices(settings.towers)
 
@@ -100,8 +99,6 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
                                   settings.towers.batch_size)
         size = batch_size(plan.test.size, _VALIDATION_BATCH)
         return Evaluator(plan.test, plan.recipe, devices.tower_devices, size)
-    if plan.test:
-        say_if_few(plan.test, is_held_out=True)
     validation = ModelSession(build, devices, plan.recipe.moving_averages)
     validation.session.run(validation.built.read)
     return validation
