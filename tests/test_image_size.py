@@ -100,4 +100,4 @@ def test_a_check_says_the_sizes(settings, capsys):
     config = settings(network=f'{ROOT}/tests/networks.py:convolutions', image_size=48)
     check(config)
     output = capsys.readouterr().out
-    assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36\n' in output
+    assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36, 56% of each image\n' in output

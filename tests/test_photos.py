@@ -346,7 +346,7 @@ def test_boxes_of_photos_are_resized_with_anti_aliasing(folder):
         np.testing.assert_allclose(image, part[:, ::-1] if last < first else part, atol=0.51)
 
 
-def test_evaluation_takes_the_centre_of_each_photo_once_as_it_is_prepared(folder):
+def test_evaluation_takes_seven_eighths_of_both_sides_of_each_photo_once(folder):
     data = prepare(folder, datasets.TEST)
     images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 0, SIZE)
@@ -361,13 +361,13 @@ def test_evaluation_takes_the_centre_of_each_photo_once_as_it_is_prepared(folder
     photos = photos_of(data)
     assert [CLASSES[label] for label in labels] == [photo.source.split('/')[0] for photo in photos]
     found = found * (58.395, 57.12, 57.375) + (123.675, 116.28, 103.53)
-    exact = 0
-    for image, photo, pixels in zip(found, photos, pixels_of(data)):
-        if min(photo.height, photo.width) == SHORT:
-            top, left = (photo.height - SIZE) // 2, (photo.width - SIZE) // 2
-            np.testing.assert_allclose(image, pixels[top:top + SIZE, left:left + SIZE], atol=1e-3)
-            exact += 1
-    assert exact >= 3
+    for image, pixels in zip(found, pixels_of(data)):
+        rows, columns = (round(7 / 8 * side) for side in pixels.shape[:2])
+        top, left = (pixels.shape[0] - rows) // 2, (pixels.shape[1] - columns) // 2
+        middle = pixels[top:top + rows, left:left + columns]
+        expected = np.einsum('ij,jkc,lk->ilc', weights_of(rows, SIZE), middle, weights_of(columns, SIZE), optimize=True)
+        np.testing.assert_allclose(image, expected, atol=0.51)
+    assert len({pixels.shape for pixels in pixels_of(data)}) > 1
 
 
 @pytest.mark.parametrize('size', [65, 224, 299])

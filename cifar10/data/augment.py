@@ -23,10 +23,12 @@ class Augmentation:
 
     Attributes:
       test_time_averaging: whether evaluation by default averages the predictions for several views of an image.
+      seen: the fraction of a picture's area that the network gets in evaluation.
       mean, deviation: statistics of red, green and blue, from 0 to 255, for normalisation: ImageNet's, as in
         torchvision.
     """
     test_time_averaging = False
+    seen = 1.0
     mean, deviation = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
     def __init__(self, sizes: Sequence[tuple[float, int]] | None = None, total_examples: int | None = None,
@@ -45,7 +47,7 @@ class Augmentation:
         return f'--image_size={size}'
 
     def boxes(self, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor | None:
-        """Returns the box to cut out of each picture; None for the largest square in the centre.
+        """Returns the box to cut out of each picture; None for whole pictures.
 
         Args:
           shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
@@ -100,6 +102,7 @@ class Augmentation:
 
 class Classic(Augmentation):
     """The augmentation of the classic recipe: crop, mirror, contrast, standardisation."""
+    seen = 9 / 16
 
     def image_sizes(self):
         return [crop_size(self._image_size)]

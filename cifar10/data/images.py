@@ -140,7 +140,8 @@ class ImageSource(Source):
 
     def __str__(self):
         fed = ', then '.join(f'{size}x{size}' for size in self._augmentation.image_sizes())
-        return f'{self.images}, fed as {fed}'
+        seen = self._augmentation.seen
+        return f"{self.images}, fed as {fed}{f', {seen:.0%} of each image' if seen < 1 else ''}"
 
 
 def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, batch_size: int,

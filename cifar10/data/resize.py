@@ -68,12 +68,12 @@ def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
 
 
 def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Returns the squares in the centre of pictures, in the form of `Augmentation.boxes`.
+    """Returns the middle of each picture, in its shape and the form of `Augmentation.boxes`.
 
     Args:
       shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
-      fraction: the side of a square, as a fraction of the shorter side of its picture.
+      fraction: the height and width of a box, as fractions of its picture's.
     """
-    side = tf.cast(tf.round(tf.cast(tf.reduce_min(shapes, 1, keepdims=True), tf.float32) * fraction), tf.int32)
-    first = (shapes - side) // 2
-    return tf.concat([first, first + side - 1], 1)
+    sides = tf.maximum(tf.cast(tf.round(tf.cast(shapes, tf.float32) * fraction), tf.int32), 1)
+    first = (shapes - sides) // 2
+    return tf.concat([first, first + sides - 1], 1)

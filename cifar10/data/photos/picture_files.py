@@ -141,9 +141,10 @@ def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.n
 
 
 def _resized(picture, preparation, size=None, divisor=1):
-    """Cuts the box to keep out of a picture that was decoded at 1 / `divisor` of `size`, and resizes it."""
-    box, kept = preparation.window(*(size or picture.size))
-    return picture.resize(kept, Image.Resampling.BILINEAR, [edge / divisor for edge in box])
+    """Resizes a picture that was decoded at 1 / `divisor` of `size`."""
+    width, height = size or picture.size
+    box = 0, 0, width / divisor, height / divisor
+    return picture.resize(preparation.new_size(width, height), Image.Resampling.BILINEAR, box)
 
 
 class Reader:

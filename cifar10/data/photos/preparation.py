@@ -27,8 +27,8 @@ class Preparation(NamedTuple):
     Attributes:
       size: height and width of the images of the run.
       augmentation: chooses the box of a prepared picture for evaluation.
-      stored_size: height and width of the images in the run's data set, the new size of a picture's centre square; None
-        for photos, which stay whole: their shorter side is reduced to `short_side(size)` if it is longer.
+      stored_size: height and width of the images in the run's data set, the new size of a picture; None for photos,
+        which keep their shape: their shorter side is reduced to `short_side(size)` if it is longer.
     """
     size: int
     augmentation: Augmentation
@@ -38,14 +38,12 @@ class Preparation(NamedTuple):
         """Returns the shorter side of a prepared picture, given its original height and width."""
         return self.stored_size or min(height, width, short_side(self.size))
 
-    def window(self, width: int, height: int) -> tuple[tuple[int, ...], tuple[int, int]]:
-        """Returns the box of a picture to keep (left, top, right, bottom), and its new (width, height)."""
-        short = min(width, height)
+    def new_size(self, width: int, height: int) -> tuple[int, int]:
+        """Returns the (width, height) of a prepared picture."""
         if self.stored_size:
-            left, top = (width - short) // 2, (height - short) // 2
-            return (left, top, left + short, top + short), (self.stored_size, self.stored_size)
-        factor = self.least_side(height, width) / short
-        return (0, 0, width, height), (round(width * factor), round(height * factor))
+            return self.stored_size, self.stored_size
+        factor = self.least_side(height, width) / min(width, height)
+        return round(width * factor), round(height * factor)
 
     def image(self, picture: tf.Tensor) -> tf.Tensor:
         """Returns the image to classify in a prepared picture, uint8 [size, size, 3]."""
@@ -69,20 +67,18 @@ class Preparation(NamedTuple):
                          fn_output_signature=tf.TensorSpec([self.size, self.size, 3], tf.uint8))
 
     def _prepared(self, pixels):
-        """Prepares a picture of any shape as in `window`: uint8 [height, width, 3]."""
+        """Prepares a picture of any shape, in its `new_size`: uint8 [height, width, 3]."""
+        if self.stored_size:
+            return as_bytes(resized(pixels[None], [self.stored_size] * 2))[0]
         shape = tf.shape(pixels)[:2]
         short = tf.reduce_min(shape)
-        if self.stored_size:
-            top, left = tf.unstack((shape - short) // 2)
-            pixels, kept = pixels[top:top + short, left:left + short], [self.stored_size] * 2
-        else:
-            factor = tf.minimum(short, short_side(self.size)) / short
-            kept = tf.cast(tf.round(tf.cast(shape, tf.float64) * factor), tf.int32)
+        factor = tf.minimum(short, short_side(self.size)) / short
+        kept = tf.cast(tf.round(tf.cast(shape, tf.float64) * factor), tf.int32)
         return as_bytes(resized(pixels[None], kept))[0]
 
 
 def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
-    """Returns `augmentation.boxes`, or if they are None the largest squares in the centre, in the same form."""
+    """Returns `augmentation.boxes`, or if they are None the whole pictures, in the same form."""
     boxes = augmentation.boxes(shapes, positions)
     return centre_boxes(shapes, 1.0) if boxes is None else boxes
 

@@ -15,18 +15,19 @@ _AREAS = (0.08, 1.0)
 _ASPECTS = (3 / 4, 4 / 3)
 _BLOCKS = 5  # blocks of random numbers; each is enough for two of the ten attempts, as in torchvision
 
-_CENTRE = 7 / 8  # fraction of the shorter side for evaluation
+_CENTRE = 7 / 8  # fraction of each side for evaluation
 
 
 class ResizedCrop(Augmentation):
-    """Trains on a random crop of each picture, resized and mirrored at random; evaluates the centre.
+    """Trains on a random crop of each picture, resized and mirrored at random; evaluates the middle.
 
     The crop has 8 to 100% of the picture's area, uniformly distributed, and a width of 3/4 to 4/3 of its height,
     uniformly distributed on a logarithmic scale (Szegedy et al. 2015, "Going deeper with convolutions", section 6). The
     first of ten draws that fits into the picture is used, as in torchvision. If none fits, the crop is the largest with
-    an allowed aspect ratio, at a random place. Half of the crops are mirrored. Evaluation uses the centre square, 7/8
-    of the shorter side.
+    an allowed aspect ratio, at a random place. Half of the crops are mirrored. Evaluation uses the middle of a picture,
+    7/8 of each side, resized to a square as the crops are.
     """
+    seen = _CENTRE ** 2
 
     def flags_for(self, size):
         return f'--image_size={size} --augmentation=resized_crop'
