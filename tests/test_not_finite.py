@@ -126,15 +126,16 @@ def test_it_spoils_no_other_file(run, folder, tmp_path):
         of_array = predict(pixels, **given)
     assert of_array.predicted == found.predicted and list(of_array.errors) == [1]
     table, lines = tmp_path / 'table.csv', []
-    for options in (dict(json=True), dict(csv=str(table))):
-        with pytest.raises(UsageError, match='1 of 3 files could not be classified'):
-            classification.classify(eval_settings(**given, image=tuple(paths), **options), lines.append)
+    with pytest.raises(UsageError, match='1 of 3 files could not be classified'):
+        classification.classify(eval_settings(**given, image=tuple(paths), json=True), lines.append)
+    classification.classify(eval_settings(**given, image=tuple(paths), csv=str(table)), lines.append)
     objects = list(map(strict, lines[:3]))
     assert [each['file'] for each in objects] == paths and ['error' in each for each in objects] == [False, True, False]
     with open(table, newline='') as stream:
         rows = list(csv.reader(stream))[1:]
-    assert [row[:2] for row in rows] == [[path, name or ''] for path, name in zip(paths, found.predicted)]
-    assert rows[1][2:] == ['', '', '']
+    assert [row[:3] for row in rows] == [[path, true, name or ''] for path, true, name in zip(
+        paths, ('cat', 'cat', 'dog'), found.predicted)]
+    assert rows[1][3:] == ['', '', '']
 
 
 def test_an_exported_model_gives_it_no_class(run, tmp_path):

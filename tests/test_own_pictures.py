@@ -1,10 +1,13 @@
 """Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
+import csv
 import functools
 import hashlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
+import sys
 import tempfile
 
 import numpy as np
@@ -26,7 +29,7 @@ from cifar10.training import trainer
 from cifar10.training.resolved import resolve
 from cifar10.training.start import check_directory
 from tests.crashes import read_tree
-from tests.helpers import change_record, last_variables, mostly_stress, tf
+from tests.helpers import change_record, last_variables, mostly_stress, run_forked, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -136,6 +139,35 @@ def test_each_example_has_the_name_of_its_file(folder, size, paths):
     assert sorted(found) == sorted(pictures)
 
 
+def test_one_command_lists_the_pictures_in_the_wrong_folder_of_both_parts_class_by_class(tmp_path, capsys):
+    labels, wrong = np.arange(96) % 3, {7: 2, 10: 0, 13: 2, 80: 0, 90: 1}  # the folder of each
+    for i, label in enumerate(labels):
+        pixels = np.random.default_rng(i).integers(0, 120, [40, 40, 3])
+        pixels[..., 2 - label] += 100
+        part, name = 'test' if i >= 72 else 'train', ('blue', 'green', 'red')[wrong.get(i, label)]
+        (tmp_path / 'mine' / part / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / 'mine' / part / name / f'{i}.png')
+    (tmp_path / 'mine' / 'train' / 'red' / 'corrupt.jpg').write_bytes(encoded(PIXELS, 'JPEG')[:300])
+    mine = os.path.relpath(tmp_path / 'mine')  # the printed command works in any working directory
+    train(dataset=mine, data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'a run'), network='linear',
+          batch_size=8, max_steps=40, tower_device='cpu', summary_steps=0, say=print)
+    *_, line = capsys.readouterr().out.splitlines()
+    command, _, _ = line.removeprefix('next').partition(' lists ')
+    result = run_forked([sys.executable, *shlex.split(command)[1:], '--tower_device=cpu'])
+    assert (result.returncode, result.stderr) == (0, '')
+    head, *lines = result.stdout[result.stdout.index('may be in the wrong folder'):].splitlines()[:6]
+    assert head.endswith(f' in {tmp_path}/mine')
+    of_class = [each.split()[1] for each in lines]
+    assert of_class == sorted(of_class)
+    found = {(name, predicted, int(pathlib.Path(file).stem)) for _, name, predicted, file in map(str.split, lines)}
+    names = 'blue', 'green', 'red'
+    assert found == {(names[given], names[i % 3], i) for i, given in wrong.items()}
+    with open(tmp_path / 'a run-40.csv', newline='') as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 97 and all(row['true_class'] == pathlib.Path(row['file']).parent.name for row in rows)
+    assert [row['class'] for row in rows if row['file'].endswith('corrupt.jpg')] == ['']
+
+
 def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_path, capsys):
     path = folder(*numbered('ant', 'bee'))
     flags = dict(data_dir=data_of(path), network='linear', batch_size=4, tower_device='cpu', summary_steps=0)
@@ -143,7 +175,8 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     train(dataset=path, max_steps=1, say=print, **run)
     output = capsys.readouterr().out
     *_, line = output.splitlines()
-    assert line.startswith('next  ') and f'--train_dir={tmp_path}/run --run_once --eval_data=train_eval lists' in line
+    given = f'--train_dir={tmp_path}/run --image={path[:-1]} --csv={tmp_path}/run-1.csv'
+    assert line.startswith('next  ') and given in line
     (tmp_path / 'mine' / 'ant' / 'new.png').write_bytes(file_of(77))
     with pytest.raises(UsageError, match='^--eval_dir=.* is in the folder of the images'):
         evaluate(train_dir=run['train_dir'], eval_dir=path + 'eval')

@@ -1,4 +1,5 @@
 """Classification of images with a trained model."""
+import collections
 import csv
 import dataclasses
 import itertools
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import printable, say
+from cifar10.base.console import printable, say, say_all
 from cifar10.base.directories import check_dir, make_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_file
 from cifar10.data.arrays import coloured
 from cifar10.data.folders import pictures
 from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
+from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import filled
 from cifar10.evaluation.trained import Model
 from cifar10.evaluation.views import average, views
@@ -24,6 +26,7 @@ from cifar10.run.metrics import fraction
 from cifar10.settings.evaluation import EvalSettings
 
 _TOP = 3  # classes that are printed for each image
+_MOST_DOUBTFUL = 5  # images that are listed for each class
 
 
 class Classifier:
@@ -134,12 +137,14 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """Classifies the pictures in `settings.image`.
 
     Shows the most likely classes, as a table or as one JSON object per line; or writes the classes of all files to
-    `settings.csv`, a new file, and shows only unreadable files.
+    `settings.csv`, a new file, and shows only unreadable files and, of each class, mistakes among the files in a folder
+    with the name of a class.
 
     Args:
       show: function called with each line of the result. Other lines go to the console.
 
-    Raises a UsageError if a file could not be classified, after classifying all others.
+    Raises a UsageError if a file could not be classified, after classifying all others; with `settings.csv`, only if
+    none could.
     """
     if settings.csv:
         check_new(settings.csv)
@@ -151,11 +156,14 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
             show(_as_json(path, outcome))
         elif not settings.csv or path in found.errors:
             show(printable(_as_row(path, outcome, width)))
+    failed = f'{len(found.errors)} of {len(found.files)} files could not be classified; see the lines above'
     if settings.csv and len(found.errors) < len(found.files):
+        say_all(_doubtful(found))
         write_rows(settings.csv, [*_rows(found)])
-    if found.errors:
-        raise UsageError(f'{len(found.errors)} of {len(found.files)} files could not be classified; see the lines '
-                         'above')
+        if found.errors:
+            say('warning', failed)
+    elif found.errors:
+        raise UsageError(failed)
 
 
 def check_new(path: str) -> None:
@@ -175,10 +183,30 @@ def write_rows(path: str, rows: Sequence) -> None:
 
 
 def _rows(found):
-    yield ['file', 'class', *(f'p({name})' for name in found.classes)]  # a class may be called 'file'
+    yield ['file', 'true_class', 'class', *(f'p({name})' for name in found.classes)]  # a class may be called 'file'
     for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
         values = map(str, row) if predicted else [''] * len(row)  # as text, a float32 has the digits that it needs
-        yield [file, predicted, *values]
+        yield [file, _true_class(file, found.classes), predicted, *values]
+
+
+def _true_class(file, classes):
+    """Returns the name of a file's folder if it is the name of a class, else None."""
+    folder = os.path.basename(os.path.dirname(os.path.abspath(file)))
+    return folder if folder in classes else None
+
+
+def _doubtful(found):
+    """Returns lines with the files of each class that are most clearly taken for another class."""
+    of_class = collections.defaultdict(list)
+    for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
+        name = _true_class(file, found.classes)
+        if name and predicted not in (name, None):
+            probability = float(row[found.classes.index(name)])
+            of_class[name].append(dict(zip(('probability', 'class', 'predicted', 'image'),
+                                           (probability, name, predicted, file))))
+    listed = [each for name in sorted(of_class)
+              for each in sorted(of_class[name], key=lambda each: each['probability'])[:_MOST_DOUBTFUL]]
+    return confusion.image_lines(listed, 'may be in the wrong folder') if listed else []
 
 
 def _top_classes(probabilities, classes):

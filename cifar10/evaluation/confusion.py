@@ -1,4 +1,4 @@
-"""Formats a confusion matrix, figures per class, and the images with the largest losses as text. NumPy only.
+"""Formats a confusion matrix, figures per class, and lists of images as text. NumPy only.
 
 A matrix is int64 [classes, classes]: the number of examples of each class (row) predicted as each class (column). An
 extra column counts predictions that are not finite.
@@ -72,13 +72,13 @@ def _matrix_lines(confusion, classes):
     return result
 
 
-def largest_losses(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the images with the largest losses, as `EvalResult.largest_losses` has them, as lines of text."""
+def image_lines(found: Sequence[Mapping[str, Any]], what: str) -> list[str]:
+    """Returns images, in the form of `EvalResult.largest_losses`, as lines of text with a heading."""
     rows = [('nan', each['class'], NOT_FINITE, each['image']) if each['predicted'] is None else
             (fraction(each['probability']), each['class'], each['predicted'], each['image']) for each in found]
     width = max((len(name) for _, *names, _ in rows for name in names), default=0)
     shared = os.path.commonprefix([each['image'] for each in found]).rpartition('/')[0]
-    head = 'the largest losses: the probability of its class, its class, the predicted class, the image'
+    head = f'{what}: the probability of its class, its class, the predicted class, the image'
     return ['', head + f' in {shared}' * bool(shared), *(
         f"{probability:5}  {name:{width}}  {predicted:{width}}  {image.removeprefix(f'{shared}/')}"
         for probability, name, predicted, image in rows)]

@@ -129,7 +129,7 @@ class _Log:
                     say('', 'each class, without test-time averaging:')
                 say_all(confusion.lines(result.confusion, result.classes))
             if self._lists:
-                say_all(confusion.largest_losses(result.largest_losses))
+                say_all(confusion.image_lines(result.largest_losses, 'the largest losses'))
         if not (self._log and self._events):
             return metrics.record_of(metrics.EVAL, result.step, result.figures, **facts)
         known = self._known(result)

@@ -69,7 +69,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     with reader_may_leave():
         say('saved', f"{newest}{'' if ended else '; start again to continue'}")
         if ended:
-            say_all(_next(settings, files.checkpoints.best))
+            say_all(_next(settings, files.checkpoints.best, step))
     return newest, step, ended
 
 
@@ -104,7 +104,7 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
     return validation
 
 
-def _next(settings, best):
+def _next(settings, best, step):
     """Returns suggestions after a run: for its best checkpoint, and for the user's own images."""
     of_run = f"{command('eval')} --train_dir={shlex.quote(os.path.abspath(settings.run.train_dir))}"
     which = '--checkpoint=best' if best else '--run_once'
@@ -113,7 +113,9 @@ def _next(settings, best):
         return [*lines, Line('next', f'{of_run} {which} evaluates the model; --csv=FILE writes predictions')]
     lines.append(Line('next', f'{of_run} {which} evaluates the model; --image=FILE classifies, --export_dir=DIR '
                               'exports it'))
-    if DATASETS.is_own(settings.data.dataset):
-        lines.append(Line('next', f'{of_run} --run_once --eval_data=train_eval lists the images that fit their class '
-                                  'least: some may have the wrong one'))
+    if os.path.isdir(folder := settings.data.dataset):
+        paths = folder, f'{settings.run.train_dir}-{step}.csv'
+        images, table = (shlex.quote(os.path.abspath(path)) for path in paths)
+        lines.append(Line('next', f"{of_run}{' --checkpoint=best' * bool(best)} --image={images} --csv={table} lists "
+                                  'the images that may be in the wrong folder'))
     return lines
