@@ -225,18 +225,16 @@ def test_importing_costs_nothing():
 
 @pytest.mark.stress  # its calls, by default: above
 def test_the_example_of_the_page_runs(tmp_path):
-    first, predicts, stops = re.findall(r'```python\n(.*?)```', PAGE, re.S)
+    first, predicts = re.findall(r'```python\n(.*?)```', PAGE, re.S)
     assert len(first.splitlines()) <= 15
     photos = tmp_path / 'photos'
     photos.mkdir()
     Image.new('RGB', (40, 50)).save(photos / 'black.png')
-    code = first + predicts + stops.replace('1000', '41') + 'print(result)'
-    result = run(code.replace('/tmp/', f'{tmp_path}/').replace('photos/', f'{photos}/'))
-    first, second, *predicted, last = result.stdout.splitlines()
+    result = run((first + predicts).replace('/tmp/', f'{tmp_path}/').replace('photos/', f'{photos}/'))
+    first, second, *predicted = result.stdout.splitlines()
     assert result.stderr == ''
-    assert [line.split('(')[0] for line in (first, second, last)] == ['TrainResult', 'EvalResult', 'TrainResult']
+    assert [line.split('(')[0] for line in (first, second)] == ['TrainResult', 'EvalResult']
     assert first.endswith('}') and second.endswith('}') and predicted[0].startswith(f'{photos}/black.png ')
-    assert 'step=41' in last and 'finished=True' in last
 
 
 def as_shown(function):

@@ -286,7 +286,7 @@ def test_an_evaluation_of_batches_refuses_flags_for_images(flags, told, trained_
 PAGE = (ROOT / 'docs' / 'tf1.md').read_text()
 ROWS = {
     'params': 'test_the_adapter_of_the_page_trains', 'TrainSpec': 'test_the_adapter_of_the_page_trains',
-    'RunConfig': 'test_the_adapter_of_the_page_trains', 'hooks': 'test_the_adapter_of_the_page_trains',
+    'RunConfig': 'test_the_adapter_of_the_page_trains',
     'different sizes': 'test_towers_take_the_steps_of_plain_tensorflow',
     'resumed run': 'test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one',
     'best exporter': 'test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow',
@@ -320,7 +320,7 @@ def test_each_difference_from_an_estimator_has_a_test():
 
 def test_the_adapter_of_the_page_trains(own, tmp_path, capsys):
     (tmp_path / 'theirs.py').write_text(THEIRS)
-    diff = re.findall(r'```diff\n(.*?)```', PAGE, re.S)[1]
+    diff = re.search(r'```diff\n(.*?)```', PAGE, re.S)[1]
     name = own('import theirs\n' + '\n'.join(re.findall(r'^\+(.*)', diff, re.M)), 'model')
     settings = with_data('x', 'x', tmp_path / 'train', network=name, dataset=name.replace(':model', ':data'),
                          max_steps=20, eval_steps=10, save_steps=10, max_to_keep=1, log_frequency=5, seed=3)

@@ -118,9 +118,8 @@ class theirs:
         return tf.estimator.EstimatorSpec(mode, None, loss, optimizer.minimize(loss, tf.train.get_global_step()))
 ''']
 CODE = re.findall(r'```python\n(.*?)```', PAGE, re.S)
-DIFF = re.search(r'```diff\n(.*?)```', PAGE, re.S)[1]
-ADAPTERS = ['\n'.join(re.findall(r'^\+(.*)', DIFF, re.M)), *(code for code in CODE if 'def net(' in code),
-            *(code for code in CODE if 'def model(' in code)]
+ADAPTERS = [code.replace('from their_repository import resnet\n', '') for code in CODE if 'def net(' in code]
+ADAPTERS += [code for code in CODE if 'def model(' in code]
 
 
 @pytest.mark.parametrize('adapter, theirs', list(zip(ADAPTERS, THEIRS, strict=True)))
