@@ -2,7 +2,6 @@
 import importlib
 import importlib.metadata
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -276,17 +275,6 @@ def test_commands_that_are_printed_and_recorded_exist_in_the_installation(kind, 
         assert ended.returncode == 0 and ('--max_steps' in ended.stdout) == (number < 2), (command, ended.stderr)
     if kind == 'activated':
         assert found == ['cifar10-train'] * 2 + ['cifar10-eval'] * 2
-
-
-@pytest.mark.parametrize('line, offered', [
-    ('cifar10-train --num_', ['--num_gpus', '--num_towers']), ('cifar10-eval --eval_data=', ['test', 'train_eval'])])
-def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
-    pytest.importorskip('argcomplete')
-    command = pathlib.Path(sys.executable).with_name(line.split()[0])
-    environment = dict(_ARGCOMPLETE='1', COMP_LINE=line, COMP_POINT=str(len(line)), _ARGCOMPLETE_IFS='\n',
-                       _ARGCOMPLETE_COMP_WORDBREAKS=' =', _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / 'offered'))
-    subprocess.run([command], env={**os.environ, **environment}, check=False, capture_output=True)
-    assert sorted(each.strip() for each in (tmp_path / 'offered').read_text().split('\n')) == offered
 
 
 def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):

@@ -5,7 +5,6 @@ All programs use it: the scripts, the examples, the benchmarks, and `local_clust
 import argparse
 import contextlib
 import math
-import os
 import re
 import shutil
 import sys
@@ -75,9 +74,6 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([*map(_with_underscores, arguments[:end]), *arguments[end:]], namespace)
 
     def parse_args(self, args=None, namespace=None):
-        if '_ARGCOMPLETE' in os.environ:  # a shell asks for completions
-            import argcomplete
-            argcomplete.autocomplete(self)
         values, unknown = self.parse_known_args(args, namespace)
         if unknown:
             names = [shortened(each.split('=')[0]) for each in unknown if each.startswith('-')]
@@ -184,9 +180,7 @@ def _add_flag(group, field):
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:
         parse_value = {int: whole_number, float: _number}.get(field.type, str)
-        action = group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
-        if choices := field.metadata['choices']:
-            action.completer = lambda **_: choices  # the completions of argcomplete
+        group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
 
 
 def _default(field):
