@@ -154,7 +154,7 @@ class Summaries(Reporter):
         self._is_due, self._has_inputs = False, not inputs
 
     def also(self, step, thread):
-        self._is_due |= due(self._every, step) or (self._every > 0 and step == 1)
+        self._is_due |= due(self._every, step)
         if thread or not self._is_due:  # it is one of the first tower
             return {}
         self._is_due = False
