@@ -30,8 +30,8 @@ from cifar10.data import datasets  # noqa: E402
 from cifar10.evaluation.evaluator import Evaluator  # noqa: E402
 from cifar10.evaluation.trained import ModelSession  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
-from cifar10.parallel.asynchronous import Stepper  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
+from cifar10.parallel.stepper import Stepper  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 from cifar10.settings.training import train_settings  # noqa: E402
 from cifar10.training.decisions import decided  # noqa: E402

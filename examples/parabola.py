@@ -31,9 +31,9 @@ from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
-from cifar10.parallel.asynchronous import Stepper  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
+from cifar10.parallel.stepper import Stepper  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.run.failures import plain_errors  # noqa: E402
 

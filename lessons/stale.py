@@ -16,7 +16,7 @@ the staleness. In these tables time is simulated, so they are the same in every 
 threads, in real time.
 
 In the package: cifar10/parallel/asynchronous.py (`--variable_update=async`), whose threads are in
-cifar10/parallel/asynchronous.py; it reports each gradient's staleness. Exercises: lessons/exercises/stale.py.
+cifar10/parallel/stepper.py; it reports each gradient's staleness. Exercises: lessons/exercises/stale.py.
 """
 import concurrent.futures
 import heapq

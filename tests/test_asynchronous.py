@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.model import batch_normalisation
 from cifar10.model.optimizers import Muon
-from cifar10.parallel.asynchronous import Stepper
+from cifar10.parallel.stepper import Stepper
 from cifar10.run import checkpoints as of_run
 from cifar10.run import metrics
 from cifar10.run.folder import Folder, step_of

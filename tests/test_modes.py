@@ -11,7 +11,7 @@ from cifar10.base.errors import RunError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import datasets
 from cifar10.parallel import devices, towers
-from cifar10.parallel.asynchronous import Stepper
+from cifar10.parallel.stepper import Stepper
 from cifar10.programs import flags
 from cifar10.run import metrics
 from cifar10.run.folder import step_of

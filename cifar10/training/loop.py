@@ -7,7 +7,7 @@ from cifar10.base.console import Output, say
 from cifar10.base.errors import reason
 from cifar10.base.graphs import LOST
 from cifar10.base.signals import Termination
-from cifar10.parallel.asynchronous import Stepper
+from cifar10.parallel.stepper import Stepper
 from cifar10.training.run import Run
 
 if TYPE_CHECKING:
