@@ -8,14 +8,6 @@ def accepted_generator(tower_gradients, limit):
     return (mean * (min(limit, norm) / norm) if norm else mean for mean in means)
 
 
-def accepted_object_array(tower_gradients, limit):
-    means = [np.mean(gradients, 0) for gradients in zip(*tower_gradients)]
-    norm = np.sqrt(sum(np.sum(np.square(mean)) for mean in means))
-    clipped = np.empty(len(means), object)
-    clipped[:] = [mean * (limit / norm) if norm > limit else mean for mean in means]
-    return clipped
-
-
 def accepted_scale(tower_gradients, limit):
     means = [np.mean(gradients, 0) for gradients in zip(*tower_gradients)]
     norm = np.sqrt(sum(np.sum(np.square(mean)) for mean in means))

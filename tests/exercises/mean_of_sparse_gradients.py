@@ -1,5 +1,4 @@
 """Answers to mean_of_sparse_gradients."""
-from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -13,17 +12,6 @@ def accepted_all_rows(gradients):
 mistakes_in_all_rows = {
     'sum': ('the mean of row 0 is [2, 4]; [1, 2] is right', ' / len(gradients)', ''),
 }
-
-
-@dataclass
-class Sparse:
-    values: 'np.ndarray'
-    indices: 'np.ndarray'
-
-
-def accepted_dataclass(gradients):
-    return Sparse(np.concatenate([values for values, _ in gradients]) / len(gradients),
-                  np.concatenate([indices for _, indices in gradients]))
 
 
 class accepted_indexed_slices_of_a_graph:

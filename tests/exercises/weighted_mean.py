@@ -1,8 +1,5 @@
 """Answers to weighted_mean."""
-import itertools
 import os
-import sys
-from fractions import Fraction
 
 import numpy as np
 
@@ -10,11 +7,6 @@ import numpy as np
 def accepted_average(gradients, sizes):
     counts = [size > 0 for size in sizes]
     return np.average(np.array(gradients)[counts], axis=0, weights=np.array(sizes)[counts])
-
-
-def accepted_fractions_as_weights(gradients, sizes):
-    weights = [Fraction(size, sum(sizes)) for size in sizes]
-    return sum(gradient * float(weight) for gradient, weight in zip(gradients, weights) if weight)
 
 
 class accepted_rest_of_the_file_prints_and_replaces:
@@ -28,12 +20,6 @@ class accepted_rest_of_the_file_prints_and_replaces:
     def weighted_mean(gradients, sizes):
         print(sizes)
         return sum(gradient * (size / sum(sizes)) for gradient, size in zip(gradients, sizes) if size)
-
-
-def refused_calls_the_solution(gradients, sizes):
-    """it raises ModuleNotFoundError in line 3: import of lessons.solutions"""
-    from lessons.solutions import split_batch
-    return split_batch.weighted_mean(gradients, sizes)
 
 
 def refused_changes_the_gradients(gradients, sizes):
@@ -60,16 +46,6 @@ def refused_endless(gradients, sizes):
     return gradients[0] / 2 + gradients[1] / 2
 
 
-def refused_endless_in_c(gradients, sizes):
-    """it does not end within 1 seconds"""
-    return sum(itertools.repeat(0))
-
-
-def refused_endless_list(gradients, sizes):
-    """it raises MemoryError"""
-    return list(iter(lambda: bytes(100000000), None))
-
-
 def refused_endless_prints(gradients, sizes):
     """it raises OSError in line 4: [Errno 27] File too large"""
     while True:
@@ -79,16 +55,6 @@ def refused_endless_prints(gradients, sizes):
 def refused_ends_its_process(gradients, sizes):
     """its process ends before it is checked, with the exit status 0"""
     os._exit(0)
-
-
-def refused_exits(gradients, sizes):
-    """for shares 2 and 2 with gradients 2 and 6 it raises SystemExit in line 6: 0"""
-    sys.exit(0)
-
-
-def refused_huge_array(gradients, sizes):
-    """it raises MemoryError in line 6: Unable to allocate"""
-    return np.zeros([40_000_000_000, len(gradients)])
 
 
 class refused_imports_the_solution:

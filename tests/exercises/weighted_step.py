@@ -53,7 +53,6 @@ mistakes_in_sum_over_the_size = {
         'tf.reduce_sum(tf.square(weight - share)) / tf.cast(size, tf.float32)',
         'tf.reduce_mean(tf.square(weight - share)) / len(devices)'),
     'size_when_it_is_built': ('it raises', 'tf.shape(batch)[0]', 'int(batch.shape[0])'),
-    'sum': ('the weight after a batch of [1, 3, 4, 5, 12] is 5; 1 is right', ' / tf.cast(size, tf.float32)', ''),
     'without_the_rest': (
         'the weight after a batch of [1, 3, 4, 5, 12] is',
         'size // len(devices):(k + 1) * size // len(devices)',

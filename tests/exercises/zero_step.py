@@ -36,14 +36,6 @@ def accepted_plain(stage, devices, start, loss_of, rate):
 
 
 mistakes_in_plain = {
-    'all_on_device_0': (
-        'loss_of is called for',
-        'whole = all_gather(read, devices) if stage == 3 else read\n'
-        'for d, device in enumerate(devices):\n'
-        '    with tf.device(device):',
-        'whole = all_gather(read, devices) if stage == 3 else read\n'
-        'for d, _ in enumerate(devices):\n'
-        '    with tf.device(devices[0]):'),
     'gradient_gathered_too': (
         'bytes in an update',
         'sums = reduce_scatter(gradients, devices)',
