@@ -62,10 +62,3 @@ def attention(images, num_classes, training):
     x = tf.reshape(x, [-1, x.shape[1] * x.shape[2], 16])
     x = tf.matmul(tf.nn.softmax(tf.matmul(x, x, transpose_b=True)), x)
     return tf.reduce_mean(tf.nn.relu(x), 1) @ tf.get_variable('head', [16, num_classes])
-
-
-def three_uses(images, num_classes, training):
-    """Does so without a matrix product."""
-    x = tf.nn.conv2d(images, tf.get_variable('conv', [3, 3, 3, 64]), 1, 'SAME')
-    x = tf.nn.relu(x) + tf.nn.softmax(x) * tf.sigmoid(x)
-    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('head', [64, num_classes])

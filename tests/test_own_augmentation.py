@@ -204,11 +204,6 @@ def test_a_name_that_means_nothing_is_refused(name, problem, run):
         run(augmentation=name.format(EXAMPLES))
 
 
-def test_a_function_with_other_arguments_is_refused(own, run):
-    with pytest.raises(UsageError, match=r'it is called with \(images, labels, num_classes\)'):
-        run(augmentation=own('return images, images', arguments='images'))
-
-
 @pytest.mark.parametrize('body, warning', [
     ('return images + tf.random.uniform(tf.shape(images)), labels',
      'line 5 of mine.py draws other random numbers after a resume'),

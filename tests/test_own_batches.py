@@ -25,10 +25,10 @@ from tests import own_estimators
 from tests.helpers import (
     ROOT,
     assert_same_bits,
-    evaluated,
     go_back,
     last_variables,
     mostly_stress,
+    run_forked,
     scalars,
     tf,
     train,
@@ -101,35 +101,41 @@ MODELS = {'regression': ('prices', loss_of_prices, adagrad),
           'language_model': ('sentences', lambda batch: own_estimators.words_of(batch)[2], adam)}
 
 
+@pytest.fixture(scope='module')
+def trained_once(tmp_path_factory):
+    """A function that returns the settings of a run of a model of MODELS, with three evaluations."""
+    @functools.cache
+    def of(network, towers=2, devices=2, mode='parameter_server'):
+        settings = with_data(
+            network, MODELS[network][0], tmp_path_factory.mktemp(network) / 'train', num_gpus=devices,
+            num_towers=towers, variable_update=mode, save_steps=8, eval_steps=5, keep_best=True)
+        with tf.Graph().as_default():
+            train(settings)
+        return settings
+    return of
+
+
 @pytest.mark.parametrize('network', MODELS)
 @pytest.mark.parametrize('towers, devices, mode', mostly_stress([
-    (1, 1, 'parameter_server'), (2, 2, 'replicated'), (4, 2, 'parameter_server'), (4, 4, 'replicated')],
-    (4, 2, 'parameter_server')))
-def test_towers_take_the_steps_of_plain_tensorflow(network, towers, devices, mode, tmp_path):
+    (2, 2, 'parameter_server'), (4, 2, 'parameter_server'), (4, 4, 'replicated')], (2, 2, 'parameter_server')))
+def test_towers_take_the_steps_of_plain_tensorflow(network, towers, devices, mode, trained_once, tmp_path):
     dataset, loss_of, update = MODELS[network]
-    settings = with_data(network, dataset, tmp_path / 'train', num_gpus=devices, num_towers=towers,
-                         variable_update=mode)
-    expected = plain(getattr(own_estimators, dataset), loss_of, first_values(settings), towers, 15, update)
-    with tf.Graph().as_default():
-        found = train(settings)
+    settings = trained_once(network, towers, devices, mode)
+    first = first_values(settings.replace(train_dir=str(tmp_path / 'new')))
+    expected = plain(getattr(own_estimators, dataset), loss_of, first, towers, 15, update)
+    found = last_variables(settings.run.train_dir)
     assert found['examples_seen'] == 15 * towers * BATCH
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
 @pytest.mark.parametrize('network', mostly_stress(MODELS, 'language_model'))
-def test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one(network, tmp_path):
+def test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one(network, trained_once):
     """It goes on in the second epoch, and on one device."""
-    changes = dict(num_gpus=2, num_towers=2)
-    whole = train(with_data(network, MODELS[network][0], tmp_path / 'whole', **changes))
-    go_back(tmp_path / 'whole', 'resumed')
-    again = with_data(network, MODELS[network][0], tmp_path / 'resumed', **dict(changes, num_gpus=1))
-    assert_same_bits(train(again), whole)
-
-
-def test_a_function_may_return_what_it_made_of_an_iterator(tmp_path):
-    runs = [train(with_data('regression', data, tmp_path / data, max_steps=12)) for data in ('prices', 'by_iterator')]
-    assert_same_bits(*runs)
+    whole = trained_once(network)
+    go_back(whole.run.train_dir, 'resumed')
+    again = whole.replace(train_dir=whole.run.train_dir.replace('train', 'resumed'), num_gpus=1)
+    assert_same_bits(train(again), last_variables(whole.run.train_dir))
 
 
 @pytest.mark.parametrize('changes, told', [
@@ -153,42 +159,35 @@ def test_a_run_that_cannot_be_right_is_refused_in_a_line(changes, told, tmp_path
     assert '\n' not in str(refused.value) and not (tmp_path / 'train').exists()
 
 
-def test_a_batch_size_that_does_not_divide_the_position_is_refused(tmp_path):
-    train(with_data('regression', 'prices', tmp_path / 'train', max_steps=5))
-    with pytest.raises(UsageError, match='--batch_size=8 does not divide the 20 examples.*use --batch_size=4'):
-        train(with_data('regression', 'prices', tmp_path / 'train', batch_size=8))
-    train(with_data('regression', 'prices', tmp_path / 'train', batch_size=2, max_steps=6))
+def test_a_batch_size_that_does_not_divide_the_position_is_refused(trained_once):
+    with pytest.raises(UsageError, match='--batch_size=7 does not divide the 120 examples.*use --batch_size=4'):
+        train(trained_once('regression').replace(batch_size=7, max_steps=20))
+    np.testing.assert_array_equal(np.ravel(batches('prices', batch_size=2)), np.ravel(batches('prices')[:4]))
 
 
-def test_a_warning_names_the_seed_that_a_stream_lacks(own, tmp_path, capsys):
+def test_a_resume_reports_how_long_it_skips_and_that_a_stream_lacks_a_seed(own, tmp_path, capsys):
     name = own("""
+import time
 import numpy as np
 import tensorflow.compat.v1 as tf
+def slow(x):
+    time.sleep(0.05)
+    return x
 def data(mode, batch_size):
-    drawn = np.random.RandomState(SEED).uniform(size=[20, 3]).astype(np.float32)
-    return tf.data.Dataset.from_tensor_slices(drawn).batch(batch_size)
+    drawn = np.random.RandomState(None).uniform(size=[80, 3]).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices(drawn).batch(batch_size)
+    return dataset.map(lambda x: tf.ensure_shape(tf.py_func(slow, [x], tf.float32), [None, 3]))
 def model(features, labels, mode):
     loss = tf.reduce_mean((features @ tf.get_variable('w', [3, 1])) ** 2)
     return tf.estimator.EstimatorSpec(
         mode, None, loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step()))
-""".replace('SEED', 'None'), 'data')
-    for steps, is_warned in ((5, False), (10, True)):
+""", 'data')
+    for steps, is_resumed in ((20, False), (22, True)):
         train(with_data('x', 'x', tmp_path / 'train', network=name.replace(':data', ':model'), dataset=name,
                         max_steps=steps))
-        assert ('give random numbers a seed' in capsys.readouterr().out) == is_warned
-
-
-@pytest.fixture(scope='module')
-def trained_once(tmp_path_factory):
-    """A function that returns the train_dir of a run of a model of MODELS, with two evaluations."""
-    @functools.cache
-    def of(network):
-        folder = tmp_path_factory.mktemp(network) / 'train'
-        with tf.Graph().as_default():
-            train(with_data(network, MODELS[network][0], folder, num_gpus=2, num_towers=2, max_steps=10, eval_steps=5,
-                            keep_best=True))
-        return folder
-    return of
+        printed = capsys.readouterr().out
+        assert ('give random numbers a seed' in printed) == ('with the skip' in printed) == is_resumed
+    assert float(re.search(r'([\d.]+) s first step, with the skip', printed)[1]) >= 1.0
 
 
 def plain_evaluation(network, folder, mode='eval'):
@@ -204,7 +203,7 @@ def plain_evaluation(network, folder, mode='eval'):
         spec = model(features, labels, mode)
         pairs = dict(spec.eval_metric_ops or {})
         session.run([iterator.initializer, tf.tables_initializer(), tf.local_variables_initializer()])
-        tf.train.Saver(tf.global_variables()).restore(session, tf.train.latest_checkpoint(str(folder)))
+        tf.train.Saver(tf.global_variables()).restore(session, tf.train.latest_checkpoint(folder))
         losses, rows = [], []
         with contextlib.suppress(tf.errors.OutOfRangeError):
             while True:
@@ -220,23 +219,22 @@ def plain_evaluation(network, folder, mode='eval'):
 
 @pytest.mark.parametrize('network', MODELS)
 def test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow(network, trained_once, tmp_path):
-    folder = trained_once(network)
+    folder = trained_once(network).run.train_dir
     expected = plain_evaluation(network, folder)
-    between_steps = metrics.read(str(folder), metrics.EVAL)[-1]
-    later = evaluated(folder, tmp_path / 'eval')
-    of_api = cifar10.evaluate(train_dir=str(folder), eval_dir=str(tmp_path / 'api'), tower_device='cpu', batch_size=5)
-    for found in (between_steps, later, of_api.figures):
+    between_steps = metrics.read(folder, metrics.EVAL)[-1]
+    later = cifar10.evaluate(train_dir=folder, eval_dir=str(tmp_path / 'eval'), tower_device='cpu', batch_size=5)
+    for found in (between_steps, later.figures):
         assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-    assert of_api.examples == later['examples'] == 21
+    assert between_steps['examples'] == later.examples == 21
     points = dict(scalars(folder, 'loss', EVALUATIONS))
-    assert points[10] == pytest.approx(expected['loss'], rel=1e-5)
+    assert points[15] == pytest.approx(expected['loss'], rel=1e-5)
 
 
 @pytest.mark.parametrize('network', MODELS)
 def test_predictions_are_those_of_plain_tensorflow(network, trained_once, call, tmp_path):
-    folder = trained_once(network)
+    folder = trained_once(network).run.train_dir
     expected = plain_evaluation(network, folder, 'infer')
-    found = cifar10.predict(train_dir=str(folder), tower_device='cpu')
+    found = cifar10.predict(train_dir=folder, tower_device='cpu')
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5)
@@ -251,7 +249,7 @@ def test_predictions_are_those_of_plain_tensorflow(network, trained_once, call, 
 
 
 def test_other_data_is_evaluated_without_a_trace_and_any_dataset_predicted(trained_once, own, tmp_path):
-    folder = str(trained_once('regression'))
+    folder = trained_once('regression').run.train_dir
     other = own("""
 from tests import own_estimators
 def data(mode, batch_size):
@@ -259,16 +257,14 @@ def data(mode, batch_size):
 """, 'data')
     found = cifar10.evaluate(train_dir=folder, eval_dir=str(tmp_path / 'eval'), dataset=other, tower_device='cpu')
     assert found.examples == 16 and not (tmp_path / 'eval').exists()
-    code = f"""
+    (tmp_path / 'script.py').write_text(f"""
 import tensorflow as tf
 import cifar10
-from tests import own_estimators
 rooms, city, tags = [2.0, 3.0], ['Rome', 'Oslo'], tf.sparse.from_dense([['sea', ''], ['', 'lift']])
 data = tf.data.Dataset.from_tensors(dict(rooms=rooms, city=city, tags=tags))
 print(cifar10.predict(data.concatenate(data), train_dir={folder!r}, tower_device='cpu')['price'].tolist())
-"""
-    printed = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    first = json.loads(printed.splitlines()[-1])
+""")
+    first = json.loads(run_forked([sys.executable, str(tmp_path / 'script.py')]).stdout.splitlines()[-1])
     assert len(first) == 4 and first[:2] == first[2:] and first[0] != first[1]
 
 
@@ -277,21 +273,13 @@ print(cifar10.predict(data.concatenate(data), train_dir={folder!r}, tower_device
     (['--num_examples=3'], '--num_examples=3'), (['--eval_data=train_eval'], '--eval_data=train_eval'),
     (['--dataset=cifar100'], '--dataset=cifar100')])
 def test_an_evaluation_of_batches_refuses_flags_for_images(flags, told, trained_once, call, tmp_path):
-    status, error = call('cifar10_eval.py', f"--checkpoint_dir={trained_once('regression')}", '--run_once',
-                         '--tower_device=cpu', f"--eval_dir={tmp_path / 'eval'}", *flags)
+    folder = trained_once('regression').run.train_dir
+    status, error = call('cifar10_eval.py', f'--checkpoint_dir={folder}', '--run_once', '--tower_device=cpu',
+                         f"--eval_dir={tmp_path / 'eval'}", *flags)
     assert status == 2 and told in error and error.count('\n') == 1, error
 
 
-# A part of each row of the page's table on Estimators -> the test of the row, or what `THEIRS` shows.
 PAGE = (ROOT / 'docs' / 'tf1.md').read_text()
-ROWS = {
-    'params': 'test_the_adapter_of_the_page_trains', 'TrainSpec': 'test_the_adapter_of_the_page_trains',
-    'RunConfig': 'test_the_adapter_of_the_page_trains',
-    'different sizes': 'test_towers_take_the_steps_of_plain_tensorflow',
-    'resumed run': 'test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one',
-    'best exporter': 'test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow',
-    'predict': 'test_predictions_are_those_of_plain_tensorflow',
-    'several machines': 'test_workers_read_the_batches_of_their_towers'}
 THEIRS = """
 import numpy as np
 import tensorflow as tf
@@ -310,14 +298,6 @@ def model_fn(features, labels, mode, params):
 """
 
 
-def test_each_difference_from_an_estimator_has_a_test():
-    section = PAGE.split('## A whole Estimator')[1].split('\n## ')[0]
-    rows = [row.split(' | ')[0] for row in re.findall(r'^\| .*', section, re.M)][1:]
-    for row in rows:
-        assert [name for part, name in ROWS.items() if part in row and name in globals()], row
-    assert len(rows) == len(ROWS)
-
-
 def test_the_adapter_of_the_page_trains(own, tmp_path, capsys):
     (tmp_path / 'theirs.py').write_text(THEIRS)
     diff = re.search(r'```diff\n(.*?)```', PAGE, re.S)[1]
@@ -332,41 +312,26 @@ def test_the_adapter_of_the_page_trains(own, tmp_path, capsys):
     assert [*(tmp_path / 'train').glob('*.index')] == [tmp_path / 'train' / 'model.ckpt-20.index']
 
 
+def batches(data, towers=range(1), num_towers=1, batch_size=BATCH):
+    """Returns the labels of eight batches of some towers, from the 12th example on."""
+    source = DATASETS.load(f'{FILE}:{data}')(batch_size, 0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        loaded, _ = source.load()
+        iterator, begin = started(
+            source.stream(loaded, tf.constant(12, tf.int64), None, towers, num_towers, None), [])
+        labels = iterator.get_next()[1]
+        session.run(begin)
+        return [session.run(labels).tolist() for _ in range(8)]
+
+
 @pytest.mark.parametrize('towers', [range(0, 4, 2), [1, 3], range(4)])
 def test_workers_read_the_batches_of_their_towers(towers):
-    source = DATASETS.load(f'{FILE}:prices')(BATCH, 0)
-
-    def batches(*arguments):
-        with tf.Graph().as_default(), tf.Session() as session:
-            data, _ = source.load()
-            iterator, start = started(source.stream(data, tf.constant(12, tf.int64), None, *arguments, None), [])
-            batch = iterator.get_next()[1]
-            session.run(start)
-            return [session.run(batch).tolist() for _ in range(8)]
-    whole = batches(range(1), 1)
-    assert batches(towers, 4)[:4] == [whole[k] for k in range(8) if k % 4 in towers][:4]
+    whole = batches('prices')
+    assert batches('prices', towers=towers, num_towers=4)[:4] == [whole[k] for k in range(8) if k % 4 in towers][:4]
 
 
-def test_a_resume_reports_how_long_it_skips(own, tmp_path, capsys):
-    name = own("""
-import time
-import numpy as np
-import tensorflow.compat.v1 as tf
-from tests.own_estimators import regression as model
-def slow(x):
-    time.sleep(0.05)
-    return x
-def data(mode, batch_size):
-    dataset = tf.data.Dataset.from_tensor_slices((dict(
-        rooms=np.ones(80, np.float32), city=['Rome'] * 80, tags=tf.sparse.from_dense([['sea']] * 80)),
-        np.ones(80, np.float32))).batch(batch_size)
-    return dataset.map(lambda x, y: (x, tf.ensure_shape(tf.py_func(slow, [y], tf.float32), [None])))
-""", 'data')
-    for steps in (20, 22):
-        train(with_data('regression', 'x', tmp_path / 'train', dataset=name, max_steps=steps))
-    before, after = re.findall(r'^cost .*', capsys.readouterr().out, re.M)
-    assert 'skip' not in before
-    assert float(re.search(r'([\d.]+) s first step, with the skip', after)[1]) >= 1.0
+def test_a_function_may_return_what_it_made_of_an_iterator():
+    assert batches('by_iterator') == batches('prices')
 
 
 @pytest.mark.parametrize('data, changes, told', [

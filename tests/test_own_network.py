@@ -1,7 +1,6 @@
 """A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
 import json
 import os
-import random
 import sys
 
 import numpy as np
@@ -15,13 +14,11 @@ from cifar10.own import code
 from tests.helpers import (
     ROOT,
     add_tower,
-    assert_same_bits,
     last_variables,
     mostly_stress,
     own_towers,
     rehearsed,
     run_forked,
-    run_script,
     tf,
     train,
     value_of,
@@ -234,39 +231,6 @@ def network(images, num_classes, training):
     assert [warned in warning for warning in found] == [True] * (warned is not None)
 
 
-DRAWN = '''
-import random
-import numpy as np
-import tensorflow.compat.v1 as tf
-OF_FILE = [random.random(), np.random.normal()]
-def net(images, num_classes, training):
-    initial = np.float32([*OF_FILE, random.random(), np.random.normal(), *np.random.uniform(size=26)])
-    return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', initializer=initial.reshape(3, 10))
-'''
-
-
-@pytest.mark.stress  # the draws of a file, by default: below
-def test_initial_values_by_python_and_numpy_follow_the_seed(settings, own, data_dir, tmp_path):
-    network = own(DRAWN, 'net')
-
-    def trained(seed):
-        return train(settings(network=network, seed=seed, learning_rate=0.0, max_steps=1, num_gpus=2,
-                              train_dir=str(tmp_path / str(seed))))
-    before = random.getstate(), np.random.get_state()
-    first, other = trained(5), trained(6)
-    assert random.getstate() == before[0]
-    for state, part in zip(before[1], np.random.get_state()):
-        np.testing.assert_array_equal(state, part)
-    in_a_process = tmp_path / 'in a process'
-    result = run_script('multi_gpu_train.py', network=network, seed=5, dataset='shapes', data_dir=data_dir,
-                        batch_size=8, max_steps=1, learning_rate=0, tower_device='cpu', num_gpus=2,
-                        train_dir=in_a_process, variable_update='replicated')
-    assert result.returncode == 0, result.stderr
-    assert_same_bits(last_variables(in_a_process), first)
-    assert (other['w'] != first['w']).all()
-    assert len(np.unique(first['w'])) == 30
-
-
 @pytest.mark.parametrize('dtype', [tf.bfloat16, tf.float16])
 def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, graph):
     name = linear('pixels *= tf.get_variable("more", [])')
@@ -275,32 +239,6 @@ def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, gra
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     products = [operation.get_attr('T') for operation in graph.get_operations() if operation.type == 'MatMul']
     assert products == [dtype] * 3  # forward, and for the gradients of pixels and weights
-
-
-@pytest.mark.stress
-def test_a_file_that_was_moved_is_still_the_same_network(call, linear, tmp_path, capsys):
-    name = linear()
-    assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0
-    (tmp_path / 'elsewhere').mkdir()
-    moved = str(tmp_path / 'elsewhere' / 'mine.py')
-    (tmp_path / 'mine.py').rename(moved)
-    train_dir = f"--checkpoint_dir={tmp_path / 'train'}"
-    status, error = call('cifar10_eval.py', train_dir, '--tower_device=cpu')
-    assert status == 2 and 'there is no file' in error
-    status, error = call('cifar10_eval.py', train_dir, '--tower_device=cpu', f'--network={moved}:linear')
-    assert status == 0, error
-    status, error = call('multi_gpu_train.py', f'--network={moved}:linear', '--tower_device=cpu', '--max_steps=2')
-    assert status == 0, error
-
-
-def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_path):
-    good = linear()
-    assert call('multi_gpu_train.py', f'--network={good}', '--tower_device=cpu')[0] == 0
-    (tmp_path / 'bad.py').write_text('def network(images, num_classes, training): return images')
-    before = sorted(os.listdir(tmp_path / 'train'))
-    bad = f"--network={tmp_path / 'bad.py'}:network"
-    status, error = call('multi_gpu_train.py', bad, '--tower_device=cpu', '--restart')
-    assert status == 2 and 'it returns' in error and sorted(os.listdir(tmp_path / 'train')) == before
 
 
 @pytest.mark.parametrize('line, part', [
@@ -493,36 +431,6 @@ def network(images, num_classes, training):
     for first, again in zip(*found):
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first[0], first[1])
-
-
-def test_pooling_without_a_seed_stays_as_it_is(own, graph):
-    name = own('''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x, _, _ = tf.nn.fractional_max_pool(images, [1.0, 1.5, 1.5, 1.0])
-    return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('w', [3, num_classes], initializer=tf.zeros_initializer())
-''')
-    (gradient, _), = add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).gradients
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        of_logits = 0.1 - np.eye(10)[0]  # all logits are 0, and the class is 0
-        np.testing.assert_allclose(session.run(gradient), np.tile(of_logits, [3, 1]), rtol=1e-5)
-
-
-def test_a_network_may_take_gradients_itself(own, graph):
-    name = own('''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x = tf.tanh(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3]))
-    logits = x @ tf.get_variable('w', [3, num_classes])
-    tf.losses.add_loss(tf.reduce_mean(tf.square(tf.gradients(tf.reduce_sum(logits), images)[0])))
-    return logits
-''')
-    computed = add_tower(own_towers(name), tf.ones([4, 24, 24, 3]))
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        found = session.run([gradient for gradient, _ in computed.gradients])
-        assert len(found) == 2 and all(np.isfinite(gradient).all() and gradient.any() for gradient in found)
 
 
 @pytest.mark.parametrize('line', mostly_stress(

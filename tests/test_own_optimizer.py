@@ -127,13 +127,6 @@ def mine(own):
     return lambda lines='pass', before='pass': own(CUSTOM.format(lines, before), 'mine')
 
 
-@pytest.mark.parametrize('line', ['return tf.train.AdamOptimizer(rate)', 'return tf.train.RMSPropOptimizer(rate)',
-                                  'return tf.train.FtrlOptimizer(rate)', 'return tf.train.AdagradOptimizer(rate)',
-                                  'return tf.train.AdadeltaOptimizer(rate)', 'pass'])
-def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
-    own_optimizer.check(mine(before=line), averages_within=True)  # or it raises a UsageError
-
-
 @pytest.mark.parametrize('mode', UPDATE_MODES)
 def test_what_an_optimizer_saves_has_the_names_of_tensorflow_1_in_every_mode(mode, mine):
     make = OPTIMIZERS.load(mine(before='return tf.train.AdamOptimizer(rate)'))

@@ -194,20 +194,6 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     assert ', 19 images of 32x32 in' in output and said not in output
 
 
-@pytest.mark.parametrize('size', mostly_stress([32, 72], 32))
-def test_a_start_lists_the_files_of_a_user_once(folder, tmp_path, size, monkeypatch):
-    path, listed, listdir = folder(*numbered('ant', 'bee')), [], os.listdir
-    monkeypatch.setattr(os, 'listdir', lambda name='.': listed.append(name) or listdir(name))
-    run = dict(dataset=path, data_dir=data_of(path), train_dir=str(tmp_path / 'run'), network='linear', batch_size=8,
-               image_size=size, augmentation='classic', tower_device='cpu', max_steps=1, summary_steps=0)
-    config = train_settings(**run)
-    for start in (lambda: check(config), lambda: train(**run), lambda: train(**dict(run, max_steps=2)),
-                  lambda: check(config), lambda: evaluate(train_dir=run['train_dir'], tower_device='cpu')):
-        listed.clear()
-        start()
-        assert listed.count(path + 'ant') == listed.count(path + 'bee') == 1
-
-
 @pytest.mark.parametrize('size, dataset', mostly_stress(
     [(32, 'mine/'), (72, 'mine/'), (32, 'mine.npz')], (72, 'mine/')))
 def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, size, dataset, capsys):
@@ -395,11 +381,6 @@ def test_names_that_a_class_may_have(folder, capsys):
     assert f"pictures: '{path}train/a b/line\\nend\\udcff.txt' (not" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
-    status, error = call('multi_gpu_train.py', f'--dataset={tmp_path}/none/', '--tower_device=cpu')
-    assert status == 2 and f'--dataset={tmp_path}/none does not exist;' in error
-
-
 def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path):
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
@@ -430,14 +411,6 @@ def test_nothing_is_put_among_the_folders_of_the_classes(folder, images, place):
 def test_a_path_that_tensorflow_does_not_take_is_told(make, name):
     with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not valid UTF-8, which TensorFlow requires'):
         make(**{name: '/x/\udcff/y'})
-
-
-def test_a_path_below_a_directory_that_is_not_utf8(tmp_path, monkeypatch):
-    (tmp_path / '\udcff').mkdir()
-    monkeypatch.chdir(tmp_path / '\udcff')
-    for name in ('dataset', 'train_dir'):  # which a run stores, or a line recommends, as absolute paths
-        with pytest.raises(UsageError, match=f'--{name}=.*/\udcff/mine is not valid UTF-8'):
-            train_settings(**{name: './mine'})
 
 
 def test_the_classes_of_cifar100_are_those_of_the_published_file():

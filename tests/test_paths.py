@@ -12,7 +12,7 @@ from cifar10.programs import flags
 from cifar10.run.folder import look
 from cifar10.settings import evaluation
 from cifar10.settings.definition import checked, fields, flag_of
-from cifar10.settings.training import GROUPS, train_settings
+from cifar10.settings.training import GROUPS
 from tests.helpers import as_given
 
 ALL = {'train': GROUPS, 'eval': evaluation.GROUPS}
@@ -92,8 +92,3 @@ def test_wildcards_in_the_working_directory(settings, tmp_path, monkeypatch):
     monkeypatch.chdir('/')
     assert train(**flags.parse(GROUPS, 'x', [train_dir, '--max_steps=2'])).step == 2
     assert look(train_dir.partition('=')[2]).record.settings.run.warm_start == record['settings']['warm_start']
-
-
-def test_a_recorded_path_that_looks_like_an_address_stays_readable():
-    recorded = '/old/gs:/bucket/data'  # as a run recorded --data_dir=gs://bucket/data
-    assert train_settings(data_dir=recorded).data.data_dir == recorded

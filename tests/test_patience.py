@@ -183,23 +183,6 @@ def test_evaluations_of_steps_that_are_taken_again_count_once(whole, tmp_path):
 
 
 @pytest.mark.stress
-def test_a_run_that_was_shorter_at_first_ends_as_one_that_was_not(whole, tmp_path):
-    again = whole.replace(train_dir=str(tmp_path / 'again'))
-    # The evaluation at this end does not count.
-    assert trainer.train(again.replace(max_steps=9))[1:] == (9, 'max_steps')
-    trainer.train(again)
-    assert_same_bits(last_variables(again.run.train_dir), last_variables(whole.run.train_dir))
-
-
-@pytest.mark.stress
-def test_a_longer_interval_ends_a_run_as_if_it_had_always_been_so_long(whole, tmp_path):
-    whole, again = (whole.replace(train_dir=str(tmp_path / name), eval_steps=8) for name in ('whole', 'again'))
-    expected = train(whole)
-    train(again.replace(max_steps=10, patience=0, eval_steps=4))
-    assert_same_bits(train(again), expected)
-
-
-@pytest.mark.stress
 def test_in_async_it_ends_after_an_evaluation_for_which_all_towers_have_waited(whole, tmp_path, capsys):
     config = whole.replace(train_dir=str(tmp_path / 'train'), variable_update='async', num_gpus=3, keep_best=False)
     last = train(config)

@@ -12,9 +12,8 @@ from cifar10.data.images import ImageSource
 from cifar10.data.pipeline import tower_batches
 from cifar10.model import classic, precision
 from cifar10.model.layers import local_response_normalisation
-from cifar10.parallel import devices, gpus, packing
+from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import session_config
-from cifar10.parallel.towers import average_gradients
 from cifar10.training.start import claimed
 from tests.helpers import (
     build_training,
@@ -175,33 +174,6 @@ def test_emulation_depends_on_the_flags_of_the_cpu():
     assert not precision.BF16.is_emulated({'avx512_bf16'})
     assert precision.FP16.is_emulated({'avx512_bf16'})
     assert not precision.FP32.is_emulated(set())
-
-
-def test_emulation_is_reported_in_one_line(settings, monkeypatch, capsys):
-    monkeypatch.setattr(precision.Precision, 'is_emulated', lambda each: each is precision.BF16)
-    train(settings(precision='bf16', max_steps=1))
-    assert capsys.readouterr().out.count('so --precision=bf16 is emulated and slow\n') == 1
-
-
-def test_packed_gradients_have_the_same_mean():
-    random = np.random.default_rng(0)
-    shapes = [(3, 4), (600, 500), (5,), (), (1000, 300)]
-    vs = [tf.get_variable(f'v{i}', shape) for i, shape in enumerate(shapes)]
-    unused = tf.get_variable('unused', [])
-    tower_grads = []
-    for _ in range(3):
-        pairs = [(tf.constant(random.standard_normal(shape), tf.float32), v) for shape, v in zip(shapes, vs)]
-        tower_grads.append(pairs[:2] + [(None, unused)] + pairs[2:])
-    # Two large gradients, and all small ones packed as one.
-    assert len(packing.pack([gradient for gradient, _ in tower_grads[0] if gradient is not None])[0]) == 3
-    plain = average_gradients(tower_grads)
-    packets, unpack = packing.pack_gradients(tower_grads)
-    packed = unpack(average_gradients(packets))
-    assert [v for _, v in plain] == [v for _, v in packed]
-    assert packed[2][0] is None
-    means = value_of([[g for g, _ in pairs if g is not None] for pairs in (plain, packed)])
-    for one, other in zip(*means):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_on_gpus_gradients_are_packed_and_batches_are_copied_ahead(settings, data_dir):

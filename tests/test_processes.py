@@ -99,21 +99,6 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
 
 
 @pytest.mark.stress
-def test_signals_that_the_parent_ignores_end_nothing(small):
-    # As `nohup` does with SIGHUP, and a shell that runs a script with SIGINT of its jobs in the background.
-    command = ['sh', '-c', 'trap "" INT TERM HUP USR1; exec "$@"', 'sh']
-    command += script_command(SCRIPT, **dict(small, network=LINEAR, max_steps=30))
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True)
-    read_until(process, 'step 2,')
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        process.send_signal(number)
-    output = process.communicate(timeout=patient(60))[0]
-    assert process.returncode == 0 and 'stopping' not in output
-    assert last_variables(small['train_dir'])['global_step'] == 30
-
-
-@pytest.mark.stress
 def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
     # The kernel sends SIGHUP to the session of its terminal, and nothing can be written to it any more.
     def lead_a_session():
@@ -201,22 +186,6 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
 
 
-@pytest.mark.stress
-def test_on_a_terminal_the_line_of_a_signal_is_one_of_its_own(small):
-    reading, terminal = pty.openpty()
-    process = Forked(script_command(SCRIPT, **dict(small, max_steps=1_000_000)), errors=terminal,
-                     output=os.dup(terminal))
-    seen = b''
-    while b' step 1,' not in seen:
-        seen += os.read(reading, 65536)
-    process.send_signal(signal.SIGINT)
-    shown = rest_of(reading)
-    assert process.wait(timeout=patient(30)) == program.STOPPED
-    plain = re.sub('\x1b.*?m', '', shown)
-    assert re.search('^stopping   SIGINT: after this step; another signal ends the process at once\r?$', plain, re.M)
-    assert '\\' not in shown
-
-
 @pytest.mark.parametrize('to_file', [False, pytest.param(True, marks=pytest.mark.stress)])
 def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     reading, terminal = pty.openpty()
@@ -246,15 +215,6 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     process.stdout.close()
     assert process.wait(timeout=patient(30)) == program.UNREAD
     assert last_variables(small['train_dir'])['global_step'] >= 3
-
-
-@pytest.mark.classic
-@pytest.mark.stress
-def test_device_placement_is_printed_when_asked_for(small):
-    result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=1, log_device_placement=True)),
-                            capture_output=True, text=True, timeout=patient(60))
-    assert re.search(r'tower_1/conv1/Conv2D: \(Conv2D\): /job:localhost/replica:0/task:0/device:CPU:1',
-                     result.stdout + result.stderr)
 
 
 @pytest.mark.stress  # the values of a step, by default: test_updates.py

@@ -226,15 +226,6 @@ def test_average_gradients_averages_the_gradients_of_gpus_too(gpus, data_dir, tm
     assert 'averages [2, 2, 2, 2]\n' in output  # two packets of each tower's gradients
 
 
-def test_a_benchmark_counts_what_travels(gpus, data_dir, tmp_path):
-    output = python(gpus, 'benchmarks/on_gpus.py', f'--data_dir={data_dir}', '--steps=4', '--rounds=1',
-                    '--cells=parameter_server,replicated', f'--json={tmp_path}/out.json')
-    rows = [row.strip('| ').split(' | ') for row in output.splitlines() if '(' in row]
-    assert [[int(bytes) for bytes in row[-2:]] for row in rows] == [
-        [VARIABLES, VARIABLES + SCALARS], [RATE + STEP, SCALARS]]
-    assert json.loads((tmp_path / 'out.json').read_text())['figures'].keys() == {'parameter_server', 'replicated'}
-
-
 def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     found = []
     for kind in ('gpu', 'cpu'):

@@ -1,15 +1,11 @@
 """A training that does not move says so, and ends with status 75 and the stacks; a slow one does not."""
-import fcntl
 import gc
 import os
-import pty
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 
@@ -137,22 +133,6 @@ with doing('save'), asking(ask):
     moving.wait()
 """))
     assert status == 0
-
-
-@pytest.mark.stress
-def test_on_a_terminal_the_last_line_is_below_the_bar():
-    reading, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
-    body = ('    from cifar10.base.console import progress_bar\n'
-            '    with doing("at the start", 100): bar = progress_bar()\n'
-            '    time.sleep(1000)')
-    process = subprocess.Popen([sys.executable, '-c', WATCHED.format(limit=1, body=body)], stdout=terminal,
-                               stderr=terminal, cwd=ROOT)
-    os.close(terminal)
-    assert process.wait(timeout=SECONDS) == 75
-    shown = re.sub('\x1b.*?m', '', os.read(reading, 65536).decode())
-    os.close(reading)
-    assert '0it [' in shown and re.search('^-c: error: no progress for 1 s .at work.; start', shown, re.M), shown
 
 
 @pytest.mark.stress
@@ -292,26 +272,6 @@ def test_a_file_system_that_hangs_ends_the_process(trouble, small, tmp_path):
     what = 'save' if trouble == 'a checkpoint' else 'between two steps'
     assert process.returncode == 75 and f'error: no progress for 10 s ({what}); start again' in output, output
     assert 'File "' in output
-
-
-@pytest.mark.stress
-def test_what_is_only_slow_does_not_end(own, data_dir, tmp_path):
-    # Each step takes a second, the first and the evaluation several times the limit.
-    network = own(HANGING.replace('time.sleep(10 ** 6)', 'time.sleep(1 + 5 * (len(calls) == 1))').replace(
-        'if not is_counted():', 'if False:'))
-    flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, max_steps=4,
-                 network=network, eval_steps=2, tower_device='cpu')
-    result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=3, **flags)
-    assert result.returncode == 0, result
-
-
-@pytest.mark.stress
-def test_a_check_of_what_hangs_ends(own, data_dir, tmp_path):
-    flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, check=True,
-                 network=own(HANGING))
-    result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=1, **flags)
-    assert result.returncode == 75, result
-    assert 'error: no progress for 5 s (step 1); start again' in result.stderr
 
 
 def test_what_another_thread_has_left_open_ends_nothing_here():

@@ -23,23 +23,6 @@ def rows_of(page, section):
     return rows[1:]  # without the heading
 
 
-# What each row of 'Rules' is about -> the networks of idioms.py that have it.
-RULES = {
-    'tf.get_variable': ['partitioned', 'not_resource_variables', 'variables_by_hand', 'variables_without_names'],
-    'tf.losses': ['regularizer_of_a_scope', 'regularizer_of_a_shared_variable', 'regularizers_summed',
-                  'over_trainable_variables'],
-    'GraphKeys.UPDATE_OPS': [
-        'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'unbiased_average',
-        'averages_of_weights', 'read_after_it_is_assigned_in_an_update', 'moving_average_in_a_branch', 'counter'],
-    'tf.nn.dropout': ['dropped'],
-    'np.random': ['drawn_in_the_function', 'drawn_in_the_file'],
-    'tf.device': ['on_the_first_gpu'],
-    'images.shape[0]': ['of_a_known_number'],
-    'counters and lists': ['template_of_the_file', 'counted_names'],
-    'AdamOptimizer': ['with_an_optimizer']}
-# Rows that other tests are about: those of `BY_BATCH` in test_idioms.py, test_precision.py, test_own_feeds.py.
-ELSEWHERE = 'batch normalisation', '--precision', 'tf.placeholder'
-
 # What is in a row of 'What is refused' -> a network that has it, as a line, or a network of idioms.py; and what the
 # refusal says.
 REFUSED = {
@@ -55,14 +38,6 @@ REFUSED = {
     'in a loop': ("state = tf.get_variable('s', [], trainable=False); images += tf.while_loop(lambda i: i < 3.0, "
                   'lambda i: i + state.assign_add(1.0).read_value(), [0.0])', 'add_moving_statistic'),
     'in a branch': ('assigned_in_a_branch', 'add_moving_statistic')}
-
-
-def test_what_each_rule_is_about_is_trained_on_any_number_of_towers():
-    rows = rows_of(NETWORKS, 'Rules')
-    for row, *_ in rows:
-        about = [part for part in (*RULES, *ELSEWHERE) if part in row]
-        assert len(about) == 1 and {*RULES.get(about[0], ())} <= set(test_idioms.TRAINED), row
-    assert len(rows) == len(RULES) + len(ELSEWHERE)
 
 
 @pytest.mark.parametrize('part', REFUSED)

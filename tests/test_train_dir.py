@@ -216,22 +216,6 @@ def test_a_file_system_without_locks_gives_a_warning(settings, monkeypatch, caps
     assert f'warning: {settings().run.train_dir}/lock cannot be locked (No locks available)' in capsys.readouterr().out
 
 
-def test_settings_are_written_only_when_they_change(one_step, settings):
-    def written():
-        status = os.stat(os.path.join(settings().run.train_dir, 'config.json'))
-        # A new file can have the inode of the one that it replaces.
-        return status.st_ino, status.st_mtime_ns
-
-    before = written()
-    train(settings(max_steps=1))  # it has ended
-    assert written() == before
-    # As if killed before the index of its first checkpoint had its name.
-    os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
-    os.remove(os.path.join(settings().run.train_dir, 'checkpoint'))
-    train(settings(max_steps=2))
-    assert written() != before  # of another run
-
-
 @pytest.mark.parametrize('umask', [0o077, 0o022, 0o002])
 def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
     os.chmod(tmp_path, 0o2775)  # what is made below it belongs to its group

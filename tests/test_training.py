@@ -10,7 +10,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
-from cifar10.base.installed import command
 from cifar10.data import datasets
 from cifar10.model import Network, schedule
 from cifar10.parallel import devices
@@ -206,20 +205,3 @@ def test_each_line_of_the_log_is_a_point_of_each_curve(settings, mode):
         events, = [str(path) for path in pathlib.Path(config.run.train_dir, 'train').iterdir()]
         assert [event.step for event in tf.train.summary_iterator(events) for value in event.summary.value
                 if value.tag == 'variables/linear/biases'] == [3, 6]
-
-
-@pytest.mark.classic
-def test_what_is_printed_at_the_start(settings, capsys):
-    train(settings(num_gpus=2, max_steps=1))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines.pop(0) == 'recipe     classic, fp32'
-    assert lines[0] == 'towers     2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
-    assert lines[1] == 'update     parameter_server'
-    assert lines[2].startswith('data       shapes, 1,000 images of 32x32 in ')
-    assert lines[3] == 'batch      16 a step (8 of each tower); 62.5 steps an epoch'
-    assert lines[5].startswith("advice     the classic recipe's rate is for 128 examples a step; with 16 try ")
-    assert lines[7] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
-    assert lines[4] == 'rate       0.1, constant; in a longer run x0.1 every 350 epochs (21,875 steps)'
-    assert lines[-2].startswith('saved ')
-    assert lines[-1].startswith(f"next       {command('eval')} --train_dir=/")
-    assert ' --run_once evaluates the model; ' in lines[-1]

@@ -3,11 +3,9 @@ import ast
 import errno
 import os
 import re
-import time
 
 import pytest
 
-from cifar10.run import cost
 from tests.helpers import ROOT, run_script
 from tests.test_errors_of_files import ERRORS
 
@@ -22,37 +20,11 @@ def network(images, num_classes, training):
 SECTIONS = dict(re.findall(r'^## (.*)\n([^#]*(?:#[^#\n]+\n[^#]*)*)', (ROOT / 'docs' / 'trouble.md').read_text(), re.M))
 
 
-def lines_of(section):
-    """Returns the lines of output in the blocks of a section, without commands; indented lines continue a line."""
-    blocks = re.findall(r'^```\n(.*?)^```$', re.sub(r'\n {11}', ' ', SECTIONS[section]), re.M | re.S)
-    return [line for block in blocks for line in block.splitlines() if not line.startswith('$')]
-
-
-def form(line):
-    """Returns a line without what differs from run to run: numbers, paths, addresses."""
-    line = re.sub(r'/[\w.][\w./-]*', 'PATH', line)
-    return re.sub(r'-?\d[\d,.]*(e[+-]?\d+)?', '0', line)
-
-
-def assert_shown(section, printed):
-    """Asserts that all lines of a section are among what programs have printed."""
-    forms = set(map(form, printed.splitlines()))
-    shown = lines_of(section)
-    assert shown and not [line for line in shown if form(line) not in forms], printed
-
-
 @pytest.fixture
 def flags(data_dir):
     """The flags of a small run of the classic network."""
     return dict(dataset='shapes', data_dir=data_dir, batch_size=8, max_steps=20, save_steps=10, log_frequency=5,
                 summary_steps=0, tower_device='cpu')
-
-
-def test_slower():
-    costs = cost.Cost(time.perf_counter(), 0, 128)
-    costs._seconds.update({cost.STEPS: 1067.0, cost.EVALUATION: 31.4, cost.STARTING: 9.2})
-    costs._last = 10_000
-    assert_shown('Slower', f'cost       {costs.summary()}')
 
 
 def test_a_value_that_is_not_finite_is_named_by_a_check_in_the_network(flags, own, tmp_path):

@@ -94,29 +94,6 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings, da
         assert_same_bits(one, other)
 
 
-@pytest.mark.stress
-def test_a_folder_of_the_name_of_a_checkpoint_is_no_train_dir_and_hides_nothing(tutorials, settings):
-    folder = tutorials('linear')
-    prefix = os.path.join(folder, 'model.ckpt-0')
-    before = state_of(folder)
-    with pytest.raises(UsageError):
-        check(settings(train_dir=prefix))
-    with pytest.raises(UsageError, match='model.ckpt-0 is a checkpoint; give the directory that contains it$'):
-        trainer.train(settings(train_dir=prefix))
-    assert state_of(folder) == before
-    os.mkdir(prefix)
-    with pytest.raises(UsageError, match='is a checkpoint; give'):
-        trainer.train(settings(train_dir=prefix))
-
-    def seen():
-        assert of_run.corruption(prefix) is None
-        taken = train(settings(warm_start=prefix, train_dir=f'{folder} taken', max_steps=1, restart=True))
-        return {**of_run.read(prefix).values, 'taken': taken['linear/weights']}
-    found = seen()
-    rewrite(f'{folder} taken/model.ckpt-1', os.path.join(prefix, 'model.ckpt-9'))
-    assert_same_bits(seen(), found)
-
-
 def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials, capsys):
     folder = tutorials('classic')
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', run_once=True)
