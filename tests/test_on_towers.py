@@ -1,12 +1,13 @@
 """`cifar10.on_towers`: a script's step on several towers takes the steps of plain TensorFlow 1, or it is refused."""
 import random
+import sys
 
 import numpy as np
 import pytest
 
 import cifar10
 from cifar10 import UsageError, on_towers
-from tests.helpers import ancestors, mostly_stress, python, tf
+from tests.helpers import ancestors, mostly_stress, run_forked, tf
 
 STEPS = 5
 RANDOM = np.random.default_rng(0)
@@ -405,6 +406,6 @@ def step(batch):
 def test_a_script_imports_files_of_tensorflow_1_with_one_line(tmp_path):
     (tmp_path / 'upstream.py').write_text(UPSTREAM)
     (tmp_path / 'script.py').write_text(SCRIPT)
-    result = python(str(tmp_path / 'script.py'))
+    result = run_forked([sys.executable, str(tmp_path / 'script.py')])
     assert 'step 1 train' in result.stdout and 'non-resource variables' not in result.stderr
     assert 'use_tensorflow_1' in dir(cifar10)

@@ -1,4 +1,5 @@
 """A trained model is scored on other labelled images than the run's, and the run stays as it was."""
+import functools
 import json
 import os
 import pathlib
@@ -23,22 +24,28 @@ def folder_of(path, images, labels, classes):
     return f'{path}/'
 
 
+CLASSES = ('ant', 'bee', 'cat', 'dog')
+
+
+def train_below(path, data_dir, **changes):
+    """Trains a small run, with its images and its data_dir in a folder; returns the train_dir."""
+    shutil.copytree(data_dir, path / 'data')
+    own = folder_of(path / 'own', *made(80, (50, 40, 3), 4), CLASSES)
+    train(**dict(dict(dataset=own, train_dir=str(path / 'run'), data_dir=str(path / 'data'), network='linear',
+                      batch_size=8, max_steps=6, tower_device='cpu', summary_steps=0), **changes))
+    return str(path / 'run')
+
+
 @pytest.fixture
 def run(tmp_path, data_dir):
-    """A function that trains a small run; returns its train_dir."""
-    def call(**changes):
-        folder = str(tmp_path / 'run')
-        shutil.copytree(data_dir, tmp_path / 'data', dirs_exist_ok=True)
-        train(**dict(dict(train_dir=folder, data_dir=str(tmp_path / 'data'), network='linear', batch_size=8,
-                          max_steps=6, tower_device='cpu', summary_steps=0), **changes))
-        return folder
-    return call
+    """A function that trains a small run of its own, by default on images of four classes; returns its train_dir."""
+    return functools.partial(train_below, tmp_path, data_dir)
 
 
-@pytest.fixture
-def own(tmp_path):
-    """The folder of the images of a run, of the classes ant, bee, cat and dog."""
-    return folder_of(tmp_path / 'own', *made(80, (50, 40, 3), 4), ('ant', 'bee', 'cat', 'dog'))
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory, data_dir):
+    """The train_dir of a run that tests share: no scoring changes it."""
+    return train_below(tmp_path_factory.mktemp('shared'), data_dir)
 
 
 def files_below(folder):
@@ -66,12 +73,12 @@ def counts(folder, images, labels, classes):
 
 
 @pytest.mark.parametrize('flags', mostly_stress(
-    [dict(image_size=size, augmentation=name) for size in (32, 48, 72) for name in ('classic', 'none', 'resized_crop')]
-    + [dict(dataset='shapes', image_size=size) for size in (24, 48)],
+    [dict(image_size=32, augmentation='none'), dict(image_size=48, augmentation='classic'),
+     dict(image_size=72, augmentation='resized_crop'), dict(dataset='shapes', image_size=24)],
     dict(image_size=72, augmentation='resized_crop'), dict(dataset='shapes', image_size=24)))
-def test_all_images_of_a_folder_count_once_under_the_runs_names_as_predict_classifies_them(flags, run, own, tmp_path):
-    folder = run(**dict(dict(dataset=own), **flags))
-    classes = DATASETS.load('shapes').classes if flags.get('dataset') else ('ant', 'bee', 'cat', 'dog')
+def test_all_images_of_a_folder_count_once_under_the_runs_names_as_predict_classifies_them(flags, run, tmp_path):
+    folder = run(**flags)
+    classes = DATASETS.load('shapes').classes if flags.get('dataset') else CLASSES
     images, labels = made(7, (60, 45, 3), 2, seed=5)
     labels = np.where(labels, 3, 1)  # a part of the classes, which the folder has in alphabetical order
     new = folder_of(tmp_path / 'new', images, labels, classes)
@@ -86,16 +93,15 @@ def test_all_images_of_a_folder_count_once_under_the_runs_names_as_predict_class
     assert (scored(folder, new).confusion == result.confusion).all() and files_below(tmp_path / 'data') == before
 
 
-def test_arrays_have_the_numbers_of_the_runs_classes(run, own, tmp_path):
-    folder = run(dataset=own)
+def test_arrays_have_the_numbers_of_the_runs_classes(folder, tmp_path):
     images, labels = made(9, (50, 40, 3), 3, seed=5)
-    expected = counts(folder, images, labels, ('ant', 'bee', 'cat', 'dog'))
+    expected = counts(folder, images, labels, CLASSES)
     given = dict(data_dir=str(tmp_path / 'data'))
     np.testing.assert_array_equal(scored(folder, (images, labels), **given).confusion, expected)
     # Test images of their own count alone.
     others = made(20, (50, 40, 3), 4, seed=6)
     np.testing.assert_array_equal(scored(folder, (others, (images, np.arange(9) % 4)), **given).confusion, counts(
-        folder, images, np.arange(9) % 4, ('ant', 'bee', 'cat', 'dog')))
+        folder, images, np.arange(9) % 4, CLASSES))
     with pytest.raises(UsageError, match='classes that the run does not have: 4; '):
         scored(folder, (images, labels + 2), **given)
 
@@ -104,7 +110,7 @@ def test_a_registered_data_set_is_scored_by_the_names_of_its_classes(run, tmp_pa
     names = DATASETS.load('shapes').classes
     labels = np.arange(2 * 10)
     images = made(20)[0]
-    folder = run(dataset=folder_of(tmp_path / 'own', images, labels % 10, names), max_steps=1, test_fraction=0.5)
+    folder = run(dataset=folder_of(tmp_path / 'others', images, labels % 10, names), max_steps=1, test_fraction=0.5)
     result = scored(folder, 'shapes')
     assert result.classes == tuple(sorted(names)) != names
     np.testing.assert_array_equal(result.confusion.sum(1), [20] * 10)
@@ -114,8 +120,7 @@ def test_a_registered_data_set_is_scored_by_the_names_of_its_classes(run, tmp_pa
     np.testing.assert_array_equal(scored(folder, 'shapes', num_examples=150).confusion, expected)
 
 
-def test_a_single_image_is_enough_and_one_that_was_trained_on_is_told(run, own, tmp_path):
-    folder = run(dataset=own)
+def test_a_single_image_is_enough_and_one_that_was_trained_on_is_told(folder, tmp_path):
     images, _ = made(80, (50, 40, 3), 4)
     shown = np.concatenate([images[:80:4][:3], made(1, (50, 40, 3), seed=9)[0]])  # at most two of them were held out
     results = [scored(folder, folder_of(tmp_path / str(number), [image], [0], ('ant',)), num_examples=1)
@@ -124,21 +129,21 @@ def test_a_single_image_is_enough_and_one_that_was_trained_on_is_told(run, own, 
     assert 1 <= sum('training images' in str(result.notes) for result in results[:3]) and not results[3].notes
 
 
-def test_other_classes_are_named_before_anything_is_prepared(run, own, tmp_path):
-    folder = run(dataset=own)
+def test_other_classes_are_named_before_anything_is_prepared(folder, tmp_path):
+    data = pathlib.Path(folder).with_name('data')
     new = folder_of(tmp_path / 'new', *made(8, classes=4), ('ant', 'Bee', 'elk', 'cat'))
-    before = files_below(tmp_path / 'data')
+    before = files_below(data)
     for dataset, names in ((new, 'Bee, elk'), ('cifar10', 'airplane, automobile, bird')):
         with pytest.raises(UsageError, match=f'--dataset={dataset.rstrip("/")}.*does not have: {names}'):
             scored(folder, dataset)
     with pytest.raises(UsageError, match='--eval_data=train_eval'):
         scored(folder, new, eval_data='train_eval')
-    assert files_below(tmp_path / 'data') == before
+    assert files_below(data) == before
 
 
 @pytest.mark.parametrize('size', mostly_stress([32, 72], 32))
-def test_images_that_were_moved_or_copied_are_the_runs_and_are_recorded(size, run, own, tmp_path):
-    folder = run(dataset=own, image_size=size)
+def test_images_that_were_moved_or_copied_are_the_runs_and_are_recorded(size, run, tmp_path):
+    folder, own = run(image_size=size), tmp_path / 'own'
     copied = shutil.copytree(own, tmp_path / 'copied', copy_function=shutil.copyfile)
     os.rename(own, tmp_path / 'moved')
     (tmp_path / 'moved' / 'ant' / 'thumbs.txt').write_text('x')
@@ -150,13 +155,12 @@ def test_images_that_were_moved_or_copied_are_the_runs_and_are_recorded(size, ru
         os.remove(f'{folder}/eval/metrics.jsonl')
     assert len(set(evaluations)) == 1
     # As many others of the same classes are not.
-    new = folder_of(tmp_path / 'new', *made(80, (50, 40, 3), 4, seed=9), ('ant', 'bee', 'cat', 'dog'))
+    new = folder_of(tmp_path / 'new', *made(80, (50, 40, 3), 4, seed=9), CLASSES)
     assert scored(folder, new).examples == 80
 
 
-def test_the_script_scores_with_a_run_that_nobody_may_write(run, own, tmp_path):
-    folder = run(dataset=own)
-    new = folder_of(tmp_path / 'new', *made(8, (50, 40, 3), 4, seed=5), ('ant', 'bee', 'cat', 'dog'))
+def test_the_script_scores_with_a_run_that_nobody_may_write(folder, tmp_path):
+    new = folder_of(tmp_path / 'new', *made(8, (50, 40, 3), 4, seed=5), CLASSES)
     before = files_below(folder)
     os.chmod(folder, 0o555)
     result = run_script('cifar10_eval.py', train_dir=folder, dataset=new, run_once=True, per_class=True, json=True,

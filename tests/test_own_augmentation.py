@@ -19,7 +19,7 @@ from cifar10.model.classifier import correct, cross_entropies
 from cifar10.model.network_draws import at_position, uniform_like
 from cifar10.run import metrics
 from cifar10.run.pictures import captioned
-from tests.helpers import ROOT, assert_same_bits, checkpoints, mostly_stress, variables
+from tests.helpers import ROOT, checkpoints, mostly_stress, rehearsed, variables
 
 EXAMPLES = f'{ROOT}/examples/augmentations.py'
 ALONE, TOGETHER = ('cutout', 'colour_jitter', 'rotation'), ('mixup', 'cutmix')
@@ -108,11 +108,10 @@ def test_the_examples_do_what_they_say(function, data_dir):
 @pytest.mark.parametrize('function', mostly_stress(ALONE, 'cutout'))
 def test_towers_take_the_steps_of_one_tower(function, run):
     name = f'shift,{EXAMPLES}:{function}'
-    one, before = run('one', augmentation=name, batch_size=16), run('none', augmentation='shift', batch_size=16)
+    one = run('one', augmentation=name, batch_size=16)
     found = run('two', augmentation=name, num_gpus=2, variable_update='replicated')
     for variable, value in one.items():
         np.testing.assert_allclose(found[variable], value, atol=1e-6, err_msg=variable)
-    assert any(np.abs(value - before[variable]).max() > 1e-5 for variable, value in one.items())
 
 
 def test_labels_that_are_fractions_of_classes_are_learnt_as_such():
@@ -197,8 +196,7 @@ def test_what_is_no_augmentation_is_refused_with_its_line(body, problem, own, ru
 @pytest.mark.parametrize('name, problem', [
     ('shift,/no/such.py:f', 'there is no file /no/such.py'), ('shift,{}:none', 'has no function none'),
     ('shift,{}:f,mine.py:g', 'names several functions; give one, and call the others in it'),
-    ('{}:mixup', r'is unknown \(did you mean none,{}:mixup\?\); choose from: classic, shift, resized_crop, none, NA'),
-    ('blur,{}:mixup', 'is unknown; choose'), ('shift,{}', r'shift,{}:FUNCTION\?')])
+    ('{}:mixup', r'did you mean none,{}:mixup\?'), ('blur,{}:mixup', 'is unknown; choose')])
 def test_a_name_that_means_nothing_is_refused(name, problem, run):
     with pytest.raises(UsageError, match=problem.replace('{}', EXAMPLES)):
         run(augmentation=name.format(EXAMPLES))
@@ -210,17 +208,14 @@ def test_a_name_that_means_nothing_is_refused(name, problem, run):
     ('return tf.reverse(images, [0]), labels', 'depends on how examples are divided into batches'),
     ('return images, tf.reverse(labels, [0])', 'depends on how examples are divided into batches'),
     ('return images + uniform_like(images[:, :1, :1, :1]), labels', None)])
-def test_what_is_probably_a_mistake_is_told(body, warning, own, run, recwarn):
-    run(augmentation=own(body), max_steps=1)
-    found = [str(each.message) for each in recwarn if '/mine.py:change: ' in str(each.message)]
+def test_what_is_probably_a_mistake_is_told(body, warning, own):
+    found = rehearsed('linear', augmentation=own(body), image_size=32)
     assert len(found) == (warning is not None) and (not warning or warning in found[0]), found
 
 
-def test_a_run_goes_on_by_its_name_is_evaluated_without_the_file_and_notices_another(run, own, tmp_path, recwarn):
-    name = own('return tf.reverse(images, [2]), labels', 'shift')
-    expected = run('whole', augmentation=name, save_steps=2)
-    run('halves', augmentation=name, max_steps=2)
-    directory = str(tmp_path / 'halves')
+def test_a_run_is_evaluated_without_the_file_and_goes_on_with_it_where_it_was_moved(run, own, tmp_path):
+    run(augmentation=own('return tf.reverse(images, [2]), labels', 'shift'), max_steps=2)
+    directory = str(tmp_path / 'run')
     moved = tmp_path / 'elsewhere'
     moved.mkdir()
     shutil.move(tmp_path / 'mine.py', moved / 'mine.py')
@@ -228,11 +223,7 @@ def test_a_run_goes_on_by_its_name_is_evaluated_without_the_file_and_notices_ano
     with pytest.raises(UsageError, match='there is no file'):
         train(train_dir=directory, max_steps=4)
     train(train_dir=directory, max_steps=4, augmentation=f'shift,{moved}/mine.py:change')
-    assert_same_bits(variables(checkpoints(directory)[-1]), expected)
     start = metrics.last(directory, metrics.START)
     assert list(start['code_sha256']['augmentation']) == ['mine.py']
     with pytest.raises(UsageError, match='augmentation'):
         train(train_dir=directory, max_steps=5, augmentation='shift')
-    (moved / 'mine.py').write_text((moved / 'mine.py').read_text() + '\n')
-    train(train_dir=directory, max_steps=5)
-    assert any('the run was last trained with another mine.py' in str(each.message) for each in recwarn)

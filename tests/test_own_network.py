@@ -10,12 +10,10 @@ from cifar10.base import graphs
 from cifar10.base.directories import CURVES
 from cifar10.base.errors import UsageError
 from cifar10.model.network_draws import at_position
-from cifar10.own import code
 from tests.helpers import (
     ROOT,
     add_tower,
     last_variables,
-    mostly_stress,
     own_towers,
     rehearsed,
     run_forked,
@@ -95,7 +93,6 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('pass', '(pixels @ weights)[:4]', 'it returns 4 rows for 8 images (line '),
     ('pass', 'pixels[:, :10]', 'it has no gradient of a variable'),
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 11 of '),
-    ('tf.cond(tf.constant(True), lambda: 1.0)', 'None', "'false_fn' argument required"),
     ('keep = 1.0 if training else tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
      'it needs the placeholder keep_prob, which nothing feeds (line 11 of mine.py); leave out the operations that need '
      'it, or feed it: return logits, {placeholder: value}'),
@@ -103,8 +100,6 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
      'it needs the placeholder labels, which nothing feeds (line 11 of mine.py)'),
     ('pass', '(pixels @ weights, {"layer": pixels})', "the dict that it returns has the key 'layer'; its keys are "
      'the placeholders that are fed: return logits, {placeholder: value}'),
-    ('tf.contrib.crf.crf_decode(pixels)', 'pixels @ weights',
-     '(line 11 of mine.py); tf.layers, slim and contrib need the extra tf1'),
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_current_name_scope(); tf2.get_variable("more", [])', 'pixels @ weights',
@@ -126,12 +121,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     *[(f'{STATE}; used = {write}', 'pixels @ weights + 0.0 * tf.cast(used, tf.float32)',
        f'its operation {name} changes a variable (line 11 of mine.py), ') for write, name in (
         ('tf.reduce_mean(tf.scatter_nd_update(weights_of(), [[0, 0]], [1.0]))', 'ResourceScatterNdUpdate'),
-        ('tf.cond(tf.reduce_any(pixels > 0), lambda: state.assign(1.0).read_value(), lambda: state.read_value())',
-         'AssignVariableOp'),
-        ('tf.while_loop(lambda i: i < 3, lambda i: i + tf.cast(state.assign_add(1.0).read_value(), tf.int32), [0])',
-         'AssignAddVariableOp'),
         ('tf.train.get_or_create_global_step().assign_add(1)', 'AssignAddVariableOp'))],
-    ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
 def test_a_broken_rule_is_reported_in_one_line(linear, tmp_path, line, result, part):
     name = linear(line, result)
@@ -156,9 +146,7 @@ IDIOMS = [
     (TOP, 'import sys; assert len(sys.argv) == 1; sys.path.clear(); sys.argv.append("mine")', None),
     (TOP, 'tf.InteractiveSession()', None),
     (TOP, 'from cifar10 import inference', 'give your file another name'),
-    (TOP, 'import cifar10; cifar10.FLAGS', 'give your file another name'),
     (TOP, 'import tensorflow as tf2; tf2.layers.dense', None),
-    (TOP, 'from tensorflow.contrib import crf', 'tf.layers, slim and contrib need the extra tf1'),
     (TOP, 'tf.set_random_seed(1)', None),
     *[(place, 'tf.reset_default_graph()', 'Do not use tf.reset_default_graph()') for place in (TOP, INSIDE)],
     (INSIDE, 'images = tf.train.shuffle_batch([images], 8, 100, 10, enqueue_many=True)', QUEUE),
@@ -166,7 +154,6 @@ IDIOMS = [
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
      '.lookup(tf.constant(0))', None),
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
-    (INSIDE, 'tf.train.Saver([tf.get_variable("saved", [])])', None),
     (INSIDE, 'tf.identity(images, "x"); images = tf.get_default_graph().get_tensor_by_name("x:0")', None),
     (INSIDE, 'images *= tf.get_variable("more", [], trainable=training)', None),
     (INSIDE, 'with tf.name_scope("x/"): tf.add_to_collection("activations", tf.identity(images))', None),
@@ -177,13 +164,12 @@ IDIOMS = [
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1, name="mine")(images)', None),
     (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
     (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
-    (INSIDE, 'images += NOISE', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images += np.random.default_rng(0).normal()', None)]
 IDIOM = '''
 import numpy as np
 import tensorflow.compat.v1 as tf
 {top}
-NOISE = np.random.normal(size=[24, 24, 3]).astype('float32')
+
 
 def net(images, num_classes, training):
     {inside}
@@ -220,7 +206,7 @@ def test_a_size_that_is_unknown_is_told(own, line):
 @pytest.mark.parametrize('outputs, warned', [
     ('tf.nn.softmax(logits)', 'its outputs are those of a Softmax'),
     ('tf.nn.relu(logits)', 'its outputs are those of a Relu'),
-    ('tf.nn.log_softmax(logits)', None), ('logits', None), ('0.0 * logits', None)])
+    ('tf.nn.log_softmax(logits)', None)])
 def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned, own):
     found = rehearsed(own(f"""
 import tensorflow.compat.v1 as tf
@@ -231,14 +217,13 @@ def network(images, num_classes, training):
     assert [warned in warning for warning in found] == [True] * (warned is not None)
 
 
-@pytest.mark.parametrize('dtype', [tf.bfloat16, tf.float16])
-def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, graph):
+def test_what_is_written_in_float32_computes_in_half_precision(linear, graph):
     name = linear('pixels *= tf.get_variable("more", [])')
-    assert rehearsed(name, dtype=dtype) == []
-    add_tower(own_towers(name), tf.zeros([4, 24, 24, 3]), dtype=dtype)
+    assert rehearsed(name, dtype=tf.bfloat16) == []
+    add_tower(own_towers(name), tf.zeros([4, 24, 24, 3]), dtype=tf.bfloat16)
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     products = [operation.get_attr('T') for operation in graph.get_operations() if operation.type == 'MatMul']
-    assert products == [dtype] * 3  # forward, and for the gradients of pixels and weights
+    assert products == [tf.bfloat16] * 3  # forward, and for the gradients of pixels and weights
 
 
 @pytest.mark.parametrize('line, part', [
@@ -246,8 +231,6 @@ def test_what_is_written_in_float32_computes_in_any_precision(dtype, linear, gra
      '; cifar10.model.dropout and uniform_like draw the same'),
     ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
      'random_normal/RandomStandardNormal draws other random numbers after a resume'),
-    ('pixels += tf.random.normal([])\\\n + tf.random.normal([])\\\n + tf.random.normal([])\\\n + tf.random.normal([])',
-     'line 11 of mine.py, line 12 of mine.py and 2 others draw other'),
     ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions vary'),
 ])
 def test_what_is_allowed_but_hardly_meant_is_told(linear, line, part):
@@ -433,21 +416,18 @@ def network(images, num_classes, training):
         assert not np.array_equal(first[0], first[1])
 
 
-@pytest.mark.parametrize('line', mostly_stress(
-    ['x = next_part(x)', 'x = tf.cond(tf.constant(True), lambda: next_part(x), lambda: x)'], 'x = next_part(x)'))
-def test_a_network_of_ones_own_is_not_cut_and_not_divided(line, own, call):
-    name = own(f'''
+def test_a_network_of_ones_own_is_not_cut_and_not_divided(own, call):
+    name = own('''
 import tensorflow.compat.v1 as tf
 from cifar10.model.parts import next_part
 def network(images, num_classes, training):
-    x = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3])
-    {line}
+    x = next_part(tf.reduce_mean(images, [1, 2]) @ tf.get_variable('v', [3, 3]))
     return x @ tf.get_variable('w', [3, num_classes])
 ''')
-    flags = f'--network={name}', '--tower_device=cpu', '--num_gpus=2'
-    status, error = call('multi_gpu_train.py', *flags, '--gpus_per_tower=2')
+    assert rehearsed(name) == []
+    status, error = call(
+        'multi_gpu_train.py', f'--network={name}', '--tower_device=cpu', '--num_gpus=2', '--gpus_per_tower=2')
     assert status == 2 and '--gpus_per_tower=2 only divides built-in networks' in error
-    assert call('multi_gpu_train.py', *flags) == (0, '')
 
 
 def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):
@@ -470,30 +450,15 @@ def network(images, num_classes, training):
                 np.testing.assert_array_equal(kept[0] != 0, used[0] != 0)
 
 
-COUNTED = '''
-import os
+def test_a_network_is_called_once_however_many_towers_there_are(own, graph, tmp_path):
+    towers = own_towers(own('''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
     with open(__file__ + '.calls', 'a') as stream:
-        stream.write(f'{training}\\n')
-    mean, largest = tf.reduce_mean(images, [1, 2]), tf.reduce_max(images, [1, 2])
-    return (mean - largest) * SCALE @ tf.get_variable('w', [3, num_classes])
-SCALE = 1.5
-'''
-
-
-@pytest.mark.parametrize('scale, precision, in_a_start, in_a_resume', mostly_stress([
-    ('1.5', 'fp32', 4, 2), ('tf.placeholder(tf.bool)', 'fp32', 4, 2),
-    ('1.5', 'bf16', 5, 3)], ('1.5', 'fp32', 4, 2)))  # one more, to see that it casts nothing
-def test_a_network_is_called_so_often_however_many_towers_there_are(
-        scale, precision, in_a_start, in_a_resume, own, settings, tmp_path):
-    if 'bool' in scale:  # it is not needed
-        scale = f'({scale}, 1.5)[1]'
-    network = own(COUNTED.replace('SCALE @', f'({scale}) @'))
-    calls = tmp_path / 'mine.py.calls'
-    for steps, expected in ((2, in_a_start), (4, in_a_resume)):
-        train(settings(network=network, max_steps=steps, num_towers=4, batch_size=64, variable_update='replicated',
-                       precision=precision))
-        assert len(calls.read_text().split()) == expected
-        calls.unlink()
-        code.execute_again(network.rpartition(':')[0])  # as another process would
+        stream.write('called ')
+    return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', [3, num_classes])
+'''))
+    for k in range(4):
+        with tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
+            add_tower(towers, tf.ones([4, 24, 24, 3]))
+    assert (tmp_path / 'mine.py.calls').read_text() == 'called '

@@ -6,7 +6,7 @@ A run of a file that a process has used is compared with the same run of a copy 
 import numpy as np
 import pytest
 
-from cifar10 import evaluate, predict, train
+from cifar10 import evaluate, train
 from tests.helpers import assert_same_bits, last_variables
 
 NET = '''
@@ -62,11 +62,10 @@ class Folder:
         return train_dir
 
     def evaluate(self, train_dir):
-        """Returns what the evaluation of a run with this file results in, and its probabilities of an image."""
-        model = dict(train_dir=train_dir, network=f'{self.path}/net.py:net', tower_device='cpu')
-        found = evaluate(**model, eval_dir=f'{self.path}/eval', data_dir=str(self._data))
-        image = np.random.default_rng(0).integers(0, 256, [1, 16, 16, 3], np.uint8)
-        return found.accuracy, found.cross_entropy, predict(image, **model).probabilities.tolist()
+        """Returns what the evaluation of a run with this file results in."""
+        found = evaluate(train_dir=train_dir, network=f'{self.path}/net.py:net', tower_device='cpu',
+                         eval_dir=f'{self.path}/eval', data_dir=str(self._data))
+        return found.accuracy, found.cross_entropy
 
 
 @pytest.fixture(scope='module')
@@ -99,9 +98,8 @@ def used(folders):
 @pytest.mark.parametrize('environment, scale, changes', [
     (dict(WIDTH='6', GAIN='3', FACTOR='3'), 2, {}),
     *(pytest.param(*case, marks=pytest.mark.stress) for case in (
-        ({}, 1, dict(classes=20, augmentation='own')), ({}, 2, {}),
-        ({}, 1, dict(classes=10)), ({}, 1, dict(classes=3, augmentation='own')), ({}, 1, dict(freeze='hidden')),
-        *(({name: '2'}, 1, {}) for name in ('WIDTH', 'CHANNELS', 'GAIN', 'POWER', 'FACTOR'))))])
+        ({}, 1, dict(classes=20, augmentation='own')), ({}, 1, dict(freeze='hidden')), (dict(CHANNELS='2'), 1, {}),
+        (dict(POWER='2'), 1, {})))])
 def test_a_run_is_that_of_a_process_of_its_own(used, folders, monkeypatch, environment, scale, changes):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
