@@ -69,7 +69,7 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
     settings = uneven(eval_steps=4)
     result = train(say=print, **settings)
     output = capsys.readouterr().out
-    assert '0 40, 1 15, 2 5 images; --class_weights=balanced lets all classes weigh alike\n' in output
+    assert '0 40, 1 15, 2 5 images; --class_weights=balanced gives all classes equal weight\n' in output
     evaluated = evaluate(checkpoint_dir=settings['train_dir'], data_dir=settings['data_dir'])
     recalls = [each['recall'] for each in evaluated.per_class.values()]
     assert evaluated.mean_recall == pytest.approx(np.mean(recalls)) == pytest.approx(result.evaluation['mean_recall'])
@@ -78,7 +78,7 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
     assert record['mean_recall'] == result.evaluation['mean_recall'] != record['accuracy']
     train(say=print, **dict(settings, class_weights='balanced', max_steps=5))
     output = capsys.readouterr().out
-    assert 'weights    0 0.5, 1 1.33, 2 4, ' in output and 'class_weights=none (now balanced)' in output
+    assert 'weights    in the loss: 0 0.5, 1 1.33, 2 4\n' in output and 'class_weights=none (now balanced)' in output
     assert 'uneven' not in output
 
 

@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     evaluate()
     output = capsys.readouterr().out
     assert 'warning: 1 test images are also training images' in output
-    assert 'warning: the test images are not those that belonged to the run when it was trained' in output
+    assert 'warning: the test images have changed since' in output
     trainer.train(settings.replace(max_steps=4))
     assert 'changed    the test images' in capsys.readouterr().out
 

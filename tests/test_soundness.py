@@ -152,6 +152,6 @@ def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpo
         return path
     monkeypatch.setattr(tf.train.Saver, 'save', spoiling)
     config = settings(**flags_of('linear', 'parameter_server', 12, save_steps=4))
-    with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .what was read back differs'):
+    with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .the written file differs'):
         trainer.train(config)
     assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]

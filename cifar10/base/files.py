@@ -32,7 +32,7 @@ def sync(*paths: str) -> None:
     """Waits until files and folders are on the disk: the bytes of a file, the names in a folder.
 
     TensorFlow's writers and a rename do not wait for the operating system, which may take half a minute. If the power
-    fails before, a file may be empty, full of zero bytes, or missing.
+    fails before then, a file may be empty, full of zero bytes, or missing.
     """
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)

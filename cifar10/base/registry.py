@@ -46,11 +46,11 @@ class Registry(dict):
         return None
 
     def is_own(self, name: str) -> bool:
-        """Returns whether a name means a user's object."""
+        """Returns whether a name refers to a user's object."""
         return self._form_of(name) is not None
 
     def is_code(self, name: str) -> bool:
-        """Returns whether a name means a function in a user's file."""
+        """Returns whether a name refers to a function in a user's file."""
         return self.is_own(name) and self._form_of(name).pattern == _IN_A_FILE
 
     def divided(self, name: str) -> tuple[str, str]:

@@ -371,7 +371,7 @@ class Scan(NamedTuple):
 
 
 def write(folder: str, part: str, count: int, rows: Iterable[bytes], sources: Iterable[str] = ()) -> None:
-    """Writes `count` records to the files of a part in a folder, divided evenly.
+    """Writes `count` records, divided evenly over the files of a part.
 
     Args:
       sources: for each record the path of the user's file below their folder, or an array and an index.

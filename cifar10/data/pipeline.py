@@ -162,7 +162,7 @@ def _at_a_time(streams):
 
 
 def batches_ahead(on_gpus: bool, streams: int) -> int:
-    """Returns the maximum number of a stream's batches that wait, in addition to the batch in progress.
+    """Returns how many batches of a stream may wait, besides the batch of the current step.
 
     Args:
       on_gpus: whether the batches are for GPUs.

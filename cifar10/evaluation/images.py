@@ -65,7 +65,7 @@ def _own_images(record, settings, found):
                            'have been among them')
         if part == datasets.TEST:
             if record.difference_to(dict(test_sha256=images.digest)):
-                say('warning', 'the test images are not those that belonged to the run when it was trained')
+                say('warning', 'the test images have changed since the run was trained')
             datasets.warn_of_equal(before, images)
     return images
 

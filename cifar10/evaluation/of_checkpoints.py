@@ -69,7 +69,7 @@ def _check_eval_dir(settings):
         raise UsageError(f'--eval_dir={path} is {folder.given}; use another directory')
     found = glance(path, 'eval_dir')
     if found.checkpoints or found.files & {LIST, SETTINGS}:
-        raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
+        raise UsageError(f'--eval_dir={path} holds checkpoints or a run; use another directory')
 
 
 def _in_turn(model, first, settings):

@@ -71,7 +71,7 @@ class Model:
         looking = _looking(settings)
         _check_folder(folder := looking(), required=not waits)
         if not folder.checkpoints and waits:
-            say('waiting', f'for the first checkpoint in {folder.path}; looks every second')
+            say('waiting', f'for the first checkpoint in {folder.path}; checks every second')
             while not folder.checkpoints:
                 time.sleep(1)
                 folder = looking()

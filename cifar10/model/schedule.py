@@ -37,7 +37,7 @@ class Schedule:
         return rising + self.describe_decay(examples_per_step, examples)
 
     def decay(self, examples: tf.Tensor) -> tf.Tensor:
-        """Returns the factor, a float32 scalar, `examples` examples after the warm-up; it begins with 1."""
+        """Returns the factor after `examples` examples since the warm-up, a float32 scalar; it starts at 1."""
         raise NotImplementedError
 
     def describe_decay(self, examples_per_step: int, examples: int) -> str:

@@ -62,9 +62,9 @@ class Parser(argparse.ArgumentParser):
             add_help=False, allow_abbrev=False, **options)
         about = self.add_argument_group('Help')
         about.add_argument('-h', '--help', action=_Show, nargs='?', choices=['all'], metavar='all',
-                           default=argparse.SUPPRESS, help='show this help, or that of all flags')
+                           default=argparse.SUPPRESS, help='show this help, or the help of all flags')
         about.add_argument('--version', action=_Show, nargs=0, default=argparse.SUPPRESS,
-                           help='show the versions that are installed')
+                           help='show the installed versions')
 
     def parse_known_args(self, args=None, namespace=None):
         arguments = sys.argv[1:] if args is None else args

@@ -164,8 +164,8 @@ def main() -> int:
     parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',
                         help='number of parameter servers (default: %(default)s)')
     parser.add_argument('--restarts', type=flags.at_least(0), default=0, metavar='N',
-                        help=f'how often to restart a task that ends with status {TemporaryError.status}, because it '
-                             'was stuck or has lost another (default: %(default)s)')
+                        help=f'maximum number of restarts of a task that ends with status {TemporaryError.status} '
+                             '(default: %(default)s)')
     parser.add_argument('command', nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     separator, *command = options.command or ['--']

@@ -393,7 +393,7 @@ class Checkpoints:
         """Returns the digest of a checkpoint; raises an OSError if its variables differ from memory."""
         found = digest(prefix)
         if found != digest_of(session.run(self._values)):
-            raise OSError('what was read back differs from what is in memory')
+            raise OSError('the written file differs from memory')
         return found
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ _SMALLEST_FLOAT, _LARGEST_FLOAT = 2.0 ** -126, (2 - 2.0 ** -23) * 2.0 ** 127
 
 
 class Kind(enum.Enum):
-    """The subject of a setting. A resumed run keeps the settings OF_RUN, unless they are given."""
+    """The subject of a setting. A resumed run keeps its settings of the kinds OF_RUN, except given ones."""
     FIXED = enum.auto()  # the run; a change makes it a different run
     NOTED = enum.auto()  # the run; a line reports a change
     FREE = enum.auto()  # the run; no result depends on it

@@ -18,15 +18,15 @@ class _Checkpoints(Group):
     """The checkpoints to evaluate, and the output."""
     TITLE = 'Checkpoints'
     train_dir: str = setting(
-        None, 'directory of the run to evaluate, whose folder eval gets the results '
+        None, 'directory of the run to evaluate; results are written to its subdirectory eval '
         f'(default: {TRAIN_DIR}, with the results in {EVAL_DIR})', is_path=True)
     checkpoint_dir: str = setting(
-        TRAIN_DIR, "the tutorial's name for --train_dir; the results are in --eval_dir", is_path=True)
+        TRAIN_DIR, "the tutorial's name for --train_dir; results are written to --eval_dir", is_path=True)
     checkpoint: str = setting(
-        None, 'prefix of the checkpoint to evaluate once, or to use, instead of the newest one in train_dir; best: the '
-        'best one there', is_path=True)
+        None, 'prefix of the checkpoint to use instead of the newest one in train_dir; best: its best checkpoint',
+        is_path=True)
     eval_dir: str = setting(
-        EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its folder eval', is_path=True)
+        EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its subdirectory eval', is_path=True)
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
     eval_interval_secs: int = setting(300, 'seconds between two checks for a new checkpoint', minimum=1)
@@ -44,13 +44,13 @@ class _Use(Group):
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(
-        None, 'files to classify, and folders with all below them: --image A B')
+        None, 'images to classify: files, and folders with their subfolders')
     csv: str = setting(
         None, 'new file for a table of the class and all probabilities of each --image, instead of lines',
         is_path=True)
     json: bool = setting(False, 'print each evaluation, or the classes of each --image, as a JSON object on one line')
     export_dir: str = setting(
-        None, 'write a SavedModel to this directory, which must be new or empty', is_path=True)
+        None, 'write a SavedModel to this new or empty directory', is_path=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Data(Group):
         None, "data set to score the model on (default: the run's, else cifar10), or new location of the run's images",
         choices=DATASETS)
     eval_data: str = setting(
-        'test', 'test images, or training images without augmentation (train_eval), and those with the largest loss',
+        'test', 'test, or train_eval: the training images without augmentation, with a list of the largest losses',
         choices=EVAL_DATA)
     num_examples: int = setting(None, 'number of images (default: all)', minimum=1)
 

@@ -73,26 +73,26 @@ class RunSettings(Group):
     """The directory, the length and the start of a run."""
     TITLE = 'Run'
     train_dir: str = setting(
-        TRAIN_DIR, 'directory of the run; one that is found there is resumed', is_path=True, kind=Kind.START)
+        TRAIN_DIR, 'directory of the run; an existing run there is resumed', is_path=True, kind=Kind.START)
     max_steps: int = setting(
-        None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
+        None, "total number of steps, including steps before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
         None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
         checks=[_above_0, _countable])
     patience: int = setting(
-        0, 'number of evaluations in a row without a better one, after which the run ends; 0: it does not', minimum=0)
+        0, 'number of evaluations in a row without an improvement that end the run; 0: never', minimum=0)
     warm_start: str = setting(
-        None, 'checkpoint, directory with checkpoints, or FILE.npz from which a new run takes the variables that fit',
+        None, 'checkpoint, directory with checkpoints, or FILE.npz to initialise the variables of a new run',
         is_path=True, kind=Kind.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, kind=Kind.FIXED)
     stuck_secs: int = setting(
-        600, 'seconds without progress after which training, --check or --explain reports what it was doing and ends; '
+        600, 'seconds without progress after which training, --check or --explain reports its activity and ends; '
         '0: never', minimum=0, kind=Kind.FREE)
-    check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', kind=Kind.START)
+    check: bool = setting(False, 'start a dry run, report the first problem or ready, and exit', kind=Kind.START)
     explain: bool = setting(
-        False, 'measure where the time of a step goes, for 20 seconds or more, and exit', kind=Kind.START)
-    restart: bool = setting(False, "rename train_dir with the run in it, and start a new run", kind=Kind.START)
+        False, 'measure the parts of a step for 20 seconds or more, and exit', kind=Kind.START)
+    restart: bool = setting(False, 'rename an existing train_dir, and start a new run', kind=Kind.START)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +103,14 @@ class DataSettings(Group):
         DATA_DIR, 'directory of the data set, created if necessary', is_path=True,
         kind=Kind.MACHINE)
     dataset: str = setting(
-        'cifar10', 'data set; CIFAR is downloaded once, FOLDER/ or FILE.npz has your own images, FILE.py:FUNCTION your '
-        'own batches',
+        'cifar10', 'data set; CIFAR is downloaded, FOLDER/ or FILE.npz has your own images, FILE.py:FUNCTION returns '
+        'your own batches',
         choices=DATASETS, kind=Kind.FIXED)
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if there are no test images',
         kind=Kind.FIXED, checks=[_between_0_and_1])
     image_size: int = setting(
-        32, 'height and width in pixels of the images before augmentation, 16 to 512', minimum=16,
+        32, 'height and width of the images before augmentation, 16 to 512 pixels', minimum=16,
         kind=Kind.FIXED, checks=[_at_most_largest])
 
 
@@ -119,41 +119,41 @@ class RecipeSettings(Group):
     """The network, the optimizer and the rest of a recipe. The preset supplies missing settings."""
     TITLE = 'Recipe'
     preset: str = setting(
-        'classic', 'complete recipe; other flags override single settings of it', choices=PRESETS)
+        'classic', 'complete recipe; other flags override its settings', choices=PRESETS)
     network: str = setting(
-        None, 'network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, kind=Kind.FIXED)
+        None, 'network; FILE.py:FUNCTION is your own', choices=NETWORKS, kind=Kind.FIXED)
     optimizer: str = setting(
-        None, 'optimizer, which applies the gradients to the variables; FILE.py:FUNCTION is one of your own',
+        None, 'optimizer; FILE.py:FUNCTION is your own',
         choices=OPTIMIZERS, kind=Kind.FIXED)
     learning_rate: float = setting(
-        None, "learning rate at the start (default: the run's, else the preset's or the optimizer's)")
+        None, "initial learning rate (default: the run's, else the preset's or the optimizer's)")
     weight_decay: float = setting(
-        0.01, "adamw's weight decay, of variables with two or more dimensions",
+        0.01, "weight decay of adamw, for variables of two or more dimensions",
         only_with=('optimizer', 'adamw'))
     clip_norm: float = setting(
-        None, "largest global norm of the gradients, which are scaled down to it; 0: no clipping")
+        None, "largest global norm of the gradients; larger gradients are scaled down; 0: no clipping")
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, kind=Kind.FIXED)
     warmup_epochs: float = setting(
-        None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
+        None, 'epochs in which the learning rate rises from 0, before the schedule begins',
         kind=Kind.FIXED, checks=[_countable])
     augmentation: str = setting(
-        None, 'augmentation of the training images; NAME,FILE.py:FUNCTION adds one of your own',
+        None, 'augmentation of the training images; NAME,FILE.py:FUNCTION adds your own',
         choices=AUGMENTATIONS, kind=Kind.FIXED)
     sizes: str = setting(
         None, 'image sizes of the shift augmentation, each with its fraction of the run, such as 20:0.5,28',
         kind=Kind.FIXED, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
     loss: str = setting(
-        None, 'loss of an example; FILE.py:FUNCTION is one of your own', choices=LOSSES, kind=Kind.FIXED)
+        None, 'loss of an example; FILE.py:FUNCTION is your own', choices=LOSSES, kind=Kind.FIXED)
     label_smoothing: float = setting(
-        None, 'label smoothing: probability that is spread evenly over all classes',
+        None, 'probability that is spread evenly over all classes',
         only_with=('loss', 'cross_entropy'), checks=[_below_1])
     class_weights: str = setting(
-        UNWEIGHTED, 'weight of each class in the loss, such as cat=2,dog=1; balanced: all classes weigh alike',
+        UNWEIGHTED, 'weight of each class in the loss, such as cat=2,dog=1; balanced: equal weight for all classes',
         checks=[lambda name, value: parse_class_weights(value)])
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', kind=Kind.FIXED)
     freeze: str = setting(
-        None, 'regular expression; variables whose names it matches stay as they are', kind=Kind.FIXED,
+        None, 'regular expression; variables with matching names are not trained', kind=Kind.FIXED,
         checks=[_regular_expression])
 
     @property
@@ -168,15 +168,16 @@ class RecipeSettings(Group):
 class TowerSettings(Group):
     """The towers, their devices, and how they update the variables."""
     TITLE = 'Towers'
-    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1, kind=Kind.MACHINE)
+    num_gpus: int = setting(
+        1, 'number of GPUs, or of CPU devices on a machine without GPUs', minimum=1, kind=Kind.MACHINE)
     gpus_per_tower: int = setting(
-        1, 'GPUs of one tower, each of which computes a part of the network', minimum=1, kind=Kind.MACHINE)
+        1, 'number of GPUs of one tower; each computes a part of the network', minimum=1, kind=Kind.MACHINE)
     num_towers: int = setting(
         None, "number of towers (default: the run's, else one per device)", minimum=1)
     batch_size: int = setting(
         None, "examples of one tower in one step (default: the run's, else the preset's)", minimum=1)
     tower_device: str = setting(
-        'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES,
+        'auto', 'devices of the towers; auto: GPUs, or the CPU on a machine without GPUs', choices=TOWER_DEVICES,
         kind=Kind.MACHINE)
     variable_update: str = setting(
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES)
@@ -184,12 +185,12 @@ class TowerSettings(Group):
         8, 'largest number of steps between two averages of the copies', minimum=1,
         only_with=('variable_update', 'local'))
     precision: str = setting(
-        None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
-        "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO))
+        None, "data type of the towers; variables are always fp32; auto: the run's, else bf16 if the hardware supports "
+        "it (default: the preset's)", choices=(*PRECISIONS, AUTO))
     use_fp16: bool = setting(
-        False, "the tutorial's name for --precision=fp16; given as false, for --precision=fp32", kind=Kind.START)
-    deterministic: bool = setting(False, 'deterministic operations on GPUs, at some cost in speed')
-    xla: bool = setting(False, 'compile the towers with XLA; GPUs only', kind=Kind.MACHINE)
+        False, "the tutorial's name for --precision=fp16; if false is given, for --precision=fp32", kind=Kind.START)
+    deterministic: bool = setting(False, 'deterministic operations on GPUs, which are slower')
+    xla: bool = setting(False, 'compile the towers with XLA, on GPUs only', kind=Kind.MACHINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,15 +203,15 @@ class ClusterSettings(Group):
     ps_hosts: str = setting(
         None, 'host:port of the processes that hold the variables (default: the chief holds them)', kind=Kind.START)
     cluster_timeout_secs: int = setting(
-        60, 'seconds that a lost process may take to come back', minimum=1, kind=Kind.START)
+        60, 'seconds to wait for a lost process', minimum=1, kind=Kind.START)
     port_filter: bool = setting(
-        True, "drop packets from outside the cluster to this process's port, which gives access to all that you may do",
+        True, "drop packets from outside the cluster; anyone who can reach this process's port can run code as you",
         kind=Kind.START)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportSettings(Group):
-    """How often a run prints, summarises, evaluates, saves and traces."""
+    """How often a run prints, summarises, evaluates and saves."""
     TITLE = 'Reports'
     log_device_placement: bool = setting(False, 'print the device of every operation', kind=Kind.START)
     log_frequency: int = setting(10, 'steps between two log lines', minimum=1, kind=Kind.FREE)
@@ -220,11 +221,10 @@ class ReportSettings(Group):
         0, 'steps between two evaluations on the test images; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     save_minutes: float = setting(
-        10, 'minutes after which a checkpoint is written where --save_steps are longer; the next one replaces it; '
-        '0: never', minimum=0, kind=Kind.FREE)
+        10, 'longest time between two checkpoints, in minutes; 0: no limit', minimum=0, kind=Kind.FREE)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0, kind=Kind.FREE)
     keep_best: bool = setting(
-        False, 'keep the best checkpoint of --eval_steps, which best.json names', kind=Kind.FREE)
+        False, 'keep the best checkpoint of --eval_steps', kind=Kind.FREE)
 
 
 GROUPS = (RunSettings, DataSettings, RecipeSettings, TowerSettings, ClusterSettings, ReportSettings)

@@ -66,7 +66,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
             before_session()
         with training.opened(planned.restored):
             expected = _expected_seconds(training, seconds)
-            say('measuring', f'whole steps, and steps with something left out, in turn, for about {expected:.0f} s')
+            say('measuring', f'whole steps and steps without some parts, in turn, for about {expected:.0f} s')
             measured = _measure(training, seconds)
     say_all(lines(measured, planned.examples_per_step, planned.devices.num_towers))
 

@@ -215,7 +215,7 @@ def _changed_data(plan):
 
 
 def record_of(plan: Plan) -> RunRecord:
-    """Returns the record of a start, with data paths for any working directory."""
+    """Returns the record of a start, with absolute data paths."""
     settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
     devices, taken = plan.devices, plan.first_values
     return RunRecord(

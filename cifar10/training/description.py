@@ -56,9 +56,9 @@ def _classes(plan):
     of = '' if shown is order else f' (the largest and the smallest of {len(order)})'
     if weights is not None:
         text = ', '.join(f'{classes[label]} {weights[label]:.3g}' for label in shown)
-        return [Line('weights', f'{text}{of}, of the losses of their images')]
+        return [Line('weights', f'in the loss: {text}{of}')]
     text = ', '.join(f'{classes[label]} {counts[label]:,}' for label in shown)
-    remedy = '' if plan.recipe.is_whole else '; --class_weights=balanced lets all classes weigh alike'
+    remedy = '' if plan.recipe.is_whole else '; --class_weights=balanced gives all classes equal weight'
     return [Line('uneven', f'{text}{of} images{remedy}')]
 
 

@@ -85,10 +85,10 @@ def _refuse_for_whole_model(settings):
             raise UsageError(f'--{name}={value} is for networks, but {whose}, has its own recipe; leave it out, and '
                              'set it in the model')
     if UPDATE_MODES.load(towers.variable_update).uses_strategy:
-        raise UsageError(f'--variable_update={towers.variable_update} averages gradients within an optimizer of its '
-                         f'own, but {whose}, has its train_op; use --variable_update=replicated')
+        raise UsageError(f'--variable_update={towers.variable_update} averages gradients in its own optimizer, but '
+                         f'{whose}, has its own train_op; use --variable_update=replicated')
     if towers.precision == 'fp16':
-        raise UsageError(f'--precision=fp16 scales the loss, but {whose}, takes its gradients itself; use '
+        raise UsageError(f'--precision=fp16 scales the loss, but {whose}, computes its own gradients; use '
                          '--precision=bf16, or scale the loss in the model')
 
 

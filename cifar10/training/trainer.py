@@ -84,7 +84,7 @@ def check_built(run: Run, plan: Plan) -> None:
 
 
 def validation_of(plan: Plan) -> 'ModelSession | None':
-    """Returns the opened evaluation between steps, or None."""
+    """Returns the open evaluation that runs between steps, or None."""
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
