@@ -22,6 +22,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, ClusterSettings, hyperparameters, train_settings
 from cifar10.training import resolved
 from cifar10.training.resolved import resolve
+from cifar10.training.start import prepared
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -95,6 +96,43 @@ def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(s
     others = now.keys() - {*OF_RUN, 'train_dir'}
     assert {name: now[name] for name in others} == {name: usual[name] for name in others}
     assert any(line.startswith('taken      from the run: --') for line in lines) == bool(RUNS[run])
+
+
+@pytest.mark.parametrize('given', [
+    dict(network='classic'), dict(max_steps=100), dict(preset='fast'), dict(schedule='linear', epochs=3),
+    dict(optimizer='adamw', weight_decay=0.1, seed=5), dict(augmentation='shift', sizes='24'), dict(freeze='conv'),
+    dict(preset='photos', epochs=9)], ids=str)
+def test_what_belongs_to_the_run_is_told_first_and_the_next_command_accepts_each_remedy(
+        given, stored, data_dir, tmp_path):
+    folder, _ = stored(preset='photos', dataset='shapes', image_size=64, epochs=7)
+    for name in ('index', 'data-00000-of-00001'):
+        (tmp_path / 'train' / f'model.ckpt-5.{name}').touch()
+
+    def start(**changes):
+        command = dict(train_dir=folder, dataset='shapes', data_dir=data_dir, tower_device='cpu', **given) | changes
+        return prepared(resolve({name: value for name, value in command.items() if value is not None})[0])
+    with pytest.raises(UsageError) as refused:
+        start()
+    said = str(refused.value)
+    assert said.startswith(f'--train_dir={folder} has a run ')
+    start(**dict.fromkeys(given))  # 'leave these flags out'
+    other = dict(train_dir=str(tmp_path / 'other'))
+    remedies = {'use another --train_dir': other, f'--warm_start={folder} ': dict(other, warm_start=folder),
+                '--restart': dict(restart=True)}
+    assert '--train_dir' in said and '--restart' in said
+    for words, changes in remedies.items():
+        if words in said:
+            start(**changes)
+
+
+@pytest.mark.parametrize('given', [
+    dict(sizes='20:0.5,99'), dict(preset='fast', max_steps=9), dict(network='classic', image_size=48)], ids=str)
+def test_what_belongs_to_the_run_is_told_before_what_is_wrong_in_itself(given, stored, tmp_path):
+    folder, _ = stored(preset='photos', dataset='shapes', image_size=64, epochs=7)
+    (tmp_path / 'train' / 'model.ckpt-5.index').touch()
+    (tmp_path / 'train' / 'model.ckpt-5.data-00000-of-00001').touch()
+    with pytest.raises(UsageError, match=f'^--train_dir={folder} has a run '):
+        resolve(dict(train_dir=folder, **given))
 
 
 @pytest.mark.parametrize('mode', UPDATE_MODES)

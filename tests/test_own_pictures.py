@@ -407,6 +407,23 @@ def test_nothing_is_put_among_the_folders_of_the_classes(folder, images, place):
     check_directory(train_settings(dataset=path, train_dir=beside))
 
 
+@pytest.mark.parametrize('images, place, refused', [
+    (numbered('a', 'b'), '', True), (numbered('a', 'b'), 'run', True), (numbered('a', 'b'), 'a', True),
+    (numbered('a', 'b'), 'a/run', True), (numbered('train/a', 'train/b', 'test/a', 'test/b'), '', True),
+    (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train', True),
+    ([*numbered('a', 'b'), 'notes.txt'], 'run', False), (['disc.png', 'c/notes.txt', 'd/1.png'], 'run', False),
+    (['train/notes.txt', 'notes.txt'], '', False)])
+def test_no_run_of_other_data_begins_among_pictures(folder, images, place, refused):
+    path = folder(*images) + place
+    config = train_settings(dataset='shapes', train_dir=path)
+    if not refused:
+        check_directory(config)
+        return
+    with pytest.raises(UsageError, match=f'^--train_dir={path.rstrip("/")} .* elsewhere$'):
+        check_directory(config)
+    check_directory(train_settings(dataset='shapes', train_dir=f'{data_of(folder())}/run'))
+
+
 @pytest.mark.parametrize('make, name', [(train_settings, 'dataset'), (eval_settings, 'export_dir')])
 def test_a_path_that_tensorflow_does_not_take_is_told(make, name):
     with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not valid UTF-8, which TensorFlow requires'):

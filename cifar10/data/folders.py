@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error, listed
 from cifar10.data.datasets import TEST, TRAIN, Scan
-from cifar10.data.photos.picture_files import each, is_picture, shown
+from cifar10.data.photos.picture_files import each, has_picture_name, is_picture, shown
 
 
 def scan(path: str) -> tuple[Scan, Callable]:
@@ -79,6 +79,29 @@ def pictures(paths: Sequence[str]) -> list[str]:
                            f'{shown(skipped[0])}')
         chosen += itertools.compress(files, are_pictures)
     return chosen
+
+
+def refuse_among_pictures(path: str, flag: str) -> None:
+    """Raises a UsageError if a directory has pictures or folders of pictures, or is among nothing else."""
+    path = os.path.abspath(path)
+    found = [each for each in [*_paths_in(path), *_paths_in(os.path.join(path, TRAIN))] if _has_pictures(each)]
+    beside = [each for each in _paths_in(os.path.dirname(path)) if each != path]
+    if not found and len(beside) > 1 and all(map(_has_pictures, beside)):
+        found = beside
+    if found:
+        raise UsageError(f'{flag}={path} is among pictures, such as {found[0]}; use a directory elsewhere')
+
+
+def _paths_in(folder):
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith('.')]
+    except OSError:
+        return []
+
+
+def _has_pictures(path):
+    """Returns whether a path is a picture, or a folder with pictures, judged by names."""
+    return any(map(has_picture_name, [path, *_paths_in(path)]))
 
 
 def _files_below(folder, seen):

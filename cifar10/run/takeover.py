@@ -102,7 +102,7 @@ def _unlike(stored, settings):
     names = list(stored.difference_to(chosen(settings, Kind.FIXED)))
     others = stored.difference_to({name: now[name] for name in ('preset', 'epochs')})
     if 'epochs' in others and not names and recipe.planned:
-        return ['epochs'], f', {OVER_WHOSE_LENGTH[recipe.planned]}'
+        return ['max_steps', 'epochs'][now['epochs'] is not None:], f', {OVER_WHOSE_LENGTH[recipe.planned]}'
     if 'preset' in others and len(names) > 1:
         names = ['preset', *(name for name in ('dataset', 'seed') if name in names)]
     return names, ''

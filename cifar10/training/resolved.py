@@ -8,10 +8,12 @@ from typing import Any
 
 from cifar10.base.console import Line
 from cifar10.base.directories import TRAIN_DIR
+from cifar10.base.errors import UsageError
 from cifar10.base.registry import CODE, OWN
-from cifar10.run import trust
+from cifar10.run import takeover, trust
 from cifar10.run.folder import look
 from cifar10.settings.definition import OF_RUN, checked, fields
+from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import (
     GROUPS,
     RecipeSettings,
@@ -37,9 +39,13 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
     """
     given = checked(GROUPS, {name: value for name, value in given.items() if value is not None})
     directory = given.get('train_dir', TRAIN_DIR)
-    record = None if given.get('restart') else look(directory).record
+    folder = look(directory)
+    record = None if given.get('restart') else folder.record
     if record is None:
         return train_settings(**given), []
+    # Before other checks, whose remedies may change what belongs to the run.
+    if problem := takeover.refusal(folder, _changed(record.settings, given)):
+        raise UsageError(problem)
     taken = _taken(record.settings, given)
     settings = train_settings(**{**taken, **given})
     lines = [*dict.fromkeys(trust.check(flag, taken[flag], directory) for flag in CODE
@@ -50,6 +56,13 @@ def resolve(given: Mapping[str, Any]) -> tuple[TrainSettings, list[Line]]:
     if 'data_dir' not in taken.keys() | given.keys() and data_dir != settings.data.data_dir:
         lines.append(Line('not here', f"the run's --data_dir={data_dir}; now it is {settings.data.data_dir}"))
     return settings, lines
+
+
+def _changed(run, given):
+    """Returns a run's settings with the given ones, unchecked."""
+    preset = given.get('preset', run.recipe.preset)
+    without = {also: None for name in given for also in _SAYS_ALSO.get(name, ())}
+    return run.replace(**{**(PRESETS[preset] if preset != run.recipe.preset else {}), **without, **given})
 
 
 def _taken(run, given):

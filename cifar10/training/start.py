@@ -11,7 +11,7 @@ from cifar10.base.console import Line
 from cifar10.base.directories import check_dir
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUGMENTATIONS, DATASETS, LOSSES, NETWORKS, OPTIMIZERS, OWN, UPDATE_MODES
-from cifar10.data import datasets
+from cifar10.data import datasets, folders
 from cifar10.data.datasets import Found, ImageFiles
 from cifar10.data.download import DownloadError
 from cifar10.model import NUM_CLASSES
@@ -45,11 +45,11 @@ def prepared(settings: TrainSettings, devices: Devices | None = None,
       devices: the devices to train on; default: this machine's devices from the settings.
       makes_images: whether to create missing image files. If not, only the numbers of images are known.
     """
+    folder = check_directory(settings)  # first: what belongs to the run there may exclude other remedies
     check_network(settings)
     check_optimizer(settings)
     check_loss(settings)
     devices = claimed(settings.towers, devices)
-    folder = check_directory(settings)
     if DATASETS.is_code(settings.data.dataset):
         return devices, Images(None, None), []
     found = find_images(settings, folder)
@@ -150,6 +150,8 @@ def check_directory(settings: TrainSettings) -> Folder:
     directory.refuse_another_process()
     datasets.refuse_among_images(path, '--train_dir', settings.data.dataset)
     folder = usable_folder(settings)
+    if not folder.record:
+        folders.refuse_among_pictures(path, '--train_dir')
     if takeover.sets_aside(folder, settings):
         named = settings.flat()
         own = [OWN[flag].divided(named[flag])[1] for flag in OWN if OWN[flag].is_own(named[flag])]

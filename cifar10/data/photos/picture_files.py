@@ -101,9 +101,14 @@ def _opened(stream):
         raise NoPicture(f"not a picture in a supported format ({', '.join(formats)}), or corrupt") from error
 
 
+def has_picture_name(path: str) -> bool:
+    """Returns whether the name of a file ends like that of a picture."""
+    return Image.registered_extensions().get(os.path.splitext(path)[1].lower()) in _FORMATS
+
+
 def is_picture(path: str) -> bool:
     """Returns whether a file is a picture, judged by its name or header."""
-    if Image.registered_extensions().get(os.path.splitext(path)[1].lower()) in _FORMATS:
+    if has_picture_name(path):
         return True
     try:
         with opened(path):
