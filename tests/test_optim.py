@@ -27,7 +27,7 @@ def numpys_loss(logits, labels, smoothing):
     return -(wanted * np.log(shares)).sum(1), shares - wanted
 
 
-@pytest.mark.parametrize('smoothing', [0.0, 0.2, 0.5])
+@pytest.mark.parametrize('smoothing', [0.0, 0.2])
 def test_cross_entropy_and_accuracy_equal_numpys(smoothing):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(0, 2, size=(40, 7)), rng.integers(0, 7, 40)

@@ -69,15 +69,12 @@ def test_between_runs_signals_belong_to_the_caller(in_context, numbers, small, h
         assert dispositions() == before
 
 
-@pytest.mark.parametrize('has_termination', mostly_stress([True, False], True))
-def test_signals_are_as_before_after_a_run_that_fails(has_termination, small, handled):
-    before = dispositions()
-    termination = cifar10.Termination() if has_termination else None
+def test_signals_are_as_before_after_a_run_that_fails(small, handled):
+    before, termination = dispositions(), cifar10.Termination()
 
     def fail(record):
         if record['kind'] == 'train':
-            if termination:
-                termination.requested = 'good enough'
+            termination.requested = 'good enough'
             raise ValueError
     with pytest.raises(ValueError):
         cifar10.train(**small, on_record=fail, termination=termination)
@@ -147,7 +144,6 @@ def network(images, num_classes, training):
 def test_the_code_of_a_user_changes_no_signals(own, small, handled):
     small['network'] = own(TAKES_SIGNALS)
     before = dispositions()
-    assert cifar10.train(**dict(small, max_steps=1)).finished and dispositions() == before
 
     def on_record(record):
         within.append({signal.getsignal(number) for number in EVERY})
@@ -177,10 +173,9 @@ print(os.WTERMSIG(status), received)
 """
 
 
-@pytest.mark.parametrize('number', mostly_stress([signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], signal.SIGTERM))
-def test_a_signal_to_a_forked_process_is_none_to_its_parent(number):
-    result = python('-c', FORKS, str(int(number)))
-    assert result.stdout == f'{number:d} []\n', result
+def test_a_signal_to_a_forked_process_is_none_to_its_parent():
+    result = python('-c', FORKS, str(int(signal.SIGTERM)))
+    assert result.stdout == f'{signal.SIGTERM:d} []\n', result
 
 
 # A file whose thread, which is no daemon, never ends.
@@ -195,7 +190,7 @@ def network(images, num_classes, training):
 
 
 @pytest.mark.parametrize('changes, number, status', mostly_stress([
-    ({}, signal.SIGTERM, program.FINISHED), ({}, signal.SIGINT, program.FINISHED),
+    ({}, signal.SIGTERM, program.FINISHED),
     (dict(num_gpus=100, tower_device='gpu'), signal.SIGUSR1, UsageError.status)],
     ({}, signal.SIGTERM, program.FINISHED)))
 def test_a_program_that_waits_for_a_thread_names_it_and_ends_with_a_signal(changes, number, status, own, small):

@@ -28,7 +28,6 @@ from tests.helpers import (
 )
 
 SECONDS = patient(120)
-MODES = ['parameter_server', 'replicated', 'local', 'async']
 WATCHED = """
 import os, signal, subprocess, sys, threading, time
 from cifar10.base import activity
@@ -213,7 +212,7 @@ def test_an_import_that_hangs_is_said(tmp_path):
 
 
 @pytest.mark.stress  # that it ends: above; that a run that was killed resumes to the same bits: test_processes.py
-@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('mode', ['replicated', 'async'])
 def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, own, data_dir, tmp_path):
     flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=own(HANGING), num_gpus=2,
                  max_steps=40, save_steps=10, log_frequency=10, tower_device='cpu')
@@ -237,7 +236,7 @@ def small(data_dir, tmp_path):
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, who', [
-    *((mode, who) for mode in MODES for who in ('worker 0', 'worker 1')), (MODES[0], 'ps 0')])
+    ('replicated', 'worker 0'), ('async', 'worker 1'), ('parameter_server', 'ps 0')])
 def test_a_stopped_task_is_named_by_the_others(mode, who, small):
     with Tasks(2, int(who == 'ps 0'), **dict(small, variable_update=mode, stuck_secs=6)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')

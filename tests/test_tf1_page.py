@@ -185,7 +185,7 @@ def inference(images, classes, is_training):
     with arg_scope([slim.conv2d], normalizer_fn=tf.contrib.layers.batch_norm,
                    normalizer_params=dict(is_training=is_training)):
         x = slim.conv2d(tf.nn.conv2d(images, kernel, [1, 2, 2, 1], 'SAME'), 8, 3)
-    rows = tf.unstack(tf.reduce_mean(plain.scaled(x), 2), axis=1)
+    rows = tf.unstack(tf.reduce_mean(plain.scaled(x), 2)[:, :2], axis=1)
     outputs, _ = tf.contrib.rnn.static_rnn(tf.contrib.rnn.GRUCell(8), rows, dtype=tf.float32)
     return slim.layers.fully_connected(outputs[-1], classes, activation_fn=None)
 """,
@@ -230,9 +230,7 @@ def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
         assert session.run(computed.scalars['total_loss'] - computed.scalars['cross_entropy']) > 0
 
 
-@pytest.mark.parametrize('line', [
-    'tf.variable_scope("x")', 'tf.contrib.slim', 'from tensorflow.contrib import slim',
-    'import tensorflow.contrib.slim', 'from tensorflow import layers', '1 / 0'])
+@pytest.mark.parametrize('line', ['tf.contrib.slim', 'from tensorflow.contrib import slim', '1 / 0'])
 @pytest.mark.parametrize('place', ['top', 'function'])
 def test_code_in_another_folder_is_used_as_it_is_and_its_errors_have_a_line(line, place, tmp_path):
     upstream, package = tmp_path / 'upstream', f'package_{abs(hash((line, place)))}'

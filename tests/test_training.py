@@ -86,21 +86,15 @@ def test_the_rate_decays_by_examples_whatever_the_batch():
     assert staircase.describe(512, period) == 'constant; in a longer run x0.1 every 350 epochs (34,180 steps)'
 
 
-def test_a_run_that_is_there_already_says_so(settings, capsys):
-    train(settings(max_steps=2))
+def test_a_run_that_is_there_already_says_so(one_step, settings, capsys):
     before = sorted(os.listdir(settings().run.train_dir))
-    trainer.train(settings(max_steps=2))
     trainer.train(settings(max_steps=1))
-    output = capsys.readouterr().out
-    assert 'done       the run is at step 2, and --max_steps=2 asks for no more; a larger --max_steps' in output
-    assert 'at step 2, and --max_steps=1 asks' in output
-    assert output.count(f'run        {settings().run.train_dir}, at step 2\n') == 2 and 'of 1' not in output
+    assert 'the run is at step 1, and --max_steps=1 asks for no more; a larger' in capsys.readouterr().out
     assert sorted(os.listdir(settings().run.train_dir)) == before
 
 
-def test_a_diverged_run_ends_before_it_writes(settings):
-    config = settings(max_steps=1, summary_steps=1)
-    train(config)
+def test_a_diverged_run_ends_before_it_writes(one_step, settings):
+    config = settings()
     good = checkpoints(config.run.train_dir)[-1]
     weights = variables(good)['linear/weights']
     rewrite(good, **{'linear/weights': np.full_like(weights, np.nan)})
@@ -122,7 +116,7 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
 
 @pytest.mark.stress
 @pytest.mark.classic
-@pytest.mark.parametrize('mode', ['parameter_server', 'async', 'replicated', 'mirrored', 'local'])
+@pytest.mark.parametrize('mode', ['parameter_server', 'async'])
 def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, mode):
     for max_steps in (2, 8):
         config = settings(num_gpus=2, variable_update=mode, max_steps=max_steps, log_frequency=1)

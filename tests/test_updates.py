@@ -51,18 +51,17 @@ def saved(session):
     return [values['a'], values['b']]
 
 
-@pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 4], 1, 4))
-@pytest.mark.parametrize('momentum', mostly_stress([0.0, 0.9], 0.9))
+@pytest.mark.parametrize('num_towers', [1, 4])
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
-def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
+def test_synchronous_steps_equal_numpys(mode, num_towers):
     x = FEEDS[:num_towers].mean()
     a, b, speed_a, speed_b = 2.0, 5.0, 0.0, 0.0
-    with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum)) as (session, step):
+    with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
         losses = [scalars['total_loss'] for scalars in step.scalars]
         for k in range(1, 6):
             values, _ = session.run([losses, step.train_ops])
             np.testing.assert_allclose(values, FEEDS[:num_towers].mean(1) * a * b, rtol=1e-5)
-            speed_a, speed_b = momentum * speed_a + x * b, momentum * speed_b + x * a
+            speed_a, speed_b = 0.9 * speed_a + x * b, 0.9 * speed_b + x * a
             a, b = a - RATE * speed_a, b - RATE * speed_b
             np.testing.assert_allclose(saved(session), [a, b], rtol=1e-5)
             assert session.run(tf.train.get_global_step()) == k
@@ -272,8 +271,8 @@ def tower_of(op):
     return re.match(r'(?:replica_\d/)?(tower_\d)?', op.name).group(1)
 
 
-@pytest.mark.parametrize('mode, other', mostly_stress(
-    list(itertools.product(SYNCHRONOUS, SYNCHRONOUS)), ('parameter_server', 'replicated'), ('replicated', 'mirrored')))
+@pytest.mark.parametrize('mode, other', [
+    ('parameter_server', 'replicated'), ('replicated', 'mirrored'), ('mirrored', 'parameter_server')])
 def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
     def steps(mode, num_steps, restore=None):
         with tf.Graph().as_default(), \

@@ -35,7 +35,6 @@ from tests.helpers import (
     rewrite,
     train,
     update_mode,
-    variables,
 )
 
 NETWORKS = '''
@@ -46,25 +45,22 @@ from cifar10.model.layers import batch_normalisation, read, seed_of
 def normal(shape, dtype=tf.float32, partition_info=None):
     return tf.random.stateless_truncated_normal(shape, seed_of('weights'), stddev=0.3, dtype=dtype)
 
-def narrow(images, num_classes, training, width=5):
+def narrow(images, num_classes, training):
     with tf.variable_scope('first'):
         x = tf.nn.conv2d(images, tf.cast(read('weights', [3, 3, 3, 4], normal), images.dtype), 2, 'SAME')
         x = tf.nn.relu(batch_normalisation(x, training, momentum=0.6, scale=False))
     x = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
     with tf.variable_scope('second'):
-        x = tf.nn.relu(x @ read('weights', [4, width], normal))
+        x = tf.nn.relu(x @ read('weights', [4, 5], normal))
     with tf.variable_scope('head'):
-        return x @ read('weights', [width, num_classes], normal)
-
-def wide(images, num_classes, training):
-    return narrow(images, num_classes, training, 6)
+        return x @ read('weights', [5, num_classes], normal)
 
 def other(images, num_classes, training):
     return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ read('weights', [3, num_classes], normal)
 
 def registered(function):
     return Network(lambda images, training=False, num_classes=10: function(images, num_classes, training))
-NARROW, WIDE, OTHER = map(registered, (narrow, wide, other))
+NARROW, OTHER = map(registered, (narrow, other))
 '''
 FIRST = ('first/moving_mean', 'first/moving_variance', 'first/beta', 'first/weights')
 TRAINED = ('first/beta', 'first/weights', 'second/weights', 'head/weights')
@@ -77,7 +73,7 @@ def file(tmp_path_factory):
     path.write_text(NETWORKS)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(path.parent)
-        for name in ('narrow', 'wide', 'other'):
+        for name in ('narrow', 'other'):
             patch.setitem(registry.NETWORKS, name, f'nets:{name.upper()}')
         yield path
 
@@ -146,40 +142,15 @@ def test_averages_that_a_network_keeps_by_itself_are_taken_as_they_are(settings,
     np.testing.assert_array_equal(second[name], first[name])
 
 
-@pytest.mark.stress
-def test_what_does_not_fit_starts_anew_and_is_listed(tuned, source, capsys, tmp_path):
-    prefix = checkpoints(source[0])[-1]
-    cold = train(tuned('wide', max_steps=1, learning_rate=0.0))
-    capsys.readouterr()
-    warm = train(tuned('wide', max_steps=1, learning_rate=0.0, warm_start=prefix, train_dir=str(tmp_path / 'warm')))
-    assert (f'warm start 4 of 6 variables, as moving averages, from {prefix}; of another shape there: '
-            'second/weights, head/weights\n') in capsys.readouterr().out
-    for name in ('second/weights', 'head/weights'):
-        np.testing.assert_array_equal(warm[name], cold[name])
-    np.testing.assert_array_equal(warm['first/weights'], source[1]['first/weights'])
-    assert np.abs(warm['first/weights'] - cold['first/weights']).max() > 0.01
-    # Plain variables of another program, in another precision, under a name of its own.
-    rewrite(prefix, to=str(tmp_path / 'foreign'), without=[name for name in variables(prefix) if name not in (
-        'first/weights', 'head/weights')], **{'first/weights': np.full([3, 3, 3, 4], 0.5, np.float64)})
-    found = train(tuned(max_steps=1, learning_rate=0.0, warm_start=str(tmp_path / 'foreign'),
-                        train_dir=str(tmp_path / 'plain')))
-    np.testing.assert_array_equal(found['first/weights'], np.full([3, 3, 3, 4], 0.5, np.float32))
-    assert (f'warm start 2 of 6 variables from {tmp_path}/foreign; not there: first/beta, first/moving_mean, '
-            'first/moving_variance, second/weights\n') in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('change, warned', [
-    pytest.param(list, False, marks=pytest.mark.stress), (lambda classes: classes[::-1], True),
-    pytest.param(lambda classes: ['x', *classes[1:]], True, marks=pytest.mark.stress)])
-def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, change, warned):
+def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path):
     shutil.copytree(source[0], tmp_path / 'other')
     config = tmp_path / 'other' / 'config.json'
     stored = json.loads(config.read_text())
-    config.write_text(json.dumps(dict(stored, classes=change(stored['classes']))))
+    config.write_text(json.dumps(dict(stored, classes=stored['classes'][::-1])))
     train(tuned(max_steps=1, warm_start=str(tmp_path / 'other'), train_dir=str(tmp_path / 'warm')))
     output = capsys.readouterr().out
     assert 'warm start 6 of 6 variables' in output
-    assert ('was trained with other classes (now ' in output) is warned
+    assert 'was trained with other classes (now ' in output
 
 
 @pytest.mark.stress
@@ -279,12 +250,10 @@ def test_a_frozen_batch_normalisation_uses_its_moving_statistics(pattern, by_bat
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
-def test_in_a_cluster_the_chief_takes_the_variables(mode, tuned, source, tuning_steps, tmp_path, data_dir, file):
+def test_in_a_cluster_the_chief_takes_the_variables(source, tuning_steps, tmp_path, data_dir, file):
     flags = dict(network=f'{file}:narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
-                 train_dir=tmp_path / 'cluster', batch_size=16, max_steps=4, optimizer='momentum', learning_rate=0.01,
-                 variable_update=mode)
-    with Tasks(workers=2, ps=mode == 'parameter_server', **flags) as tasks:
+                 train_dir=tmp_path / 'cluster', batch_size=16, max_steps=4, optimizer='momentum', learning_rate=0.01)
+    with Tasks(workers=2, ps=1, **flags) as tasks:
         assert all(status == 0 for status, _ in tasks.ends().values())
     assert_close(last_variables(tmp_path / 'cluster'), tuning_steps)
 

@@ -57,36 +57,16 @@ def network(images, num_classes, training):
 '''
 PAGE = (ROOT / 'docs' / 'weights.md').read_text()
 FOR_KERAS, FOR_PYTORCH = re.findall(r'```python\n(.*?)```', PAGE, re.S)
-# Keras 3 and Keras 2 write the same model, by the line of the page.
+# Keras writes its weights by the lines of the page.
 WRITE = f'''
-import keras, numpy as np
-import of_keras_2, of_keras_3
+import numpy as np
 random = np.random.default_rng(0)
-for number, module in ((3, of_keras_3), (2, of_keras_2)):
-    model = module.build_model(10)
-    if number == 3:
-        values = [random.uniform(0.1, 1, each.shape) for each in model.weights]
-        x = random.normal(size=[4, 24, 24, 3]).astype(np.float32)
-    model.set_weights(values)
-    code = {FOR_KERAS!r}
-    exec(code if number == 3 else code.replace('.path', '.name'))
-    if number == 3:
-        np.savez('logits.npz', x, np.asarray(model(x, training=False)))
-        np.savez('values.npz', *model.get_weights())
-    import os; os.rename('flowers.npz', f'keras_{{number}}.npz')
+model = build_model(10)
+model.set_weights([random.uniform(0.1, 1, each.shape) for each in model.weights])
+{FOR_KERAS}
+x = random.normal(size=[4, 24, 24, 3]).astype(np.float32)
+np.savez('logits.npz', x, np.asarray(model(x, training=False)))
 '''
-
-
-@pytest.fixture(scope='module')
-def keras_files(tmp_path_factory):
-    """A folder with the arrays of a Keras model, its logits, and the function in net.py."""
-    folder = tmp_path_factory.mktemp('keras')
-    (folder / 'of_keras_3.py').write_text(MODEL)
-    (folder / 'of_keras_2.py').write_text(re.sub(r'\bkeras\b', 'tf_keras', MODEL))
-    (folder / 'write.py').write_text(WRITE)
-    (folder / 'net.py').write_text(NETWORK)
-    subprocess.run([sys.executable, 'write.py'], cwd=folder, check=True, timeout=patient(120))
-    return folder
 
 
 def made(*names, **shapes):
@@ -101,35 +81,21 @@ def saved(folder, arrays):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('name', ['keras_3', 'keras_2'])
-def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_does(name, keras_files, monkeypatch):
-    monkeypatch.syspath_prepend(str(keras_files))
-    from net import network
-    with np.load(keras_files / 'logits.npz') as file:
+def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_does(tmp_path):
+    (tmp_path / 'write.py').write_text(MODEL + WRITE)
+    subprocess.run([sys.executable, 'write.py'], cwd=tmp_path, check=True, timeout=patient(120))
+    with np.load(tmp_path / 'logits.npz') as file:
         x, logits = file.values()
-    found = network(tf.constant(x), 10, training=False)
+    names = {}
+    exec(NETWORK, names)
+    found = names['network'](tf.constant(x), 10, training=False)
     variables = {variable.op.name: variable for variable in tf.global_variables()}
-    taken, lines = weights.named_as(variables, str(keras_files / f'{name}.npz'))
+    taken, lines = weights.named_as(variables, str(tmp_path / 'flowers.npz'))
     assert len(lines) == 1 and 'in order: conv1/kernel from ' in lines[0].text
     with tf.Session() as session:
         for key, variable in variables.items():
             variable.load(taken.values[key], session)
         np.testing.assert_allclose(session.run(found), logits, rtol=1e-5)
-    del sys.modules['net']
-
-
-@pytest.mark.stress
-def test_a_run_starts_with_the_weights_of_a_keras_model(keras_files, settings, capsys):
-    path = keras_files / 'keras_3.npz'
-    found = train(settings(network=f'{keras_files}/net.py:network', warm_start=str(path), learning_rate=0.0,
-                           max_steps=1, freeze='moving_'))
-    output = capsys.readouterr().out
-    assert f'warm start 8 of 8 variables from {path}\nwarm start in order: conv1/kernel from ' in output
-    with np.load(keras_files / 'values.npz') as file:
-        of_keras = list(file.values())
-    for name, value in zip(('conv1/kernel', 'conv1/beta', 'conv1/moving_mean', 'conv1/moving_variance', 'conv2/kernel',
-                            'conv2/bias', 'dense/kernel', 'dense/bias'), of_keras, strict=True):
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 # What a network has = the array that it gets, in the order of the network; '-' stands for nothing. All are 4 x 4 unless

@@ -110,8 +110,9 @@ def test_statistics_of_this_package_move_in_a_model_as_its_own_do(mode, towers):
     assert np.abs(after['mean']).max() > 1e-3
 
 
-@pytest.mark.parametrize('function', mostly_stress(TRAINED + ['fed', 'one_draw'], 'averages_after_statistics_before'))
-@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', 'replicated', 'local'], 'replicated'))
+@pytest.mark.parametrize('function, mode', mostly_stress(
+    [*((function, 'replicated') for function in TRAINED + ['fed', 'one_draw']),
+     *((ALWAYS[0], mode) for mode in ('parameter_server', 'local'))], (ALWAYS[0], 'replicated')))
 def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(function, mode, settings, tmp_path):
     def run(folder, steps, **changes):
         train(settings(network=name_of(function), train_dir=str(tmp_path / folder), max_steps=steps, num_towers=2,
@@ -123,7 +124,8 @@ def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(funct
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('function', TRAINED + ['fed', 'one_draw'])
+@pytest.mark.parametrize('function', [
+    'momentum', 'averages_after_statistics_before', 'infers_with_averages', 'without_infer', 'of_tpu', 'fed'])
 def test_a_model_is_evaluated_as_it_infers(function, settings, tmp_path):
     train(settings(network=name_of(function), max_steps=3, num_towers=2, batch_size=4, eval_steps=2, keep_best=True))
     assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 200
@@ -197,8 +199,8 @@ def test_the_variables_of_a_model_are_on_one_server():
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('mode, ps', [('parameter_server', 0), ('parameter_server', 2), ('replicated', 0)])
-@pytest.mark.parametrize('function', ['by_hand', 'lookahead', 'embedding', 'two_optimizers', 'clipped_adam'])
+@pytest.mark.parametrize('function, mode, ps', [
+    ('by_hand', 'parameter_server', 0), ('clipped_adam', 'parameter_server', 2), ('embedding', 'replicated', 0)])
 def test_a_cluster_has_the_bits_of_one_process(function, mode, ps, data_dir, tmp_path):
     flags = dict(network=name_of(function), dataset='shapes', data_dir=data_dir, batch_size=4, max_steps=6,
                  variable_update=mode)

@@ -82,13 +82,6 @@ def averages_after_statistics_before(loss):
         return moving.apply(tf.trainable_variables())
 
 
-@model()
-def two_optimizers(loss):
-    first, *others = tf.trainable_variables()
-    return tf.group(tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[first]),
-                    tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss, step_of(), var_list=others))
-
-
 def _mean_of(loss):
     """Returns the mean of a loss over all towers, as the update gets it: the value of a variable that follows it."""
     followed = tf.get_variable('followed', [], initializer=tf.zeros_initializer(), trainable=False)
@@ -109,28 +102,6 @@ def accumulating(loss):
             cleared = tf.cond(is_last, lambda: tf.group(*[each.assign(tf.zeros_like(each)) for each in sums]), tf.no_op)
             with tf.control_dependencies([cleared]):
                 return tf.assign_add(step_of(), 1)
-
-
-class Lars(tf.train.Optimizer):
-    """A class of the user's own, with a slot."""
-
-    def __init__(self):
-        super().__init__(False, 'Lars')
-
-    def _create_slots(self, var_list):
-        for variable in var_list:
-            self._zeros_slot(variable, 'momentum', self._name)
-
-    def _resource_apply_dense(self, grad, var):
-        velocity = self.get_slot(var, 'momentum')
-        trust = tf.norm(var) / (tf.norm(grad) + 1e-3 * tf.norm(var) + 1e-9)
-        changed = velocity.assign(0.9 * velocity + 0.01 * tf.where(tf.norm(var) > 0, trust, 1.0) * grad)
-        return tf.group(var.assign_sub(changed), changed)
-
-
-@model()
-def lars(loss):
-    return Lars().minimize(loss, step_of())
 
 
 @model()
@@ -167,27 +138,6 @@ def gradient_penalty(features, labels, mode):
         penalised, step_of()))
 
 
-class Centralised(tf.train.Optimizer):
-    """A `tf.train.Optimizer` around another."""
-
-    def __init__(self, optimizer):
-        super().__init__(False, 'Centralised')
-        self._optimizer = optimizer
-
-    def compute_gradients(self, *arguments, **options):
-        return self._optimizer.compute_gradients(*arguments, **options)
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        pairs = [(gradient - tf.reduce_mean(gradient, 0, keepdims=True) if gradient.shape.rank > 1 else gradient, each)
-                 for gradient, each in grads_and_vars]
-        return self._optimizer.apply_gradients(pairs, global_step, name)
-
-
-@model()
-def optimizer_around_another(loss):
-    return Centralised(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(loss, step_of())
-
-
 def infers_with_averages(features, labels, mode):
     """The average of the variables is made in each mode, and evaluated."""
     def average(getter, *arguments, **options):
@@ -202,34 +152,6 @@ def infers_with_averages(features, labels, mode):
     with tf.control_dependencies([averaging]):
         train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step_of())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def smoothed_and_mixed(features, labels, mode):
-    """Each two images that follow one another are mixed, and their labels are smoothed."""
-    if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, dict(probabilities=tf.nn.softmax(network(features))))
-    first, second = features[::2], features[1::2]
-    targets = 0.9 * tf.one_hot(labels, 10) + 0.01
-    logits = network(0.7 * first + 0.3 * second)
-    loss = tf.losses.softmax_cross_entropy(0.7 * targets[::2] + 0.3 * targets[1::2], logits)
-    train_op = tf.train.MomentumOptimizer(0.05, 0.9).minimize(tf.losses.get_total_loss(), step_of())
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-def distilled(features, labels, mode):
-    """Learns from a teacher whose variables no step changes."""
-    with tf.variable_scope('student'):
-        logits = network(features)
-    predictions = dict(classes=tf.argmax(logits, 1), probabilities=tf.nn.softmax(logits))
-    if mode == 'infer':
-        return tf.estimator.EstimatorSpec(mode, predictions)
-    with tf.variable_scope('teacher'):
-        teacher = tf.stop_gradient(network(features))
-    soft = tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.nn.softmax(teacher / 4.0), logits=logits / 4.0)
-    loss = 0.5 * cross_entropy(labels, logits) + 0.5 * 16.0 * tf.reduce_mean(soft)
-    train_op = tf.train.AdamOptimizer(0.01).minimize(
-        loss, step_of(), var_list=tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, 'student'))
-    return tf.estimator.EstimatorSpec(mode, predictions, loss, train_op)
 
 
 def auxiliary_head(features, labels, mode):
@@ -306,15 +228,6 @@ def two_losses_of_float64(loss):
     second = optimizer.compute_gradients(0.1 * loss, tf.trainable_variables()[:2])
     with tf.control_dependencies([first]):
         return tf.group(of_scale, optimizer.apply_gradients(second, step_of()))
-
-
-@model()
-def one_after_another(loss):
-    """Where the second gradient is computed, it waits for the first update, but is of the variables before it."""
-    optimizer, momentum = tf.train.AdamOptimizer(0.01), tf.train.MomentumOptimizer(0.1, 0.9)
-    with tf.control_dependencies([optimizer.minimize(0.5 * loss)]):
-        with tf.control_dependencies([momentum.minimize(loss)]):
-            return tf.assign_add(step_of(), 1)
 
 
 def assigned_after(features, labels, mode):
@@ -426,9 +339,8 @@ def autoencoder(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, dict(decoded=decoded), None if mode == 'infer' else loss, train_op)
 
 
-TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, two_optimizers, accumulating, lars,
-           lookahead, of_slim, gradient_penalty, optimizer_around_another, infers_with_averages, smoothed_and_mixed,
-           distilled, auxiliary_head, embedding, one_after_another, assigned_after, counts_first,
+TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, accumulating, lookahead, of_slim,
+           gradient_penalty, infers_with_averages, auxiliary_head, embedding, assigned_after, counts_first,
            two_losses_of_float64, values_from_before, with_effects, without_infer, of_tpu]
 TRAINED = [each.__name__ for each in TRAINED]
 _RANDOM = np.random.default_rng(0)
