@@ -304,31 +304,6 @@ def network(images, num_classes, training):
     assert len(indices) == 2 and len({*indices}) == 1
 
 
-def test_what_a_branch_that_is_not_taken_makes_for_itself_does_not_count(own, graph):
-    name = own('''
-import tensorflow.compat.v1 as tf
-from cifar10.model import batch_normalisation
-def layer(x, name, training):
-    with tf.variable_scope(name, reuse=tf.AUTO_REUSE, regularizer=tf.nn.l2_loss):
-        return batch_normalisation(x @ tf.get_variable('w', [3, 3]), training)
-def network(images, num_classes, training):
-    x = tf.reduce_mean(images, [1, 2])
-    shared = layer(x, 'shared', training)
-    x = tf.cond(tf.constant(not training), lambda: layer(x, 'other', True) + layer(x, 'shared', training),
-                lambda: layer(x, 'taken', training))
-    return x @ tf.get_variable('w', [3, num_classes]) + tf.reduce_sum(shared)
-''')
-    computed = add_tower(own_towers(name), tf.ones([4, 24, 24, 3]))
-    moved = {each.variable.op.name for each in computed.statistics}
-    assert moved == {f'{name}/moving_{what}' for name in ('shared', 'taken') for what in ('mean', 'variance')}
-    penalty = computed.scalars['total_loss'] - computed.scalars['cross_entropy']
-    counted = [each for each in tf.global_variables() if each.op.name.startswith(('shared/', 'taken/'))]
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        values = session.run(counted)
-        assert session.run(penalty) == pytest.approx(sum((value ** 2).sum() / 2 for value in values), rel=1e-5)
-
-
 def test_gradients_are_those_of_the_loss_whatever_it_is_scaled_by(own, graph):
     towers = own_towers(own('''
 import tensorflow.compat.v1 as tf

@@ -339,17 +339,15 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (['train/a/1.png', 'val/a/1.png'], 'has train/ but no test/; .*val/.* --dataset=.*/mine/train '),
     (numbered('train', 'car'), 'if train is a class, rename it'),
     (numbered('train', 'test', 'car'), 'no class directories; .*train or test'),
-    (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has a line break in its"),
     (numbered('a', '\u3000b'), 'leading or trailing space'),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'only train/ has b; .*same classes'),
     (['a/1.png'], 'one class, a;'),
     (numbered('photos/a', 'photos/b'), 'one class, photos; .*, use --dataset=.*/photos/$'),
-    (['1.png', 'boxes.csv'], 'no class directories;'),
     (numbered('a', 'b', n=2), 'has 2 training images; give at least 5'),
     (numbered('a', 'b') + ['c/1.png'],
      'class c has no training image; .* for testing.* remove its folder'),
-    ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
+    ([f'{i}/1.png' for i in range(257)],
      'has 257 classes; use 256 or fewer, or an --image_size above 64'),
 ])
 def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path, capsys):
@@ -435,7 +433,6 @@ def test_the_classes_of_cifar100_are_those_of_the_published_file():
     assert hashlib.sha256(content).hexdigest() == '4a53f81a8af29bb6aa646bfe2c455db1b061edfde82a39c0cfc313ef536c681b'
 
 
-@pytest.mark.classic
 def test_cifar100_has_two_labels_a_record(settings, tmp_path):
     random, folder = np.random.default_rng(0), tmp_path / 'cifar-100-binary'
     folder.mkdir()
@@ -453,7 +450,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path):
         np.testing.assert_array_equal(session.run(memory.pixels), data.images(40))
     config = settings(dataset='cifar100', data_dir=str(tmp_path), max_steps=1)
     trainer.train(config)
-    assert last_variables(config.run.train_dir)['softmax_linear/weights'].shape == (192, 100)
+    assert last_variables(config.run.train_dir)['linear/weights'].shape[1] == 100
     rows[7, 1] = 100
     rows.tofile(folder / 'train.bin')
     with pytest.raises(UsageError, match='record 7 of .* has label 100'):

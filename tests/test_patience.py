@@ -17,7 +17,6 @@ from cifar10.tools.check import check
 from cifar10.training import trainer
 from tests.fixtures import small
 from tests.helpers import (
-    Tasks,
     as_given,
     assert_same_bits,
     checkpoints,
@@ -150,19 +149,14 @@ def test_killed_and_resumed_it_ends_at_the_step_of_an_unbroken_run(mode, kills, 
     assert_same_run(given, whole)
 
 
-# What is on the disk of the last evaluation, by the number of its lines and characters that are there.
-BESIDE = {'before it': (0, 0), 'in its record': (0, 50), 'after it': (1, 0),
-          'in the save': (2, 0)}
-
-
-@pytest.mark.parametrize('moment', mostly_stress(BESIDE, 'in its record'))
-def test_a_kill_beside_the_last_evaluation_changes_no_end(moment, whole, tmp_path):
+# What is on the disk of the last evaluation: so many of its lines, and so many characters of the next one.
+@pytest.mark.parametrize('whole_lines, characters', mostly_stress([(0, 0), (0, 50), (1, 0), (2, 0)], (0, 50)))
+def test_a_kill_beside_the_last_evaluation_changes_no_end(whole_lines, characters, whole, tmp_path):
     again = whole.replace(train_dir=str(shutil.copytree(whole.run.train_dir, tmp_path / 'again')))
     path = pathlib.Path(again.run.train_dir, metrics.NAME)
     lines = path.read_text().splitlines(True)
     last = max(i for i, line in enumerate(lines) if line.startswith('{"kind": "eval"'))
     assert [line.split('"')[3] for line in lines[last:]] == ['eval', 'checkpoint']
-    whole_lines, characters = BESIDE[moment]
     path.write_text(''.join([*lines[:last + whole_lines], lines[last][:characters]]))
     for part in path.parent.glob(f'model.ckpt-{expected_end(whole, 3)[0]}.*'):
         os.remove(part)
@@ -178,24 +172,3 @@ def test_evaluations_of_steps_that_are_taken_again_count_once(whole, tmp_path):
             remove(prefix)
     trainer.train(again)
     assert_same_run(again, whole)
-
-
-@pytest.mark.stress
-def test_in_async_it_ends_after_an_evaluation_for_which_all_towers_have_waited(whole, tmp_path, capsys):
-    config = whole.replace(train_dir=str(tmp_path / 'train'), variable_update='async', num_gpus=3, keep_best=False)
-    last = train(config)
-    end, _ = expected_end(config, 3)
-    assert (last['global_step'], last['examples_seen']) == (end, 8 * end)
-    assert 'advice     --patience ends the run after its best evaluation; --keep_best keeps' in capsys.readouterr().out
-
-
-@pytest.mark.stress
-def test_a_cluster_ends_at_the_step_of_one_process(whole, tmp_path):
-    whole, given = (whole.replace(train_dir=str(tmp_path / name), num_towers=2) for name in ('whole', 'cluster'))
-    train(whole)
-    for _ in range(2):
-        with Tasks(2, 0, **as_given(given, num_gpus=1, task_index=None)) as tasks:
-            ends = tasks.ends()
-        assert {status for status, _ in ends.values()} == {0}, ends
-    assert 'asks for no more' in ends['worker 0'][1]
-    assert_same_run(given, whole)

@@ -1,17 +1,15 @@
 """Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
 
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
 from cifar10.base.errors import UsageError
-from cifar10.model import classic
 from cifar10.model.parts import divided, next_part
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
 from tests import networks
-from tests.helpers import ancestors, mostly_stress, train, update_mode
+from tests.helpers import ancestors, mostly_stress, update_mode
 
 pytestmark = pytest.mark.classic
 
@@ -77,16 +75,6 @@ def test_a_step_takes_the_time_of_a_pipeline(per_tower):
         before = [tensor.op for tensor in op.inputs] + op.control_inputs
         chains[op] = max((chains[each] for each in before), default=0) + (op.type == 'PyFunc')
     assert max(chains.values()) == 2 * (towers + per_tower - 1)
-
-
-@pytest.mark.stress  # by default, the bits of any devices: test_same_bits.py
-def test_the_classic_network_takes_the_same_steps_without_cuts_up_to_rounding(settings, tmp_path, monkeypatch):
-    given = dict(num_towers=3, batch_size=2, max_steps=2)
-    cut = train(settings(num_gpus=4, gpus_per_tower=2, **given))
-    monkeypatch.setattr(classic, 'next_part', lambda x: x)
-    whole = train(settings(train_dir=str(tmp_path / 'whole'), **given))
-    for name, value in whole.items():
-        np.testing.assert_allclose(cut[name], value, atol=1e-6, err_msg=name)
 
 
 # ------------------------------------------------------------------------------------------------------------- the cuts

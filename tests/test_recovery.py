@@ -107,20 +107,6 @@ def test_at_every_use(run, error, work_is_done):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('before_the_end', [1, 3, 6])
-def test_where_patience_has_ended_the_run_it_ends_there_once(run, before_the_end):
-    flags = dict(max_steps=1000, save_steps=3, eval_steps=2, patience=1, learning_rate=0.1, moving_averages=False)
-    whole, losses = run('whole', flags)
-    broken, _ = run('broken', flags, at=len(losses.uses) - before_the_end, work_is_done=True)
-    assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
-    one, other = ([(record['kind'], record['step']) for record in metrics.read(
-        config.run.train_dir, metrics.TRAIN, metrics.EVAL, metrics.START, metrics.CHECKPOINT)
-        if record['kind'] != metrics.START or record['step'] >= last_variables(config.run.train_dir)['global_step']]
-        for config in (broken, whole))
-    assert one == other and one[-2][0] == metrics.EVAL
-
-
-@pytest.mark.stress
 def test_a_device_that_is_lost_again_and_again_ends_the_run(run, capsys):
     with pytest.raises(RunError, match=r'lost at make; the newest checkpoint is .*model.ckpt-4$'):
         run('again', at=range(20, 10 ** 6))

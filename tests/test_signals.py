@@ -82,26 +82,20 @@ def test_signals_are_as_before_after_a_run_that_fails(small, handled):
     assert cifar10.train(**small, termination=termination).finished and dispositions() == before
 
 
-def test_a_callback_can_end_a_run(small):
-    termination = cifar10.Termination()
+def test_a_callback_can_end_a_run_and_signals_that_end_no_program_stay_the_callers(small):
+    termination, seen = cifar10.Termination(), []
 
     def on_record(record):
-        if record['kind'] == 'train':
+        os.kill(os.getpid(), signal.SIGALRM)
+        if (record['kind'], record['step']) == ('train', 3):
             termination.requested = 'good enough'
-    result = cifar10.train(**small, on_record=on_record, termination=termination)
-    assert (result.step, result.finished, result.ended_by, termination.was_requested) == (1, False, None, 'good enough')
-    assert result.checkpoint.endswith('model.ckpt-1')
-
-
-def test_signals_that_end_no_program_stay_the_callers(small):
-    seen = []
     before = signal.signal(signal.SIGALRM, lambda *event: seen.append('SIGALRM'))
     try:
-        result = cifar10.train(**small, termination=cifar10.Termination(),
-                               on_record=lambda record: os.kill(os.getpid(), signal.SIGALRM))
+        result = cifar10.train(**small, on_record=on_record, termination=termination)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert result.finished and len(seen) > 2
+    assert (result.step, result.finished, result.ended_by, termination.was_requested) == (3, False, None, 'good enough')
+    assert result.checkpoint.endswith('model.ckpt-3') and len(seen) > 2
 
 
 def test_a_termination_outside_the_main_thread_is_refused(small):

@@ -207,25 +207,6 @@ def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels
     assert_same_runs(tmp_path, *(name for name, _ in RUNS))
 
 
-CALLS = """
-import runpy, sys
-def note(frame, event, argument):
-    if event == 'call' and frame.f_code.co_name == 'average_gradients':
-        print('averages', [len(pairs) for pairs in frame.f_locals['tower_grads']])
-sys.argv = sys.argv[1:]
-sys.setprofile(note)
-runpy.run_path(sys.argv[0], run_name='__main__')
-"""
-
-
-def test_average_gradients_averages_the_gradients_of_gpus_too(gpus, data_dir, tmp_path):
-    output = python(gpus, '-c', CALLS, 'multi_gpu_train.py', '--dataset=shapes', f'--data_dir={data_dir}',
-                    f'--train_dir={tmp_path}', '--num_gpus=4', '--batch_size=8', '--max_steps=1', '--summary_steps=0')
-    assert 'towers     4 on 4 GPUs' in output
-    assert output.count('averages') == 1, output
-    assert 'averages [2, 2, 2, 2]\n' in output  # two packets of each tower's gradients
-
-
 def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     found = []
     for kind in ('gpu', 'cpu'):

@@ -1,12 +1,10 @@
 """A training that does not move says so, and ends with status 75 and the stacks; a slow one does not."""
-import gc
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -67,15 +65,6 @@ NOT_STUCK = {
         'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
         'threading.Thread(target=read, daemon=True).start()\n'
         'before = os.dup(2); say("", "x" * 2 ** 18); os.dup2(before, 1)',
-    'nobody reads its bar':
-        'from cifar10.base.console import progress_bar\n'
-        'reading, terminal = os.openpty(); before = os.dup(1), os.dup(2)\n'
-        'os.dup2(terminal, 1); os.dup2(terminal, 2)\n'
-        'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
-        'threading.Thread(target=read, daemon=True).start()\n'
-        'bar = progress_bar(total=3, mininterval=0, ncols=2 ** 18, nrows=24)\n'
-        'for _ in range(3): bar.update()\n'
-        'bar.close(); os.dup2(before[0], 1); os.dup2(before[1], 2)',
     # What a caller's function takes is the caller's: an upload, or a question to a person.
     'a caller takes a record':
         'from cifar10.base.console import Output\nOutput(on_record=lambda record: time.sleep(3)).record({})',
@@ -249,40 +238,18 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('trouble', ['a checkpoint', 'records'])
-def test_a_file_system_that_hangs_ends_the_process(trouble, small, tmp_path):
+def test_a_file_system_that_hangs_ends_the_process(small, tmp_path):
     library = tmp_path / 'hanging.so'
     subprocess.run(['cc', '-shared', '-fPIC', '-o', library, ROOT / 'tests' / 'hanging.c', '-ldl'], check=True)
     train_dir = tmp_path / 'run'
-    intervals = dict(save_steps=100, log_frequency=10 ** 6)
-    if trouble == 'records':
-        intervals = dict(save_steps=10 ** 6, log_frequency=1)
-    flags = dict(small, train_dir=train_dir, stuck_secs=10, **intervals)
+    flags = dict(small, train_dir=train_dir, stuck_secs=10, save_steps=100, log_frequency=10 ** 6)
     process = subprocess.Popen(script_command('multi_gpu_train.py', **flags), text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={
                                    **os.environ, 'LD_PRELOAD': str(library), 'HANG_BELOW': str(train_dir),
                                    'HANG_IF': str(tmp_path / 'now')})
-    if trouble == 'records':
-        read_until(process, 'step 10,')
-    while not (trouble == 'records' or (train_dir / 'model.ckpt-100.index').exists()):
+    while not (train_dir / 'model.ckpt-100.index').exists():
         time.sleep(0.05)
     (tmp_path / 'now').touch()
     output = process.communicate(timeout=SECONDS)[0]
-    what = 'save' if trouble == 'a checkpoint' else 'between two steps'
-    assert process.returncode == 75 and f'error: no progress for 10 s ({what}); start again' in output, output
+    assert process.returncode == 75 and 'error: no progress for 10 s (save); start again' in output, output
     assert 'File "' in output
-
-
-def test_what_another_thread_has_left_open_ends_nothing_here():
-    left = []
-
-    def leave():
-        left.append(activity.doing('left open'))
-        left[0].__enter__()
-    thread = threading.Thread(target=leave)
-    thread.start()
-    thread.join()
-    with activity.doing('here'):
-        left.clear()
-        gc.collect()
-        assert 'here' in [each.what for each in activity.current()]

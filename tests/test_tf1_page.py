@@ -256,19 +256,6 @@ def net(images, num_classes, training):
         assert rehearsed(name) == []
 
 
-def test_contrib_has_the_distributions_of_tensorflow(tmp_path):
-    (tmp_path / 'mine.py').write_text("""
-import tensorflow as tf
-import tensorflow.contrib.distributions as tfd
-from tensorflow.contrib.distributions import Categorical
-def net(images, num_classes, training):
-    w = tf.get_variable('w', [1728, 10])
-    scale = tf.contrib.distributions.Normal(0.0, 1.0).log_prob(0.0) + tfd.Bernoulli(probs=0.5).mean()
-    return scale * Categorical(tf.reshape(images, [-1, 1728]) @ w).logits
-""")
-    assert rehearsed(f"{tmp_path / 'mine.py'}:net") == []
-
-
 _EXTRA = 'tf.layers, slim and contrib need the extra tf1'
 WITHOUT_LIBRARIES = """
 import os, sys

@@ -1,8 +1,7 @@
 """Timelines, from traces made by hand: rows, text and picture."""
-import pytest
 
 from lessons import timeline
-from lessons.timeline import draw, seconds
+from lessons.timeline import seconds
 from tests.helpers import tf
 
 
@@ -36,11 +35,3 @@ def test_bars_that_overlap_are_drawn_below_each_other():
 def test_a_name_is_shown_whole_or_not_at_all():
     rows = timeline.rows(trace(CPU_0=[('F1', 0, 100), ('F10', 100, 200), ('F11', 200, 400)]))
     assert timeline.text(rows, 8).splitlines()[0] == '/cpu:0  F1|=F11='
-
-
-def test_timelines_are_drawn(tmp_path):
-    matplotlib = pytest.importorskip('matplotlib')
-    matplotlib.use('Agg')
-    rows = timeline.rows(trace(CPU_0=[('F0', 0, 400), ('B0', 100, 200)], CPU_1=[('F1', 200, 300)]))
-    draw(str(tmp_path / 'timeline.png'), [('one', rows), ('two', rows[:1])], {'F': 'forward', 'B': 'backward'})
-    assert (tmp_path / 'timeline.png').read_bytes().startswith(b'\x89PNG')

@@ -70,15 +70,6 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
 
 
 @pytest.mark.stress
-def test_other_images_than_the_tutorials_are_a_warning(tutorials, data_dir, capsys):
-    folder = tutorials('classic')
-    warning = "warning: the tutorial's scripts train on cifar10, but this is --dataset=shapes\n"
-    flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=data_dir, num_examples=100)
-    evaluate(eval_settings(dataset='shapes', run_once=True, **flags))
-    assert warning in capsys.readouterr().out
-
-
-@pytest.mark.stress
 def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings, data_dir):
     found = {}
     for version in (tf.train.SaverDef.V1, tf.train.SaverDef.V2):

@@ -1,5 +1,6 @@
 """Weights of other programs, as the start of a run: files of NumPy, and which variable each array is."""
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -197,7 +198,7 @@ def test_what_is_no_file_of_weights_is_refused_in_a_line(settings, tmp_path):
     assert not (tmp_path / 'executed').exists()
 
 
-def test_a_folder_whose_name_ends_like_a_format_may_be_a_train_dir(settings, tmp_path, capsys):
-    train(settings(network='linear', max_steps=1, train_dir=str(tmp_path / 'a.bin')))
+def test_a_folder_whose_name_ends_like_a_format_may_be_a_train_dir(first_step, settings, tmp_path, capsys):
+    shutil.copytree(first_step('linear'), tmp_path / 'a.bin')
     train(settings(network='linear', max_steps=1, warm_start=str(tmp_path / 'a.bin')))
     assert 'warm start 2 of 2 variables' in capsys.readouterr().out

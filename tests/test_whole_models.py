@@ -23,6 +23,7 @@ from tests.helpers import (
     add_tower,
     assert_same_bits,
     evaluated,
+    go_back,
     initialise,
     last_variables,
     mostly_stress,
@@ -114,13 +115,13 @@ def test_statistics_of_this_package_move_in_a_model_as_its_own_do(mode, towers):
     [*((function, 'replicated') for function in TRAINED + ['fed', 'one_draw']),
      *((ALWAYS[0], mode) for mode in ('parameter_server', 'local'))], (ALWAYS[0], 'replicated')))
 def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(function, mode, settings, tmp_path):
-    def run(folder, steps, **changes):
-        train(settings(network=name_of(function), train_dir=str(tmp_path / folder), max_steps=steps, num_towers=2,
-                       batch_size=4, variable_update=mode, **changes))
-    run('whole', 6, num_gpus=1)
-    run('parts', 2, num_gpus=1)
-    run('parts', 6, num_gpus=2)
-    assert_same_bits(last_variables(tmp_path / 'whole'), last_variables(tmp_path / 'parts'))
+    def run(folder, **changes):
+        train(settings(network=name_of(function), train_dir=str(tmp_path / folder), max_steps=6, save_steps=2,
+                       num_towers=2, batch_size=4, variable_update=mode, **changes))
+    run('whole', num_gpus=1)
+    go_back(tmp_path / 'whole', 'resumed')
+    run('resumed', num_gpus=2)
+    assert_same_bits(last_variables(tmp_path / 'whole'), last_variables(tmp_path / 'resumed'))
 
 
 @pytest.mark.stress
@@ -241,8 +242,8 @@ def test_what_a_model_has_itself_is_no_flag(given, problem, data_dir, tmp_path):
 
 
 def test_a_model_without_classes_is_evaluated_by_its_loss(settings, call, tmp_path, capsys):
-    given = dict(network=name_of('autoencoder'), num_towers=2, batch_size=4)
-    train(settings(**given, max_steps=20, eval_steps=10))
+    train(settings(network=name_of('autoencoder'), num_towers=2, batch_size=4, max_steps=20, eval_steps=10,
+                   keep_best=True))
     found = evaluated(tmp_path / 'train', tmp_path / 'eval')
     assert found['examples'] == 200 and 0 < found['loss'] < 2 and 'accuracy' not in found
     printed = capsys.readouterr().out
@@ -253,9 +254,8 @@ def test_a_model_without_classes_is_evaluated_by_its_loss(settings, call, tmp_pa
     of_api = cifar10.evaluate(train_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'api'), tower_device='cpu')
     assert of_api.figures == dict(loss=pytest.approx(found['loss'])) and of_api.examples == 200
     assert of_api.accuracy is None and of_api.per_class == {}
-    train(settings(**given, max_steps=30, keep_best=True, eval_steps=10))
     best = min(metrics.read(str(tmp_path / 'train'), metrics.EVAL), key=lambda record: record['loss'])
-    assert f"step {best['step']}, loss {best['loss']:.5g}" in capsys.readouterr().out
+    assert f"step {best['step']}, loss {best['loss']:.5g}" in printed
     picture = tmp_path / 'picture.png'
     picture.write_bytes(encoded(np.zeros([40, 40, 3], np.uint8), 'PNG'))
     for use in (f'--image={picture}', f"--export_dir={tmp_path / 'exported'}", '--per_class'):
