@@ -66,7 +66,7 @@ class Verdict(NamedTuple):
     """What is found about a function.
 
     Attributes:
-      text: 'right', 'wrong: COUNTEREXAMPLE' or 'not written yet: FILE'.
+      text: 'right', 'wrong: COUNTEREXAMPLE', 'does not run: REASON' or 'not written yet: FILE'.
       hints: that its checker has, as lessons/checkers/__init__.py describes them.
       printed: the output of the file and the function.
     """
@@ -124,7 +124,7 @@ def _received(reading, process, seconds):
     try:
         for _ in range(2):
             if not reading.poll(seconds + _GRACE):
-                return f'wrong: it does not end within {seconds:g} seconds'
+                return f'does not run: it does not end within {seconds:g} seconds'
             message = reading.recv()
             if message:
                 return message
@@ -205,7 +205,8 @@ def check(number: int, name: str, path: str, seed: int) -> bool:
     """Prints the verdict on a function, a hint if it is wrong, and its output; returns whether it is right."""
     found = verdict(number, name, path, seed)
     print(f'lesson {number} {name} {found.text}')
-    count = wrong_answers(path, name, found.text.startswith('wrong'))
+    is_answer = not found.text.startswith('does not run')
+    count = wrong_answers(path, name, found.text.startswith('wrong')) if is_answer else 0
     for line in help_after(number, name, found, count) if count else []:
         print(f'  {line}')
     lines = found.printed.splitlines()

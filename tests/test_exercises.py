@@ -20,6 +20,8 @@ FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for na
 # What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
 NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards')
 
+NOT_RIGHT = 'wrong: ', 'does not run: '
+
 # What stands only in the section of the page that is about a function.
 SUBJECTS = {'clip_mean_gradients': 'the clipped mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
             'divide': 'Who divides', 'after_update': 'Means are added', 'read_row': 'sec/batch',
@@ -64,7 +66,7 @@ def test_what_is_wrong_is_refused_with_its_counterexample(name, tmp_path):
     found = verdicts(name, False, tmp_path)
     assert len(found) >= 4
     others = {answer: text for answer, text in found.items()
-              if not text.startswith('wrong: ') or answers_to(name)[answer].counterexample not in text}
+              if not text.startswith(NOT_RIGHT) or answers_to(name)[answer].counterexample not in text}
     assert not others
     patterns = [hint[0] for hint in hints_of(name) if not isinstance(hint, str)]
     assert [each for each in patterns if not any(re.search(each, text) for text in found.values())] == []
@@ -101,7 +103,7 @@ def test_the_hint_fits_the_mistake_and_a_general_one_follows(tmp_path):
 def test_verdicts_do_not_depend_on_the_seed(name, seed, tmp_path):
     accepted, refused = verdicts(name, True, tmp_path, seed), verdicts(name, False, tmp_path, seed)
     assert accepted == dict.fromkeys(accepted, 'right')
-    assert not {answer: text for answer, text in refused.items() if not text.startswith('wrong: ')}
+    assert not {answer: text for answer, text in refused.items() if not text.startswith(NOT_RIGHT)}
 
 
 @pytest.mark.parametrize('number', mostly_stress(check.LESSONS, 4, 5))
@@ -131,21 +133,50 @@ def test_check_ends_with_status_0_where_all_is_right(call_lesson):
 
 
 @pytest.mark.parametrize('text, said', [
-    ('def weighted_mean(', 'cannot be loaded: SyntaxError'),
+    ('def weighted_mean(', 'cannot be loaded: SyntaxError in line 1: '),
+    ('x = 1\nprnit(x)', "cannot be loaded: NameError: name 'prnit' is not defined"),
+    ('import numpy\n\ndef weighted_mean(gradients, sizes):\n    return numpy.sunm(gradients)',
+     "it raises AttributeError in line 4: module 'numpy' has no attribute 'sunm'"),
+    ('def weighted_mean(gradients, sizes):\n    while True:\n        sizes',
+     'does not end within 1 seconds; it is in line '),
     ('def mean(gradients, sizes): pass', 'has no function weighted_mean'),
     ('weighted_mean = 3', 'has no function weighted_mean'),
     ('import sys\nsys.exit(0)', 'cannot be loaded: SystemExit: 0'),
     ('open("data.txt")', "cannot be loaded: [Errno 2] No such file or directory: 'data.txt'"),
-    ('while True: pass', 'cannot be loaded: OutOfTime: it does not end within 1 seconds'),
-    ('import os\nos._exit(0)', 'its process ends before it is checked, with the exit status 0'),
-    ('import os\nos.abort()', 'its process ends before it is checked, with the exit status -6'),
+    ('while True: pass', 'cannot be loaded: it does not end within 1 seconds; it is in line 1 then'),
     (None, 'does not exist')])
-def test_a_file_that_cannot_be_loaded_is_wrong_in_one_line(text, said, tmp_path):
+def test_code_that_does_not_run_is_told_as_such_in_one_line_without_a_hint(text, said, tmp_path, capsys, monkeypatch):
     path = tmp_path / 'split_batch.py'
     if text is not None:
         path.write_text(text)
-    verdict = check.verdict(4, 'weighted_mean', str(path), seconds=1 if text and 'while' in text else patient(10)).text
-    assert verdict.startswith('wrong: ') and said in verdict and '\n' not in verdict
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    found = check.verdict(4, 'weighted_mean', str(path), seconds=1 if text and 'while' in text else patient(10))
+    assert found.text.startswith('does not run: ') and said in found.text
+    monkeypatch.setattr(check, 'verdict', lambda *arguments: found)
+    for _ in range(4):
+        assert not check.check(4, 'weighted_mean', str(path), 0)
+    assert capsys.readouterr().out == f'lesson 4 weighted_mean {found.text}\n' * 4
+
+
+@pytest.mark.parametrize('text, status', [('import os\nos._exit(0)', 0), ('import os\nos.abort()', -6)])
+def test_a_process_that_ends_early_is_wrong(text, status, tmp_path):
+    (tmp_path / 'split_batch.py').write_text(text)
+    verdict = check.verdict(4, 'weighted_mean', str(tmp_path / 'split_batch.py'), seconds=patient(10)).text
+    assert verdict == f'wrong: its process ends before it is checked, with the exit status {status}'
+
+
+@pytest.mark.parametrize('returned, shown', [
+    ('losses, [update]', '([a tensor, a tensor], [an operation])'),
+    ('tf.stack(losses), update', '(a tensor, an operation)'),
+    ('update', 'an operation'), ('None', 'None'), ('[*losses, update]', '[a tensor, a tensor, an operation]'),
+    ('losses[:1], update', '([a tensor], an operation)')])
+def test_the_checker_first_says_which_form_is_right(returned, shown, tmp_path):
+    text = answers_to('build_step')['one_loop'].text.replace(
+        'return losses, update', f'update = tf.group(update)\n    return {returned}')
+    (tmp_path / 'towers.py').write_text(text)
+    found = check.verdict(1, 'build_step', str(tmp_path / 'towers.py'), seconds=patient(10))
+    assert f'it returns {shown}; a pair (losses, update) is right: a list of 2 losses, and one operation' in found.text
+    assert found.text.startswith('wrong: ') and not found.printed
 
 
 def write_plain_mean(folder):

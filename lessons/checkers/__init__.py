@@ -23,6 +23,7 @@ import fractions
 import inspect
 import math
 import operator
+import re
 import signal
 import sys
 import traceback
@@ -41,6 +42,10 @@ _replaced = [{} for _ in _MODULES]  # by the reader, for each module: {function:
 
 class Fault(Exception):
     """The reader's function raised an exception or broke a rule; the message is a phrase that says how."""
+
+
+# Faults of code that does not run, which say nothing about its idea.
+DOES_NOT_RUN = re.compile(r'it raises (NameError|UnboundLocalError|AttributeError)\b|it does not end within')
 
 
 class OutOfTime(BaseException):

@@ -103,7 +103,7 @@ def _take_steps(function, devices, batches, momentum):
     optimizer = tf.train.MomentumOptimizer(0.1, momentum) if momentum else tf.train.GradientDescentOptimizer(0.1)
     returned = call_once(function, list(devices), loss_of, optimizer)
     if not isinstance(returned, (list, tuple)) or len(returned) != 2:
-        raise Fault(f'it returns {shown(returned)}; (loss, train_op) is right')
+        raise Fault(f'it returns {graph.form(returned)}; a pair (loss, train_op) is right')
     loss, train_op = returned
     graph.operation(loss)
     graph.operation(train_op)

@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from cifar10.base import startup
-from lessons.checkers import COMMON_HINTS, Fault, OutOfTime, readers_functions
+from lessons.checkers import COMMON_HINTS, DOES_NOT_RUN, Fault, OutOfTime, readers_functions
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BYTES = 2 << 30  # of memory that a reader's code may take
@@ -75,7 +75,9 @@ def load(path: str, name: str) -> Callable:
     except BaseException as error:
         if isinstance(error, ImportError) and (error.name or '').startswith(SOLUTIONS):
             raise Fault(f'{file} imports the solution; write your own') from error
-        message = ' '.join(f'{type(error).__name__}: {error}'.split())
+        message = str(error) if isinstance(error, OutOfTime) else f'{type(error).__name__}: {error}'
+        if isinstance(error, SyntaxError):
+            message = f'{type(error).__name__} in line {error.lineno}: {error.msg}'
         raise Fault(f'{file} cannot be loaded: {message}') from error
     function = getattr(module, name, None)
     if not callable(function):
@@ -93,13 +95,16 @@ def is_stub(function: Callable) -> bool:
 
 
 def _verdict(connection, checker, name, path, seed, seconds):
-    """Returns 'right', 'not written yet: FILE' or 'wrong: COUNTEREXAMPLE'; sends None when the file is loaded."""
+    """Returns the text of a `check.Verdict`; sends None when the file is loaded."""
     for module in [each for each in sys.modules if each.startswith(SOLUTIONS)] + [SOLUTIONS]:
         sys.modules[module] = None  # importing it fails
     try:
         with _time_limit(seconds):
             function = load(path, name)
-        connection.send(None)
+    except (Fault, OutOfTime) as fault:
+        return _in_one_line('does not run', fault)
+    connection.send(None)
+    try:
         if is_stub(function):
             return f'not written yet: {short(path)}'
         with _time_limit(seconds):
@@ -110,14 +115,23 @@ def _verdict(connection, checker, name, path, seed, seconds):
     except Exception as error:  # such as from a method of what was returned
         traceback.print_exc()
         counterexample = f'what it returns cannot be checked: {type(error).__name__}: {error}'
-    return f'wrong: {" ".join(counterexample.split())}' if counterexample else 'right'
+    if not counterexample:
+        return 'right'
+    return _in_one_line('does not run' if DOES_NOT_RUN.search(counterexample) else 'wrong', counterexample)
+
+
+def _in_one_line(verdict, why):
+    return f'{verdict}: {" ".join(str(why).split())}'
 
 
 @contextlib.contextmanager
 def _time_limit(seconds):
     """Context that raises an OutOfTime after so many seconds, and again if the reader's code catches that."""
     def stop(number, frame):
-        raise OutOfTime(f'it does not end within {seconds:g} seconds')
+        files = getattr(sys.modules.get('written'), '__file__', None)
+        lines = [line for each, line in traceback.walk_stack(frame) if each.f_code.co_filename == files]
+        where = f'; it is in line {lines[0]} then' if lines else ''
+        raise OutOfTime(f'it does not end within {seconds:g} seconds{where}')
 
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cifar10.base import startup
-from lessons.checkers import Fault, call_once, counted, mismatch, shown
+from lessons.checkers import Fault, call_once, counted, mismatch, shortened, shown
 
 with startup.quiet_stderr():
     import tensorflow.compat.v1 as tf
@@ -61,13 +61,12 @@ def session(num_devices: int) -> Iterator[Callable]:
 
 def losses_and_update(returned: Any, count: int) -> tuple[list, Any]:
     """Returns the K losses and the update that a function returned; raises a Fault if they are something else."""
-    try:
-        losses, update = returned
-        losses = list(losses)
-    except (TypeError, ValueError) as error:
-        raise Fault(f'it returns {shown(returned)}; (losses, update) is right') from error
-    if len(losses) != count:
-        raise Fault(f'it returns {counted(len(losses), "loss", "losses")}; {count} is right')
+    right = f'a pair (losses, update) is right: a list of {counted(count, "loss", "losses")}, and one operation'
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2 or not isinstance(returned[0], (tuple, list)):
+        raise Fault(f'it returns {form(returned)}; {right}')
+    losses, update = returned
+    if len(losses) != count or isinstance(update, (tuple, list)):
+        raise Fault(f'it returns {form(returned)}; {right}')
     for each in [*losses, update]:
         operation(each)
     return losses, update
@@ -78,8 +77,18 @@ def operation(value: Any) -> tf.Operation:
     try:
         element = tf.get_default_graph().as_graph_element(value)
     except (TypeError, ValueError) as error:
-        raise Fault(f'it returns {shown(value)} where an operation or a tensor of the graph is right') from error
+        raise Fault(f'it returns {form(value)} where an operation or a tensor of the graph is right') from error
     return getattr(element, 'op', element)
+
+
+def form(value: Any) -> str:
+    """Returns what a value is made of, such as '([a tensor, a tensor], an operation)', in one line."""
+    if isinstance(value, (tuple, list)):
+        parts = ', '.join(map(form, value))
+        return shortened(f'({parts})' if isinstance(value, tuple) else f'[{parts}]')
+    if isinstance(value, tf.Variable):
+        return 'a variable'
+    return 'a tensor' if tf.is_tensor(value) else 'an operation' if isinstance(value, tf.Operation) else shown(value)
 
 
 def check_variables(count: int) -> None:
@@ -111,11 +120,13 @@ def check_order(fetches: Any) -> None:
     fetched = before(fetches)
     for handle in [each for each in fetched if each.type == 'VarHandleOp']:
         uses = [each for each in handle.outputs[0].consumers() if each in fetched]
-        for update in [each for each in uses if each.type.startswith(_UPDATES)]:
+        updates = [each for each in uses if each.type.startswith(_UPDATES)]
+        for update in updates:
             earlier = before(update)
             for read in [each for each in uses if each.type in _READS]:
                 if read not in earlier and update not in before(read):
-                    raise Fault(f'the read {read.name} of {handle.name} may run before or after the update '
+                    lead = f'{handle.name} has {len(updates)} updates; one update is right: ' * (len(updates) > 1)
+                    raise Fault(f'{lead}the read {read.name} of {handle.name} may run before or after the update '
                                 f'{update.name}, because nothing orders them')
 
 
