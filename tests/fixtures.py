@@ -128,8 +128,8 @@ def first_step(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope='session')
 def trained(data_dir, tmp_path_factory):
-    """The train_dir of a run of 12 steps of the classic network, whose checkpoints are of steps 11 and 12."""
-    flags = dict(small(data_dir, tmp_path_factory.mktemp('trained')), max_steps=12, save_steps=11)
+    """The train_dir of a run of 12 steps, whose checkpoints are of steps 11 and 12."""
+    flags = dict(small(data_dir, tmp_path_factory.mktemp('trained')), network='linear', max_steps=12, save_steps=11)
     with tf.Graph().as_default():
         trainer.train(train_settings(**flags))
     return flags['train_dir']

@@ -138,8 +138,6 @@ def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small,
     with pytest.warns(UserWarning, match=re.escape(changed)) as caught:
         assert cifar10.evaluate(**evaluation).notes == (changed,)
     assert {warning.filename for warning in caught} == {__file__}  # the caller's line
-    lines = []
-    assert cifar10.evaluate(**evaluation, say=lines.append).notes == (changed,) and changed in lines
     with pytest.warns(UserWarning, match=r'changed    batch_size=8 \(now 4\)'):
         assert changed in cifar10.train(**dict(small, max_steps=6, batch_size=4)).notes
 
@@ -166,25 +164,18 @@ def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
     assert lines[-2].startswith('saved') and not any('precision' in line for line in lines)
 
 
-@pytest.mark.parametrize('error', [
-    ConnectionError('no server'),
-    pytest.param(tf.errors.AbortedError(None, None, 'no server'), marks=pytest.mark.stress)])
-def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small, error):
+def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small):
+    error = tf.errors.AbortedError(None, None, 'no server')  # which might be taken for a lost device
+
     def on_record(record):
         if record['kind'] == 'checkpoint':
             raise error
-    with pytest.raises(type(error)) as raised:
+    with pytest.raises(tf.errors.AbortedError) as raised:
         cifar10.train(**small, eval_steps=4, keep_best=True, on_record=on_record)
     assert raised.value is error
     assert [os.path.basename(prefix) for prefix in checkpoints(small['train_dir'])] == ['model.ckpt-4']
     assert look(small['train_dir']).best['step'] == 4
     assert cifar10.train(**small).finished
-
-    def say(line):
-        raise error
-    with pytest.raises(type(error)) as raised:
-        cifar10.train(**small, say=say)
-    assert raised.value is error
 
 
 # Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.

@@ -47,7 +47,7 @@ def pixels_of(data):
 
 
 @pytest.mark.parametrize('shape, size', [
-    ((32, 32, 3), 32), ((28, 28), 28), ((28, 28), 32), ((28, 28, 1), 32), ((40, 24, 3), 16), ((24, 40), 48)])
+    ((32, 32, 3), 32), ((28, 28), 32), ((28, 28, 1), 28), ((24, 40, 3), 48)])
 def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, tmp_path):
     images, labels = made(20, shape, classes=2)
     tests, test_labels = made(10, shape, classes=2, seed=1)
@@ -139,7 +139,6 @@ def test_a_file_is_named_on_the_command_line_and_may_be_moved(call, tmp_path):
     path = file_of(tmp_path)
     flags = ['--network=linear', '--batch_size=4', '--tower_device=cpu', f'--data_dir={data_of(tmp_path)}']
     assert call('multi_gpu_train.py', f'--dataset={path}', '--max_steps=1', *flags) == (0, '')
-    assert call('multi_gpu_train.py', f'--dataset={path}', '--max_steps=2', '--check', *flags) == (0, '')
     (tmp_path / 'moved').mkdir()
     os.rename(path, tmp_path / 'moved' / 'mine.npz')
     status, error = call('multi_gpu_train.py', '--max_steps=2', f'--dataset={path}', *flags)
@@ -194,11 +193,8 @@ IMAGES, LABELS = made()
     ((IMAGES, LABELS - 1), 'y_train with the label -1'),
     ((IMAGES, LABELS + 254), 'y_train with the label 256; give labels from 0 to at most 255'),
     ((IMAGES, LABELS * 0), 'has only one class, 0;'),
-    ((IMAGES, LABELS * 2), 'class 1 has no training image;'),
     ((IMAGES[:6], LABELS[:6]), 'has 3 training images; give at least 5'),
     (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'class 2 has no test image;'),
-    ((IMAGES, LABELS[0]), '60 images in x_train and 1 labels in y_train'),
-    ((), 'dataset is neither a pair of arrays nor two'),
     ((IMAGES, LABELS, IMAGES), 'dataset is neither a pair of arrays nor two')])
 def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_path):
     with pytest.raises(UsageError) as refused:

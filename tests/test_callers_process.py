@@ -1,10 +1,11 @@
 """The functions in a caller's process: they work in whatever state it is, and leave it as it was."""
 import json
 import os
+import sys
 
 import pytest
 
-from tests.helpers import mostly_stress, python
+from tests.helpers import ROOT, mostly_stress, python, run_forked
 
 NET = '''
 import logging, os, random, sys
@@ -97,7 +98,12 @@ def called(data_dir, tmp_path):
         evaluate = dict(data_dir=data_dir, num_examples=100, tower_device='cpu', eval_dir=str(tmp_path / 'eval'))
         given = json.dumps([train, evaluate, dict(tower_device='cpu'), befores])
         environment = {name: value for name, value in os.environ.items() if not name.startswith('TF_')}
-        result = python('-c', CALLER.replace('{first}', first), given, environment=environment)
+        script = tmp_path / 'caller.py'
+        script.write_text(CALLER.replace('{first}', first))
+        if first == IMPORT:  # TensorFlow is imported there already
+            result = run_forked([sys.executable, script, given], {**environment, 'PYTHONPATH': str(ROOT)})
+        else:
+            result = python(script, given, environment={**environment, 'PYTHONPATH': str(ROOT)})
         assert result.returncode == 0, result.stderr
         *lines, keras = map(json.loads, result.stdout.splitlines())
         assert not keras.startswith('tf_keras')
@@ -107,9 +113,8 @@ def called(data_dir, tmp_path):
 
 
 @pytest.mark.parametrize('first, befores', mostly_stress(
-    [(WRITER, BOTH[1:]), (WRITER, BOTH), (NONE, ('pass', 'say = print')),
-     (CLOSED, ('pass', 'say = print')), (IMPORT, ('pass', *SWITCHES)),
-     *((IMPORT, (each, 'pass')) for each in SWITCHES)], (WRITER, BOTH[1:])))
+    [(IMPORT, BOTH[1:]), (WRITER, BOTH), (NONE, ('pass', 'say = print')),
+     (CLOSED, ('pass', 'say = print')), (IMPORT, ('pass', *SWITCHES))], (IMPORT, BOTH[1:])))
 def test_the_results_are_the_same_and_the_process_is_as_it_was(called, first, befores):
     result, *others = called(befores, first)
     assert result[0] == 2 and others == [result] * len(others)

@@ -53,16 +53,11 @@ def trained(settings, name, folder, **changes):
 
 def test_towers_take_the_steps_of_one_tower_and_of_a_loss_with_the_same_weights(uneven, tmp_path):
     loss = f'{tmp_path}/losses.py:'
-    runs = dict(one=dict(class_weights='balanced'), three=dict(class_weights='balanced', num_gpus=3, batch_size=4,
-                                                               loss=loss + 'own'),
-                by_hand=dict(loss=loss + 'weighted'), without={})
-    found = {name: trained(uneven, name, tmp_path, **changes) for name, changes in runs.items()}
-    expected = found.pop('one')
-    without = found.pop('without')
-    for name, each in found.items():
-        for variable, value in expected.items():
-            np.testing.assert_allclose(each[variable], value, atol=1e-6, err_msg=f'{name} {variable}')
-    assert any(np.abs(value - without[name]).max() > 1e-3 for name, value in expected.items())
+    found = trained(uneven, 'three', tmp_path, class_weights='balanced', num_gpus=3, batch_size=4, loss=loss + 'own')
+    expected = trained(uneven, 'by_hand', tmp_path, loss=loss + 'weighted')
+    for variable, value in expected.items():
+        np.testing.assert_allclose(found[variable], value, atol=1e-6, err_msg=variable)
+    assert any(np.abs(value).max() > 1e-3 for name, value in expected.items() if name.startswith('linear/'))
 
 
 def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, capsys):
@@ -84,7 +79,7 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
 
 @pytest.mark.parametrize('text, problem', [
     ('cats=2', '--class_weights=cats=2: .* cats; .*0, 1, 2'),
-    *((text, f'--class_weights={text} is not valid; give balanced, none, or') for text in ('even', '0=0', '=2'))])
+    ('0=0', '--class_weights=0=0 is not valid; give balanced, none, or')])
 def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
     with pytest.raises(UsageError, match=problem):
         train(**uneven(class_weights=text))

@@ -83,26 +83,22 @@ def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('mode, ps, victim', [
-    ('replicated', 0, 'worker 1'), ('replicated', 1, 'worker 1'), ('replicated', 0, 'worker 0'),
-    ('local', 0, 'worker 1')])
+@pytest.mark.parametrize('mode, ps, victim', [('replicated', 1, 'worker 1'), ('local', 0, 'worker 0')])
 def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continues(mode, ps, victim, small, tmp_path):
     flags = dict(small, variable_update=mode, max_steps=60, save_steps=10, log_frequency=1)
-    whole, moments = two_towers(flags, tmp_path / 'whole'), random_moments()
-    for k in range(3):
-        flags['train_dir'] = tmp_path / str(k)
-        with Tasks(2, ps, **flags) as tasks:
-            read_until(tasks['worker 0'], f'step {moments.randrange(1, 30)},')
-            tasks[victim].kill()
-            ends = tasks.ends()
-        left = [end for name, end in ends.items() if name != victim]
-        assert {status for status, _ in left} == {75}, ends
-        assert not any('waiting up to' in output for _, output in left)  # nobody can rejoin, so all end at once
-        assert victim == 'worker 0' or 'worker 1 at ' in ends['worker 0'][1]
-        with Tasks(2, ps, **flags) as tasks:
-            ends = tasks.ends()
-        assert {status for status, _ in ends.values()} == {0}, ends
-        assert_same_bits(last_variables(flags['train_dir']), whole)
+    whole = two_towers(flags, tmp_path / 'whole')
+    with Tasks(2, ps, **flags) as tasks:
+        read_until(tasks['worker 0'], f'step {random_moments().randrange(1, 30)},')
+        tasks[victim].kill()
+        ends = tasks.ends()
+    left = [end for name, end in ends.items() if name != victim]
+    assert {status for status, _ in left} == {75}, ends
+    assert not any('waiting up to' in output for _, output in left)  # nobody can rejoin, so all end at once
+    assert victim == 'worker 0' or 'worker 1 at ' in ends['worker 0'][1]
+    with Tasks(2, ps, **flags) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert_same_bits(last_variables(flags['train_dir']), whole)
 
 
 @pytest.mark.stress
@@ -151,12 +147,11 @@ def test_a_finished_chief_does_not_wait_longer_than_asked_for_a_stopped_worker(s
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_to_all_ends_all_in_good_order(number, small):
+def test_a_signal_to_all_ends_all_in_good_order(small):
     with Tasks(2, 1, **dict(small, max_steps=100000)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         for process in tasks.processes.values():
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
         ends = tasks.ends()
     assert {name: status for name, (status, _) in ends.items()} == {'worker 0': 3, 'worker 1': 0, 'ps 0': 0}, ends
     assert 'saved' in ends['worker 0'][1]
@@ -175,35 +170,27 @@ def test_an_error_of_the_chief_ends_all(small, settings):
 @pytest.mark.stress
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
-@pytest.mark.parametrize('comes_back', [False, True])
-def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path):
+def test_a_worker_with_other_data_is_refused_by_name(small, tmp_path):
     folder = os.path.join(small['data_dir'], 'shapes-bin')
     other = tmp_path / 'other'
     shutil.copytree(folder, other)
     content = bytearray((other / 'data_batch_3.bin').read_bytes())
     content[1000] ^= 1
     (other / 'data_batch_3.bin').write_bytes(content)
-    flags = dict(small, max_steps=100000, cluster_timeout_secs=20) if comes_back else small
-    with Tasks(2, 0, started=['worker 0', *['worker 1'] * comes_back], **flags) as tasks:
-        if comes_back:
-            read_until(tasks['worker 0'], 'step 10,')
-            tasks['worker 1'].kill()
-            tasks['worker 1'].communicate()
+    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
         # To this worker alone, the other folder is at the chief's path.
         mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
         tasks.commands['worker 1'][:0] = ['unshare', '-m', 'sh', '-c', mount, str(other), folder]
         tasks.start('worker 1')
         ends = tasks.ends()
-    # Under way it is a failure.
-    assert ends['worker 0'][0] == (1 if comes_back else 2) and ends['worker 1'][0] == 1
+    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
     address = tasks.commands['worker 0'][-1].split(',')[1]
     path = os.path.join(folder, 'data_batch_3.bin')
     assert f"worker 1 at {address}: its {path} differs from the chief's" in ends['worker 0'][1]
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('worker_has', [
-    "the run's images", 'other bytes', "other bytes of the same size", 'only its own'])
+@pytest.mark.parametrize('worker_has', ["the run's images", 'other bytes', 'only its own'])
 def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(worker_has, tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ('chief', 'worker')]
     for folder in folders:
@@ -223,8 +210,7 @@ def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(work
     if worker_has != 'only its own':
         shutil.copytree('data', folders[1] / 'data')
         content = path.read_bytes()
-        changed = dict([('other bytes', content + content), ('other bytes of the same size', content[::-1])])
-        (folders[1] / path).write_bytes(changed.get(worker_has, content))
+        (folders[1] / path).write_bytes(content[::-1] if worker_has == 'other bytes' else content)
     save_images(2)
     with Tasks(2, 0, started=['worker 0'], max_steps=4, **flags) as tasks:
         monkeypatch.chdir(folders[1])
@@ -238,9 +224,7 @@ def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(work
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('flag', [
-    '--deterministic', '--num_gpus=2', '--stuck_secs=601', '--variable_update=replicated',
-    '--cluster_timeout_secs=61'])
+@pytest.mark.parametrize('flag', ['--deterministic', '--variable_update=replicated'])
 def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
     with Tasks(2, 0, started=[], **small) as tasks:
         tasks.commands['worker 1'].append(flag)
@@ -285,19 +269,11 @@ def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, free_addre
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('trouble', ['of another cluster', 'stopped'])
-def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
-    with Tasks(2, 0, started=[], **dict(small, cluster_timeout_secs=1)) as tasks:
-        chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')
-        if trouble == 'of another cluster':
-            # To itself it is task 0 of a cluster of its own.
-            tasks.commands['worker 1'][-2:] = ['--task_index=0', f'--worker_hosts={worker},{chief}',
-                                               f'--cluster_timeout_secs={SECONDS:.0f}']
-        tasks.start('worker 1')
-        read_until(tasks['worker 1'], 'task       worker')
-        if trouble == 'stopped':
-            read_until(tasks['worker 1'], 'waiting ')
-            tasks['worker 1'].send_signal(signal.SIGSTOP)
+def test_a_worker_that_does_not_answer_at_the_start_is_named(small):
+    with Tasks(2, 0, started=['worker 1'], **dict(small, cluster_timeout_secs=1)) as tasks:
+        worker = tasks.commands['worker 0'][-1].split(',')[1]
+        read_until(tasks['worker 1'], 'waiting ')
+        tasks['worker 1'].send_signal(signal.SIGSTOP)
         tasks.start('worker 0')
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
     assert tasks['worker 0'].returncode == 1

@@ -25,7 +25,7 @@ def small(data_dir, tmp_path):
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, victim', [
     ('parameter_server', 'worker 1'), ('parameter_server', 'ps 0'), ('parameter_server', 'worker 0'),
-    ('async', 'worker 1'), ('async', 'ps 0')])
+    ('async', 'worker 1')])
 def test_killed_at_random_moments_a_run_ends_as_an_unbroken_one(mode, victim, small, tmp_path):
     small['variable_update'] = mode
     with Tasks(2, 1, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
@@ -53,13 +53,13 @@ def test_killed_at_random_moments_a_run_ends_as_an_unbroken_one(mode, victim, sm
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, ps, victim', [
-    (mode, ps, victim) for mode, ps in (('parameter_server', 1), ('replicated', 0), ('async', 1), ('local', 0))
-    for victim in ('worker 0', 'worker 1', 'ps 0')[:2 + ps]])
+    ('parameter_server', 1, 'worker 0'), ('parameter_server', 1, 'ps 0'), ('replicated', 0, 'worker 1'),
+    ('async', 1, 'worker 1')])
 def test_a_run_in_which_a_process_is_stopped_at_one_of_its_last_events_ends_with_0(mode, ps, victim, small, tmp_path):
     flags = dict(small, max_steps=8, variable_update=mode, network='linear', summary_steps=0)
     with Tasks(2, ps, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
         lines = tasks.ends()['worker 0'][1].splitlines()
-    for k in range(len(lines) - 10, len(lines)):
+    for k in range(len(lines) - 10, len(lines), 3):
         with Tasks(2, ps, **dict(flags, train_dir=tmp_path / str(k))) as tasks:
             for _ in range(k):
                 tasks['worker 0'].stdout.readline()
@@ -128,12 +128,11 @@ def test_a_worker_that_loses_power_or_its_network_rejoins(lost, small, tmp_path)
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
 def test_a_link_that_drops_everything_ends_both_sides(mode, small):
     with two_machines(**dict(small, max_steps=10 ** 6, variable_update=mode, cluster_timeout_secs=5)) as (start, link):
         tasks = start(0), start(1)
-        for _ in range(20):  # in async, not each step has a line
-            read_until(tasks[0], ': step ')
+        read_until(tasks[0], ': step 20,')
         link('down')
         outputs = [task.communicate(timeout=patient(60))[0] for task in tasks]
     for task, output, other in zip(tasks, outputs, (1, 0)):

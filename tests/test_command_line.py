@@ -28,15 +28,13 @@ from tests.helpers import LINEAR, ROOT, mostly_stress, python, run_script
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
         ('--dataset=mnist', 'cifar10, cifar100, shapes, FILE.py:FUNCTION, FOLDER/'),
-        ('--variable_update=magic', 'parameter_server'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
         ('--lr 0.1 --bach_size=8 --lr=1', 'unknown flag --lr; here it is --learning_rate; unknown flag --bach_size'),
         ('stray', 'unknown argument stray; flags are written --flag=value; see --help=all'),
         ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
         ('--max_steps', '--max_steps'),
         ('--restart=maybe', '--restart', "'maybe' is not a boolean; use true or false"),
-        *((flag, f'{flag.split()[0]} is too small; the minimum is {minimum}') for flag, minimum in (
-            ('--num_gpus=0', 1), ('--summary_steps=-1', 0), ('--image_size=15', 16))),
+        ('--image_size=15', '--image_size=15 is too small; the minimum is 16'),
         ('--deterministic --variable_update=async', 'another update mode'),
         ('--local_steps=4', '--local_steps is for --variable_update=local', 'has --variable_update=parameter_server'),
         ('--use_fp16 --precision=fp32', '--use_fp16 contradicts --precision=fp32; leave one'),
@@ -45,7 +43,6 @@ REFUSED = [
         ('--train_dir=', '--train_dir is empty'),
         ('--train_dir=%(file)s', 'is not a directory', 'another directory'),
         ('--train_dir=%(link)s/below', '%(link)s is a link to gone, which does not exist; '),
-        ('--train_dir=/proc/train', '--train_dir=/proc/train'),
         ('--data_dir=%(file)s', '--data_dir=%(file)s'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--epochs=1 --max_steps=5', '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them'),
@@ -58,12 +55,9 @@ REFUSED = [
         ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
         ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 is too large for the learning rate of 0.001'),
         ('--epochs=0', '--epochs=0 trains nothing'),
-        ('--epochs=1e30', '--epochs=1e+30 is too large; the maximum is 1e9'),
         ('--epochs=-1', '--epochs=-1 is not valid; give 0, or a number'),
         ('--label_smoothing=1', '--label_smoothing=1 leaves no probability for the label itself; give a number'),
         ('--learning_rate=nan', '--learning_rate=nan is not valid'),
-        ('--sizes=32', '--sizes is for --augmentation=shift, but'),
-        ('--preset=fast --sizes=20:0.5,9', '--sizes=20:0.5,9 is not valid; give sizes'),
         ('--preset=fast --sizes=20:0.5,99',
          '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; use smaller --sizes, or --image_size='),
         ('--preset=fast --sizes=20:0.5,24:0.5,32', '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
@@ -80,30 +74,24 @@ REFUSED = [
         ('--xla --tower_device=cpu', '--xla'))),
     *(('multi_gpu_train.py', f'--tower_device=cpu {line}', said) for line, said in (  # clusters
         ('--job_name=worker', 'a cluster needs --job_name'),
-        ('--worker_hosts=127.0.0.1:1', 'a cluster needs --job_name'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222,10.0.0.2:2222', 'which no other machine can reach'),
         ('--job_name=worker --worker_hosts=::1:2222', 'not an address; give host:port, or [IPv6 address]:port'),
         ('--job_name=worker --worker_hosts=a:1,a:01', 'a:1 is the address of two tasks'),
         ('--job_name=worker --worker_hosts=0.0.0.0:2222,10.0.0.2:2222', '0.0.0.0:2222 is not the address of a single'),
-        ('--job_name=worker --worker_hosts=127.0.0.1:２２', 'not an address; give host:port'),
         ('--job_name=worker --worker_hosts=a:1,b..c:2', 'b..c:2 is not an address; give host:port'),
         ('--job_name=ps --worker_hosts=, --ps_hosts=a:1', 'the cluster has no worker; give --worker_hosts'),
         ('--job_name=worker --worker_hosts=a:1,b:2 --task_index=2', 'worker 2 is not in the cluster'),
-        ('--job_name=ps --worker_hosts=a:1', 'ps 0 is not in the cluster: the job ps has 0 tasks; correct'),
         ('--job_name=worker --worker_hosts=192.0.2.77:2222', '2222: that is not an address of this machine'),
         ('--job_name=worker --worker_hosts=%(taken)s', 'or correct --task_index'),
         ('--job_name=worker --worker_hosts=127.0.0.1:2222 --variable_update=mirrored', 'one machine only'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
         ('--max_steps=3', 'unknown flag --max_steps, which is a flag of multi_gpu_train.py; see --help=all'),
-        ('--eval_interval_secs=0', '--eval_interval_secs=0'),
         ('--eval_dir=%(file)s', 'is not a directory'),
-        ('--export_dir=%(link)s/below', '%(link)s is a link to gone, which does not exist; '),
         ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--image=a.png --export_dir=x', 'leave it out, or leave out --image and --json'),
         ('--csv=x.csv --image=a.png --json', 'leave one of them out'),
-        ('--csv=%(file)s/x --image=a.png', '/file is not a directory; use another'),
         ('--csv=%(file)s --image=a.png', '--csv=%(file)s exists; remove it, or give the name of a new file'),
         ('--csv=%(file)s.csv --image=%(checkpoints)s', '--image=%(checkpoints)s has no pictures'),
         ('--image', 'expected at least one argument'),
@@ -209,9 +197,8 @@ PROGRAMS = 'train', 'eval', 'local_cluster'
 
 
 @pytest.mark.parametrize('arguments, status, part', [
-    ([], 0, 'usage: python -m cifar10 PROGRAM'), (['--help'], 0, '  local_cluster  starts a cluster'),
+    (['--help'], 0, '  local_cluster  starts a cluster'),
     (['evl'], 2, 'python -m cifar10: error: there is no program evl (did you mean eval?); choose from: train, eval'),
-    (['train', '--help'], 0, 'usage: python -m cifar10 train '),
     (['eval', '--stepp=1'], 2, 'python -m cifar10 eval: error: unknown flag --stepp'),
     (['local-cluster', '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')])
 def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
@@ -285,8 +272,7 @@ def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
 
 
 @pytest.mark.parametrize('flag, character', [
-    *((flag, '\r') for flag in ('--optimizer=sgd', '--batch_size=8', '--restart', '--train_dir=x', 'x')),
-    *(('--train_dir=x', character) for character in '\n\x1b\x9b\x7f')])
+    ('--batch_size=8', '\r'), ('x', '\r'), ('--train_dir=x', '\r'), ('--train_dir=x', '\n'), ('--train_dir=x', '\x9b')])
 def test_a_control_character_is_told_as_such(flag, character, call, tmp_path):
     status, text = call('multi_gpu_train.py', flag + character)
     error, = text.splitlines()

@@ -131,8 +131,8 @@ sys.exit(program.run(main))
 """
 
 
-@pytest.mark.parametrize('columns', [80, 100])
-@pytest.mark.parametrize('environment, has_colour', [({}, True), ({'NO_COLOR': '1'}, False), ({'TERM': 'dumb'}, False)])
+@pytest.mark.parametrize('columns, environment, has_colour', [
+    (80, {}, True), (100, {'NO_COLOR': '1'}, False), (100, {'TERM': 'dumb'}, False)])
 def test_on_a_terminal_lines_are_wrapped_between_words_and_have_colours(tmp_path, columns, environment, has_colour):
     (tmp_path / 'script.py').write_text(LINES)
     command = [sys.executable, tmp_path / 'script.py']

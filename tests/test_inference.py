@@ -6,7 +6,6 @@ import math
 import os
 import pathlib
 import shutil
-import sys
 import warnings
 
 import numpy as np
@@ -24,9 +23,7 @@ from cifar10.evaluation.trained import Model
 from cifar10.model import classic
 from cifar10.run.pictures import names as drawn_names
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, evaluated, python, run_forked, tf, train, variables
-from tests.test_arrays import made
-from tests.test_other_images import folder_of
+from tests.helpers import ROOT, evaluated, last_variables, python, tf, train
 from tests.test_picture_files import encoded, served
 
 
@@ -40,21 +37,6 @@ def pictures(tmp_path_factory, data_dir):
         (folder / f'{i}.png').write_bytes(encoded(image, 'PNG'))
     (folder / 'text.png').write_text('not a picture')
     return folder, pixels
-
-
-def test_the_columns_of_a_table_differ_whatever_a_class_is_called(tmp_path):
-    classes, folder = ('cat', 'class', 'file', 'p(file)'), str(tmp_path / 'run')
-    own = folder_of(tmp_path / 'own', *made(40, classes=4), classes)
-    cifar10.train(dataset=own, data_dir=str(tmp_path / 'data'), train_dir=folder, network='linear', max_steps=2,
-                  batch_size=8, summary_steps=0, tower_device='cpu')
-    table = tmp_path / 'table.csv'
-    classification.classify(eval_settings(train_dir=folder, image=(f'{own}/file',), csv=str(table)), print)
-    found = predict(f'{own}/file', train_dir=folder, tower_device='cpu')
-    with open(table, newline='') as stream:
-        rows = list(csv.DictReader(stream))
-    assert [row['file'] for row in rows] == list(found.files) and [row['class'] for row in rows] == found.predicted
-    np.testing.assert_array_equal(
-        np.array([[row[f'p({name})'] for name in classes] for row in rows], np.float32), found.probabilities)
 
 
 def test_tables_of_a_confusion():
@@ -78,20 +60,11 @@ def test_tables_of_a_confusion():
     assert len(confusion.lines(np.eye(100, dtype=int), [f'class {i}' for i in range(100)])) == 101  # no matrix
 
 
-def test_the_picture_of_a_confusion_has_a_colour_for_each_cell_and_any_names():
-    counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
-    pixels = result_pictures.confusion_image(counts, ['cat', 'dog', 'eel'])
-    cell = 106  # of the last, which ends at a line and a gap
-    bottom, right = (side - 5 for side in pixels.shape[:2])
-
-    def at(row, column):  # the middle of a cell has its count
-        return pixels[bottom - (3 - row) * cell + 10, right - (3 - column) * cell + 10]
-    blue, white, red = at(0, 0), at(0, 2), at(0, 1)
-    assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
+def test_the_picture_of_a_confusion_has_any_names_and_a_size_for_a_screen():
     assert drawn_names(['caf\u00e9', '\u732b', 'a\nb', 'dog']) == ['cafe', 'class 1', 'class 2', 'dog']
     for n, length in ((2, 200), (20, 3)):
         picture = result_pictures.confusion_image(np.full([n, n], 1_234_567), ['m' * length] * n)
-        assert max(picture.shape) < 1900 and (picture[0] == 255).all() and (picture[:, -1] == 255).all()
+        assert max(picture.shape) < 1900
 
 
 def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
@@ -121,7 +94,7 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
 
 def probabilities_of(trained, pixels):
     """Computes the softmax of the classic network from the moving averages in a checkpoint."""
-    arrays = variables(os.path.join(trained, 'model.ckpt-12'))
+    arrays = last_variables(trained)
     with tf.Graph().as_default(), tf.Session() as session:
         images = tf.image.per_image_standardization(tf.cast(pixels[:, 4:28, 4:28], tf.float32))
         probabilities = tf.nn.softmax(classic.inference(images))
@@ -130,22 +103,18 @@ def probabilities_of(trained, pixels):
         return session.run(probabilities)
 
 
-def test_images_are_classified_and_files_that_are_none_are_named(trained, pictures):
-    folder, pixels = pictures
+def test_images_are_classified_and_files_that_are_none_are_named(first_step, pictures):
+    (folder, pixels), trained = pictures, first_step('classic')
     names = [str(folder / name) for name in ('0.png', 'text.png', '1.png', 'miss\ning\udcff.png')]
-    command = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--checkpoint_dir={trained}', '--tower_device=cpu',
-               '--image=' + names[0], '--image', *names[1:], '--batch_size=2']
-    table, as_json = run_forked(command), run_forked([*command, '--json'])
+    rows, lines = [], []
+    for as_json, printed in ((False, rows), (True, lines)):
+        with pytest.raises(UsageError, match='^2 of 4 files could not be classified; see the lines above$'):
+            classification.classify(eval_settings(checkpoint_dir=trained, tower_device='cpu', image=tuple(names),
+                                                  batch_size=2, json=as_json), printed.append)
     expected = probabilities_of(trained, pixels[:2])
-    for result in (table, as_json):
-        assert result.returncode == 2
-        assert result.stderr == ('cifar10_eval.py: error: 2 of 4 files could not be classified; see the lines '
-                                 'above\n')
-    first, *rows = table.stdout.splitlines()
-    assert first == f'model      {trained}/model.ckpt-12, step 12'
     assert [row.split()[0] for row in rows] == [*names[:3], repr(names[3])]
     assert 'not a picture' in rows[1] and 'No such file' in rows[3]
-    objects = [json.loads(line) for line in as_json.stdout.splitlines()]
+    objects = [json.loads(line) for line in lines]
     assert [item['file'] for item in objects] == names and 'error' in objects[1] and 'error' in objects[3]
     for item, row, probabilities in zip(objects[::2], rows[::2], expected):
         order = np.argsort(-probabilities)[:3]
@@ -172,39 +141,33 @@ def tree(pictures, tmp_path_factory):
     return folder, [str(folder / name) for name in names]
 
 
-def test_all_pictures_in_a_folder_are_classified_into_a_table(trained, tree, tmp_path):
+def test_all_pictures_in_a_folder_are_classified_into_a_table(first_step, tree, tmp_path, capsys):
     folder, paths = tree
-    target = tmp_path / 'new' / 'table.csv'
-    command = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--checkpoint_dir={trained}', '--tower_device=cpu',
-               f'--image={folder}', f'--csv={target}', '--batch_size=2']
-    result = run_forked(command)
-    assert (result.returncode, result.stderr) == (0, '')
-    left_out, model, refused, written, failed = result.stdout.splitlines()
-    assert left_out.startswith(f'warning: skipping 2 of 6 files in {folder} ') and f'{folder}/b/Thumbs.db' in left_out
-    assert refused.split()[0] == paths[2] and 'not a picture' in refused
-    assert written == f'written    {target}, 4 rows'
+    given = dict(train_dir=first_step('linear'), tower_device='cpu')
+    target, other, refused = tmp_path / 'new' / 'table.csv', tmp_path / 'other.csv', []
+    classification.classify(eval_settings(**given, image=(str(folder),), csv=str(target), batch_size=2), refused.append)
+    output = capsys.readouterr().out
+    assert f'written    {target}, 4 rows\n' in output and 'warning: 1 of 4 files could not be classified' in output
+    assert [line.split()[0] for line in refused] == [paths[2]] and 'not a picture' in refused[0]
     with open(target, newline='') as stream:
         head, *rows = csv.reader(stream)
     with pytest.warns(UserWarning, match='^warning: ') as warned:
-        found = predict(folder, train_dir=trained, tower_device='cpu')
-    assert [str(each.message) for each in warned] == list(found.notes)
-    assert found.notes == (left_out, 'warning: 1 of 4 images could not be classified; the attribute errors has the '
-                                     'reasons')
-    assert found.step == 12 and found.files == tuple(paths) and found.classes == tuple(CLASSES)
-    assert found.errors.keys() == {paths[2]} and found.errors[paths[2]] in refused
-    assert failed.startswith('warning: 1 of 4 files ')
+        found = predict(folder, **given)
+    assert [str(each.message) for each in warned] == list(found.notes) and len(found.notes) == 2
+    assert f'skipping 2 of 6 files in {folder} ' in found.notes[0] and f'{folder}/b/Thumbs.db' in found.notes[0]
+    assert found.step == 1 and found.files == tuple(paths) and found.classes == tuple(CLASSES)
+    assert found.errors.keys() == {paths[2]} and found.errors[paths[2]] in refused[0]
     assert head == ['file', 'true_class', 'class', *(f'p({name})' for name in CLASSES)]
     assert [row[:2] for row in rows] == [[path, ''] for path in paths]  # no folder has the name of a class
     assert [row[2] or None for row in rows] == found.predicted and found.predicted.index(None) == 2
     np.testing.assert_array_equal(np.array([[value or 'nan' for value in row[3:]] for row in rows], np.float32),
                                   found.probabilities)
     before = target.read_bytes()
-    other = tmp_path / 'other.csv'
     with pytest.raises(UsageError, match='1 of 1 files could not be classified'):
-        classification.classify(eval_settings(train_dir=trained, image=(paths[2],), csv=str(other)), print)
+        classification.classify(eval_settings(**given, image=(paths[2],), csv=str(other)), print)
     assert not other.exists()
     with pytest.raises(UsageError, match=f'--csv={target} exists; remove it, or give the name of a new file'):
-        classification.classify(eval_settings(train_dir=trained, image=(str(folder),), csv=str(target)), print)
+        classification.classify(eval_settings(**given, image=(str(folder),), csv=str(target)), print)
     assert target.read_bytes() == before and os.listdir(target.parent) == ['table.csv']
 
 
@@ -216,11 +179,12 @@ def test_a_folder_without_pictures_is_refused_and_a_file_is_taken_as_it_is(tmp_p
     assert folders.pictures([str(tmp_path / 'text')]) == [str(tmp_path / 'text')]
 
 
-def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluation(trained, pictures, tmp_path,
+def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluation(first_step, pictures, tmp_path,
                                                                                     data_dir):
-    folder, pixels = pictures
+    (folder, pixels), trained = pictures, first_step('classic')
     settings = dict(train_dir=trained, tower_device='cpu')
-    of_array, of_files = (predict(given, **settings) for given in (pixels, [folder / f'{i}.png' for i in range(6)]))
+    of_array = predict(pixels, **settings)
+    of_files = predict(map(folder.joinpath, map('{}.png'.format, range(6))), **settings)
     assert of_array.probabilities.shape == (6, 10) and of_array.probabilities.dtype == np.float32
     np.testing.assert_array_equal(of_array.probabilities, of_files.probabilities)
     np.testing.assert_allclose(of_array.probabilities, probabilities_of(trained, pixels), atol=1e-6)
@@ -230,30 +194,26 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     np.testing.assert_array_equal(predict(grey[..., 0], **settings).probabilities, expected)
     assert predict(pixels[:0], **settings).probabilities.shape == (0, 10)
     images = datasets.prepare('shapes', data_dir, datasets.TEST).images(150)
-    predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)
+    predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)  # in three batches
     evaluated = evaluate(checkpoint_dir=trained, eval_dir=str(tmp_path), tower_device='cpu', num_examples=150)
     np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))
 
 
-def test_files_may_be_given_as_bytes_and_paths_in_any_collection(trained, pictures):
-    folder, pixels = pictures
+def test_files_may_be_given_as_bytes_and_paths_in_any_collection(first_step, pictures):
+    folder, _ = pictures
     paths = [str(folder / f'{i}.png') for i in range(2)]
     contents = [pathlib.Path(path).read_bytes() for path in paths]
-    settings = dict(train_dir=trained, tower_device='cpu')
-    expected = predict(paths, **settings)
-    found = predict(map(pathlib.Path, paths), **settings)
-    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
-    assert found.files == tuple(paths)
+    settings = dict(train_dir=first_step('linear'), tower_device='cpu')
+    with pytest.warns(UserWarning, match='1 of 3 images could not be classified'):
+        expected = predict([*paths, 'a\0b.png'], **settings)
+    assert expected.predicted[2] is None and expected.errors.keys() == {'a\0b.png'}
     found = predict(map(memoryview, contents), **settings)
-    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities[:2])
     assert (found.files, found.errors) == ((), {})
-    np.testing.assert_array_equal(predict(contents[1], **settings).probabilities, expected.probabilities[1:])
+    np.testing.assert_array_equal(predict(contents[1], **settings).probabilities, expected.probabilities[1:2])
     with pytest.warns(UserWarning, match='3 of 4 images could not be classified'):
         found = predict([contents[0], b'', contents[0][:-40], paths[0].encode()], **settings)
     assert found.predicted == [expected.predicted[0], None, None, None] and found.errors.keys() == {1, 2, 3}
-    with pytest.warns(UserWarning, match='1 of 2 images could not be classified'):
-        found = predict([paths[0], 'a\0b.png'], **settings)
-    assert found.predicted == [expected.predicted[0], None] and found.errors.keys() == {'a\0b.png'}
 
 
 @pytest.mark.parametrize('given', [3, [3], ['a.png', b'a'], [['a.png']], [None], np.array(['a.png', 3], object),
@@ -275,9 +235,7 @@ def network(images, num_classes, training):
 '''
 
 
-@pytest.mark.parametrize('use', ['predict', 'export'])
-def test_a_run_that_is_replaced_between_its_settings_and_its_checkpoint_is_not_used(
-        use, settings, pictures, tmp_path):
+def test_a_run_that_is_replaced_between_its_settings_and_its_checkpoint_is_not_used(settings, tmp_path):
     path, target = tmp_path / 'run', tmp_path / 'model'
     (tmp_path / 'net.py').write_text(REPLACED_WHEN_BUILT.format(tmp_path))
     train(settings(network=f'{tmp_path}/net.py:network', train_dir=str(path), max_steps=1))
@@ -287,10 +245,7 @@ def test_a_run_that_is_replaced_between_its_settings_and_its_checkpoint_is_not_u
     (of_other / 'config.json').write_text(json.dumps(config))
     of_other.rename(tmp_path / 'other')
     with pytest.raises(TemporaryError, match=f'the run in {path} was replaced'):
-        if use == 'predict':
-            predict(train_dir=str(path), images=pictures[1], tower_device='cpu')
-        else:
-            exporting.export(eval_settings(checkpoint_dir=str(path), export_dir=str(target), tower_device='cpu'))
+        exporting.export(eval_settings(checkpoint_dir=str(path), export_dir=str(target), tower_device='cpu'))
     assert (tmp_path / 'gone').exists() and not target.exists()
 
 
@@ -313,8 +268,8 @@ print(json.dumps([{name: np.char.decode(value.numpy().astype(bytes)).tolist() if
 
 
 @pytest.mark.stress
-def test_an_exported_model_answers_in_a_tensorflow_2_program(trained, pictures, tmp_path, call):
-    folder, pixels = pictures
+def test_an_exported_model_answers_in_a_tensorflow_2_program(first_step, pictures, tmp_path, call):
+    (folder, pixels), trained = pictures, first_step('classic')
     np.save(tmp_path / 'images.npy', pixels)
     target = tmp_path / 'models' / '1'
     arguments = f'--checkpoint_dir={trained}', '--tower_device=cpu', f'--export_dir={target}'
@@ -371,10 +326,11 @@ def test_a_network_that_needs_to_know_the_number_of_images_is_evaluated_classifi
         assert CLASSES[row.argmax()] == best['name'] and abs(row.max() - best['probability']) < 1e-5
 
 
-def test_a_model_is_exported_from_python(trained, tmp_path):
+def test_a_model_is_exported_from_python(first_step, tmp_path):
+    trained = first_step('linear')
     lines, target = [], tmp_path / 'models' / '1'
     exported = cifar10.export(target, train_dir=trained, tower_device='cpu', say=lines.append)
-    assert exported == cifar10.ExportResult(12, os.path.join(trained, 'model.ckpt-12'), str(target))
+    assert exported == cifar10.ExportResult(1, os.path.join(trained, 'model.ckpt-1'), str(target))
     assert 'saved_model.pb' in os.listdir(target) and lines[-1].startswith('exported ')
     with pytest.raises(UsageError, match='exists and is not empty'):
         cifar10.export(str(target), train_dir=trained, tower_device='cpu')
@@ -382,7 +338,7 @@ def test_a_model_is_exported_from_python(trained, tmp_path):
         cifar10.export(tmp_path / 'other', train_dir=trained, json=True)
 
 
-def test_an_export_that_another_one_has_overtaken_is_refused(trained, tmp_path, monkeypatch):
+def test_an_export_that_another_one_has_overtaken_is_refused(first_step, tmp_path, monkeypatch):
     target = tmp_path / 'model'
 
     @contextlib.contextmanager
@@ -392,7 +348,7 @@ def test_an_export_that_another_one_has_overtaken_is_refused(trained, tmp_path, 
         yield
     monkeypatch.setattr(exporting, 'making', making)
     with pytest.raises(UsageError, match='exists and is not empty'):
-        exporting.export(eval_settings(checkpoint_dir=trained, tower_device='cpu', export_dir=str(target)))
+        exporting.export(eval_settings(checkpoint_dir=first_step('linear'), tower_device='cpu', export_dir=str(target)))
     assert os.listdir(tmp_path) == ['model'] and os.listdir(target) == ['saved_model.pb']
 
 

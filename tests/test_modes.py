@@ -119,8 +119,8 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
     # On CPU devices: the strategy accepts only devices that exist.
     cpus = devices.choose(2, 'cpu')
-    build_training(settings(num_gpus=2, variable_update=mode), datasets.prepare('shapes', data_dir), cpus,
-                   update_mode(mode, cpus))
+    config = settings(num_gpus=2, variable_update=mode, network='linear')
+    build_training(config, datasets.prepare('shapes', data_dir), cpus, update_mode(mode, cpus))
     updated, reduced = set(), set()
     for node in tf.get_default_graph().as_graph_def().node:
         if node.op == 'ResourceApplyGradientDescent':
@@ -228,4 +228,4 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named(settings, monkeypatch
     monkeypatch.setattr(graph, 'tower_loss', tower_loss)
     # Before the step of tower 1 has ended, tower 0 may take one with the variables that it has made.
     with pytest.raises(RunError, match='the loss of tower (1 is inf|0 is nan)'):
-        train(settings(variable_update='async', num_gpus=2, batch_size=4, max_steps=1000))
+        train(settings(variable_update='async', num_gpus=2, network='linear', batch_size=4, max_steps=1000))
