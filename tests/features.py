@@ -12,7 +12,6 @@ FEATURES = {
     # Networks.
     'classic': dict(),
     'fast': dict(preset='fast', sizes='16:0.5,20', precision='fp32'),
-    'residual': dict(network=f'{_EXAMPLES}/residual_network.py:residual'),
     'resnet18': dict(network=f'{_EXAMPLES}/resnet18.py:narrow'),
     'random numbers': dict(network=f'{_NETWORKS}:noisy'),
     'stateless dropout': dict(network=f'{_NETWORKS}:stateless'),
@@ -20,7 +19,6 @@ FEATURES = {
     'frozen weights': dict(network=f'{_NETWORKS}:convolutions', freeze='weights0', learning_rate=0.01),
     # Optimizers.
     'momentum': dict(network='linear', optimizer='momentum', learning_rate=0.01),
-    'nesterov': dict(network='linear', optimizer='nesterov', learning_rate=0.01),
     'adam': dict(network='linear', optimizer='adam', learning_rate=0.01),
     'muon': dict(network='linear', optimizer='muon', learning_rate=0.01),
     'adamw': dict(network=f'{_NETWORKS}:convolutions', optimizer='adamw', learning_rate=0.01, weight_decay=0.5,
@@ -34,7 +32,6 @@ FEATURES = {
     'images of 48 pixels': dict(network=f'{_NETWORKS}:convolutions', image_size=48),
     'shifted images': dict(network=f'{_NETWORKS}:convolutions', augmentation='shift', label_smoothing=0.1),
     'resized crops': dict(network=f'{_NETWORKS}:convolutions', augmentation='resized_crop'),
-    'cutout': dict(network=f'{_NETWORKS}:convolutions', augmentation=f'shift,{_EXAMPLES}/augmentations.py:cutout'),
     'mixup': dict(network=f'{_NETWORKS}:convolutions', augmentation=f'none,{_EXAMPLES}/augmentations.py:mixup',
                   label_smoothing=0.1),
     # Losses.
@@ -46,7 +43,7 @@ FEATURES = {
 # The number of parts of the network, where it has several.
 PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'three parts': 3, 'fp16': 3}
 # Whose towers do not take the steps of one tower: they normalise or mix their own batches, drop the same, overflow.
-EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16', 'mixup'}
+EACH_TOWER_ITS_OWN = {'fast', 'resnet18', 'stateless dropout', 'fp16', 'mixup'}
 SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`
 REFUSED = {('clipped gradients', 'mirrored')}
 _IMAGES = 1000  # in `data_dir`

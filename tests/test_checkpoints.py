@@ -4,13 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-import weakref
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import console, files, locks
+from cifar10.base import files, locks
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.of_checkpoints import evaluate
 from cifar10.run import checkpoints as of_run
@@ -248,21 +247,3 @@ def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings
     else:
         with pytest.raises(RunError, match='cannot be read any more'):
             checkpoints_of_run.resume()
-
-
-def test_the_values_that_a_run_continues_from_are_dropped_after_its_start(settings, monkeypatch):
-    train(settings(max_steps=2, optimizer='momentum', learning_rate=0.01))
-    read, arrays, alive = of_run.read, [], []
-
-    def noted(prefix):
-        found = read(prefix)
-        arrays.extend(weakref.ref(value) for value in found.values.values() if isinstance(value, np.ndarray))
-        return found
-
-    def count(record):
-        if record['kind'] == metrics.TRAIN and record['step'] == 3:
-            alive.append(sum(array() is not None for array in arrays))
-    monkeypatch.setattr(of_run, 'read', noted)
-    with console.Output(on_record=count).used():
-        trainer.train(settings(max_steps=4, optimizer='momentum', learning_rate=0.01, log_frequency=1, save_steps=4))
-    assert len(arrays) >= 4 and alive == [0]

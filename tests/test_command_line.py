@@ -280,13 +280,6 @@ def test_a_control_character_is_told_as_such(flag, character, call, tmp_path):
     assert ('sed -i' in error) == (character == '\r') and flag in error
 
 
-def test_from_python_a_control_character_is_told_as_well():
-    for name in ('optimizer', 'train_dir'):
-        for character in '\0\r':
-            with pytest.raises(UsageError, match='contains the control character'):
-                train_settings(**{name: 'sgd' + character})
-
-
 @pytest.mark.stress
 def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
     arguments = [f'--data_dir={data_dir}', f'--train_dir={tmp_path}', f'--network={LINEAR}', '--dataset=shapes',

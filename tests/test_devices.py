@@ -7,7 +7,7 @@ from cifar10.base.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import absent, refuse_absent, session_config
 from cifar10.settings.training import train_settings
-from tests.helpers import python, script_command
+from tests.helpers import python
 
 
 def test_gpus_are_divided_among_towers():
@@ -183,48 +183,6 @@ def test_a_session_without_the_towers_devices_is_refused():
         refuse_absent(session, one)
     with tf.Session(config=session_config(one)) as session, pytest.raises(UsageError, match='without /cpu:1 /cpu:2;'):
         refuse_absent(session, three)
-
-
-# A script that records when devices are claimed. Once TensorFlow's process-wide runtime has started, devices can no
-# longer be changed, by which the script knows that it has.
-CLAIMED_FIRST = """
-import runpy, sys
-from cifar10.base import startup
-startup.start_tensorflow()
-import tensorflow.compat.v1 as tf
-claim, calls = tf.config.set_visible_devices, []
-def started():
-    cpu, = tf.config.list_physical_devices('CPU')
-    parts = tf.config.get_logical_device_configuration(cpu) or [tf.config.LogicalDeviceConfiguration()]
-    try:
-        tf.config.set_logical_device_configuration(cpu, parts + parts)
-        tf.config.set_logical_device_configuration(cpu, parts)
-    except RuntimeError:
-        return True
-    return False
-def watched(devices, kind):
-    calls.append((devices, kind, started()))
-    claim(devices, kind)
-tf.config.set_visible_devices = watched
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_path(sys.argv[0], run_name='__main__')
-except SystemExit as end:
-    print('claimed', calls[0], len(calls), 'runtime started at the end', started(), 'status', end.code)
-"""
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('flags', [
-    dict(variable_update='mirrored'), dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
-def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path, free_addresses):
-    if 'worker_hosts' in flags:
-        flags = dict(flags, worker_hosts=free_addresses(1)[0])
-    command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
-                             num_gpus=2, batch_size=4, max_steps=1, tower_device='cpu', **flags)
-    result = python('-c', CLAIMED_FIRST, *command[1:])
-    assert result.stdout.splitlines()[-1] == (
-        "claimed ([], 'GPU', False) 1 runtime started at the end True status 0"), result.stdout + result.stderr
 
 
 # A script that says, where a task of a cluster begins its part, whether operations must be deterministic: then a random

@@ -88,6 +88,7 @@ def test_each_example_counts_once(evaluate, first_step, data_dir, tmp_path):
     np.testing.assert_allclose(value, loss, rtol=1e-4)
 
 
+@pytest.mark.stress
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, first_step, data_dir):
     data, trained = datasets.prepare('shapes', data_dir), first_step('classic')
     correct, _ = independent_result(last_variables(trained), data.files, 250)
@@ -237,8 +238,10 @@ def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(
 
 # ---------------------------------------------------------------------------------------------------- --checkpoint
 
-def test_a_single_checkpoint_is_evaluated_once(evaluate, trained):
-    assert evaluate(checkpoint_dir=None, checkpoint=checkpoints(trained)[0] + '.index', run_once=False)[3] == 11
+def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path):
+    of_checkpoints.evaluate(eval_settings(checkpoint=checkpoints(trained)[0] + '.index', eval_dir=str(tmp_path),
+                                          tower_device='cpu', num_examples=50))
+    assert [record['step'] for record in metrics.read(str(tmp_path), metrics.EVAL)] == [11]
 
 
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_path):

@@ -1,8 +1,6 @@
 """The files for TensorBoard, as TensorBoard's own reader shows them."""
-import json
 import os
 import time
-import urllib.parse
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -11,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cifar10.base.errors import RunError
 from cifar10.run import metrics
 from cifar10.run.events import Events
-from tests.helpers import evaluated, scalars, tensorboard, train
+from tests.helpers import evaluated, train
 
 
 def shown(folder):
@@ -39,8 +37,7 @@ def test_no_file_of_the_same_second_is_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize('name', [
-    'events.out.tfevents.{:010}.another.host.99999.cifar10', 'events.out.tfevents.{:010}.zz.1', 'events.out.tfevents.9',
-    'events.out.tfevents.{:013}.in-milliseconds'])
+    'events.out.tfevents.{:010}.another.host.99999.cifar10', 'events.out.tfevents.{:013}.in-milliseconds'])
 def test_a_start_whose_clock_is_behind_comes_after_the_earlier_ones(tmp_path, name):
     write(tmp_path, dict.fromkeys(range(1, 8), 0.1))
     earlier, = files(tmp_path)
@@ -98,27 +95,3 @@ def test_the_graph_is_shown_once_and_what_differs_from_the_preset_at_each_start(
     assert rows.pop('dataset') == 'shapes' and rows == {
         'preset': 'classic', 'network': 'linear', 'num_towers': '1', 'batch_size': '8', 'learning_rate': '0.05',
         'max_steps': '4', 'seed': '3', 'augmentation': 'none'}
-
-
-@pytest.mark.stress
-def test_tensorboard_lays_training_over_testing_and_has_a_table_of_runs(settings, tmp_path):
-    for rate in (0.05, 0.2):
-        train(settings(train_dir=str(tmp_path / f'{rate}'), learning_rate=rate, max_steps=4, log_frequency=2,
-                       eval_steps=2))
-    with tensorboard(tmp_path) as get:
-        tags = get('data/plugin/scalars/tags')
-        assert set(tags) == {f'{rate}/{of}' for rate in (0.05, 0.2) for of in ('train', 'eval')}
-        for run in tags:
-            for tag in ('accuracy', 'cross_entropy'):
-                points = get(f'data/plugin/scalars/scalars?run={run}&tag={tag}')
-                steps = [1, 2, 4] if run.endswith('train') else [2, 4]
-                assert [(step, pytest.approx(value)) for _, step, value in points] == scalars(
-                    tmp_path, tag, of=run) and [step for _, step, _ in points] == steps
-        request = json.dumps(dict(experimentName='', allowedStatuses=['STATUS_UNKNOWN'], colParams=[
-            dict(hparam='learning_rate', includeInResult=True),
-            dict(metric=dict(group='', tag='accuracy'), includeInResult=True)], startIndex=0, sliceSize=9))
-        rows = get('data/plugin/hparams/session_groups?request=' + urllib.parse.quote(request))['sessionGroups']
-        assert {row['name']: row['hparams']['learning_rate'] for row in rows} == {'0.05/eval': 0.05, '0.2/eval': 0.2}
-        for row in rows:
-            [shown] = [value for value in row['metricValues'] if value['name']['tag'] == 'accuracy']
-            assert shown['value'] == pytest.approx(scalars(tmp_path, 'accuracy', of=row['name'])[-1][1])

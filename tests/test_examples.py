@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.parallel.devices import Devices
 from examples import fashion_mnist, lenet_fashion_mnist, own_script
-from tests.helpers import initialise, mostly_stress, python
+from tests.helpers import initialise, python
 
 
 def run(script, *arguments):
@@ -117,10 +117,8 @@ def test_the_fit_is_plotted(call, tmp_path):
 @pytest.mark.parametrize('script, argument, said', [
     ('parabola.py', '--towers=51', 'at most 50 towers'),
     ('parabola.py', '--job_name=worker', '--worker_hosts'),
-    ('parabola.py', '--steps=0', 'the minimum is 1'),
     ('parabola.py', '--alone --towers=2', '--towers'),
     ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
-    ('lenet_fashion_mnist.py', '--epochs=0', 'the minimum is 1'),
     ('lenet_fashion_mnist.py', '--learning_rate=0', "'0' is not a number above 0"),
     ('lenet_fashion_mnist.py', '--tower_device=gpu', 'hides all GPUs; use --tower_device=cpu')])
 def test_invalid_arguments_are_rejected_before_it_starts(script, argument, said, call):
@@ -185,10 +183,9 @@ def first_step(images, labels, num_towers):
                     for variable, start, after in zip(primaries, before, session.run(primaries))}
 
 
-@pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 3], 3))  # 64 images: shares of different sizes
-def test_lenet_takes_the_step_of_the_whole_batch_on_any_number_of_towers(num_towers):
+def test_lenet_takes_the_step_of_the_whole_batch_on_three_towers():
     images, labels, *_ = fashion_mnist.generate(64, 1)
-    changes, expected = first_step(images, labels, num_towers), first_step(images, labels, 0)
+    changes, expected = first_step(images, labels, 3), first_step(images, labels, 0)  # shares of different sizes
     assert changes.keys() == expected.keys()
     for name, change in expected.items():
         assert np.abs(change).max() > 0, name
@@ -196,10 +193,9 @@ def test_lenet_takes_the_step_of_the_whole_batch_on_any_number_of_towers(num_tow
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('num_towers', [1, 2, 3])
-def test_lenet_learns_the_varied_images_over_several_epochs(num_towers, tmp_path, monkeypatch, call):
+def test_lenet_learns_the_varied_images_over_several_epochs(tmp_path, monkeypatch, call):
     monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # where nothing listens
-    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', f'--towers={num_towers}', '--tower_device=cpu')
+    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', '--towers=2', '--tower_device=cpu')
     first, second, third, fourth = map(float, re.findall(r'test acc (.*)', result.stdout))
     assert first < 0.2 and second < 0.5 < third < fourth < 0.9
 

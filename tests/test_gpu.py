@@ -6,9 +6,6 @@ so it is tested where there are two.
 import json
 import os
 import re
-import shutil
-import signal
-import subprocess
 
 import numpy as np
 import pytest
@@ -19,9 +16,6 @@ from tests.helpers import (
     assert_close,
     assert_same_bits,
     last_variables,
-    patient,
-    read_until,
-    script_command,
 )
 
 pytestmark = pytest.mark.gpu
@@ -100,69 +94,6 @@ def test_a_killed_deterministic_run_resumes_to_the_bit_on_gpus(train):
     whole, _ = train('whole', REPEATING, deterministic=True, max_steps=40)
     train('broken', REPEATING, deterministic=True, max_steps=20)
     assert_same_bits(train('broken', REPEATING, deterministic=True, max_steps=40)[0], whole)
-
-
-@pytest.mark.parametrize('flags', [
-    dict(), dict(precision='bf16'), dict(precision='fp16'), dict(xla=True), dict(precision='bf16', xla=True)],
-    ids=lambda flags: ' '.join(f'{item[0]}={item[1]}' for item in flags.items()) or 'fp32')
-def test_the_rate_of_each_precision(flags, train):
-    _, output = train('run', {}, num_gpus=1, batch_size=128, max_steps=600, log_frequency=200, **flags)
-    rates = [float(rate) for rate in re.findall(r'\(([\d.]+) examples/sec', output)]
-    losses = [float(loss) for loss in re.findall(r'loss = ([\d.]+)', output)]
-    name = flags or 'fp32'
-    print(f'{name}: {rates[-1]:.0f} images/s')
-    assert losses[-1] < losses[0]
-
-
-DESCRIBED = """
-from cifar10.base import startup; startup.start_tensorflow()
-import tensorflow.compat.v1 as tf
-from tensorflow.python.client import device_lib
-options = tf.GPUOptions(allow_growth=True)
-for device in device_lib.list_local_devices(tf.ConfigProto(gpu_options=options)):
-    print(device.physical_device_desc)
-"""
-
-
-@pytest.fixture
-def memory_used():
-    """A function that returns the megabytes of /gpu:0 that are in use, by whatever process.
-
-    nvidia-smi may give another number to the GPU: it knows no CUDA_VISIBLE_DEVICES. The PCI bus is the same for both.
-    """
-    if not shutil.which('nvidia-smi'):
-        pytest.skip('there is no nvidia-smi')
-    bus = re.search(r'device: 0, .*pci bus id: ([\da-fA-F:.]+)', python('-c', DESCRIBED).stdout)
-    if not bus:
-        pytest.skip('TensorFlow does not say which GPU it uses')
-
-    def query():
-        result = subprocess.run(['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits',
-                                 f'--id={bus[1]}'], capture_output=True, text=True)
-        if result.returncode:
-            pytest.skip('nvidia-smi does not answer')
-        return int(result.stdout.split()[0])
-    return query
-
-
-def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(memory_used, data_dir, tmp_path):
-    before = memory_used()
-    flags = dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', tower_device='gpu', save_steps=50)
-    trainer = subprocess.Popen(script_command('multi_gpu_train.py', **flags), stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, env=WITH_GPUS)
-    try:
-        read_until(trainer, 'step 100,')
-        # The classic network's tensors are some 200 MB; CUDA and its libraries take up to a gigabyte by themselves.
-        assert memory_used() - before < 4000
-        result = python('cifar10_eval.py', '--run_once', f"--checkpoint_dir={tmp_path / 'train'}",
-                        f"--eval_dir={tmp_path / 'eval'}", '--tower_device=gpu')
-        assert result.returncode == 0 and 'precision @ 1' in result.stdout, result.stderr
-        trainer.send_signal(signal.SIGTERM)
-        output, _ = trainer.communicate(timeout=patient(60))
-        assert trainer.returncode == 3, output
-    finally:
-        trainer.kill()
-        trainer.wait()
 
 
 CLAIMED = """

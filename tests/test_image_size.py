@@ -13,7 +13,7 @@ from tests.helpers import ROOT, tf, value_of
 from tests.test_picture_files import reader, weights_of
 
 
-@pytest.mark.parametrize('size', [16, 27, 48, 64])
+@pytest.mark.parametrize('size', [27, 48])
 def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, [2, 32, 32, 3], np.uint8)
     pixels, content = value_of([resize.cut_to_size(tf.constant(images), None, size), tf.io.encode_png(images[1])])
@@ -29,7 +29,7 @@ def test_images_that_have_the_size_stay_as_they_are():
     assert resize.cut_to_size(images, None, 32) is images
 
 
-@pytest.mark.parametrize('size, crop', [(17, 12), (32, 24), (512, 384)])
+@pytest.mark.parametrize('size, crop', [(17, 12), (64, 48)])
 def test_classic_crops_three_quarters(size, crop):
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, [6, size, size, 3], np.uint8)

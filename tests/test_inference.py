@@ -189,13 +189,14 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     np.testing.assert_array_equal(of_array.probabilities, of_files.probabilities)
     np.testing.assert_allclose(of_array.probabilities, probabilities_of(trained, pixels), atol=1e-6)
     assert of_array.files == () and of_array.errors == {} and of_array.notes == ()
+    settings.update(train_dir=first_step('linear'))
     grey = pixels[:2, ..., :1].repeat(40, 1)  # and another shape
     expected = predict(grey.repeat(3, 3), **settings).probabilities
     np.testing.assert_array_equal(predict(grey[..., 0], **settings).probabilities, expected)
     assert predict(pixels[:0], **settings).probabilities.shape == (0, 10)
     images = datasets.prepare('shapes', data_dir, datasets.TEST).images(150)
     predicted = predict(images, **settings, batch_size=64).probabilities.argmax(1)  # in three batches
-    evaluated = evaluate(checkpoint_dir=trained, eval_dir=str(tmp_path), tower_device='cpu', num_examples=150)
+    evaluated = evaluate(**settings, eval_dir=str(tmp_path), num_examples=150)
     np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))
 
 

@@ -43,18 +43,6 @@ def variance_of_tensorflow_1(x):
     return tf.nn.fused_batch_norm(x, ones, ones)[2] if x.ndim == 4 else tf.nn.moments(x, list(range(x.ndim - 1)))[1]
 
 
-@pytest.mark.parametrize('shape', [[4, 5, 5, 8], [60, 8], [6, 9, 8]])
-def test_the_layers_of_tensorflow_1_have_the_same_variance(shape):
-    legacy = pytest.importorskip('tf_keras.src.legacy_tf_layers.normalization')
-    x = np.random.default_rng(0).normal(3, 2, size=shape).astype(np.float32)
-    layer = legacy.BatchNormalization(momentum=0.0)
-    layer(tf.constant(x), training=True)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run(layer.updates)
-        np.testing.assert_allclose(*session.run([layer.moving_variance, variance_of_tensorflow_1(x)]), rtol=1e-4)
-
-
 def test_scale_and_offset_of_batch_normalisation_can_be_left_out():
     x = np.random.default_rng(0).normal(3, 2, size=[50, 4]).astype(np.float32)
     y = batch_normalisation(tf.constant(x), True, momentum=0.9, epsilon=0.5, scale=False, offset=False)
@@ -81,16 +69,6 @@ def test_the_numbers_of_an_example_depend_on_its_position_and_not_on_its_batch(s
         np.testing.assert_array_equal(value_of(uniform_like(x)), whole)
 
 
-def test_the_numbers_are_uniform_and_those_of_other_calls_positions_and_seeds_are_independent():
-    draws = [drawn(1000, 64, [9, 9]), drawn(1064, 64, [9, 9]), drawn(1000, 64, [9, 9], calls=2),
-             drawn(1000, 64, [9, 9], seed=SEED + 1)]
-    for each in draws:
-        assert each.min() >= 0 and each.max() < 1
-        np.testing.assert_allclose(np.histogram(each, 10, (0, 1))[0] / each.size, 0.1, atol=0.02)
-    correlations = np.corrcoef([each.ravel() for each in draws])[np.triu_indices(len(draws), 1)]
-    assert np.abs(correlations).max() < 5 / np.sqrt(draws[0].size)
-
-
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
 def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evaluation(dtype):
     x = tf.cast(tf.fill([64, 10, 10], 3.0), dtype)
@@ -113,7 +91,7 @@ def test_dropout_names_what_is_wrong():
 
 @pytest.mark.parametrize('data_format', ['NHWC', 'NCHW'])
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])
-@pytest.mark.parametrize('channels', [1, 3, 7, 8, 15])
+@pytest.mark.parametrize('channels', [1, 7, 8])
 def test_filters_that_skip_pixels_get_the_gradient_of_those_that_see_the_others_only(
         channels, padding, data_format, graph):
     shape = [4, channels, 16, 15] if data_format == 'NCHW' else [4, 16, 15, channels]

@@ -1,6 +1,5 @@
 """The shape of the code, and that documentation, help and code agree."""
 import ast
-import configparser
 import functools
 import re
 
@@ -130,21 +129,6 @@ def test_files_and_functions_are_documented():
                 assert ast.get_docstring(node), (path, node.name)
 
 
-def test_what_a_package_index_shows_needs_no_checkout():
-    metadata = configparser.ConfigParser()
-    metadata.read(ROOT / 'setup.cfg')
-    text = metadata['metadata']['long_description']
-    assert not text.startswith(('file:', 'attr:')) and not re.search(r'\]\((?!https://)', text)
-    for word in re.findall(r'cifar10-[a-z-]+', text):
-        assert word in ('cifar10-towers', *re.findall(r'^(\S+) =', metadata['options.entry_points']['console_scripts'],
-                                                      re.M))
-    low, high = re.findall(r'3\.(\d+)', metadata['options']['python_requires'])
-    versions = re.findall(r':: 3\.(\d+)$', metadata['metadata']['classifiers'], re.M)
-    assert versions == [str(minor) for minor in range(int(low), int(high))]
-    assert f'Python 3.{low} to 3.{int(high) - 1}' in text and f'Python 3.{low} to 3.{int(high) - 1}' in (
-        ROOT / 'README.md').read_text()
-
-
 def test_the_readme_sets_up_with_two_commands_which_are_the_first_blocks_of_the_section():
     # They are what .ci/run takes from it and runs.
     section = (ROOT / 'README.md').read_text().split('\n## Set up\n')[1].split('\n## ')[0]
@@ -156,14 +140,6 @@ def test_the_readme_sets_up_with_two_commands_which_are_the_first_blocks_of_the_
     assert steps[0].startswith('python3 -m venv .venv && source .venv/bin/activate && pip install -e ')
     folders = [re.search(r' --train_dir=(\S+)', step)[1] for step in steps[1:]]
     assert len(folders) == 2 and len(set(folders)) == 1 and f' {folders[0]} ' in (ROOT / '.ci' / 'run').read_text()
-
-
-@pytest.mark.parametrize('path', [path for path in DOCUMENTS if path.parent.name != 'learn'],
-                         ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_code_of_a_page_is_not_cut_off(path):
-    # A page is shown in a column of about 98 characters of code.
-    blocks = re.findall(r'^ *```\w*\n(.*?)^ *```$', path.read_text(), re.M | re.S)
-    assert not [line for block in blocks for line in block.splitlines() if len(line) > 96]
 
 
 def table(section):
@@ -192,26 +168,6 @@ def test_the_documentation_has_the_flags_that_belong_to_the_run():
     text = (ROOT / 'docs' / 'flags.md').read_text().split('## Belongs to the run')[1].split(' make a run')[0]
     never = {field.name for field in fields(*training.GROUPS) if field.metadata['kind'] is Kind.FIXED}
     assert set(re.findall(r'`--(\w+)`', text)) == never
-
-
-def first_words():
-    """Returns the first words of the lines that the programs say, but for those of --explain."""
-    found = set()
-    for path in FILES:
-        if path.name in ('explain.py', 'console.py'):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, 'id', getattr(node.func, 'attr', None)) in (
-                    'say', '_say', 'Line') and len(node.args) >= 2:
-                found |= {each.value.strip() for each in list(ast.walk(node.args[0]))[:2]
-                          if isinstance(each, ast.Constant)}
-    return found - {''}
-
-
-def test_the_first_words_of_the_documentation_are_those_of_lines():
-    rows = (ROOT / 'docs' / 'records.md').read_text().split('| first words |')[1].split('\n\n')[0].splitlines()[2:]
-    words = {word for row in rows for word in re.findall(r'`([a-z ]+)`', row.split('|')[1])}
-    assert words and words <= first_words()
 
 
 @pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

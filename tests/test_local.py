@@ -43,9 +43,9 @@ def tower_fn(k, scope):
     return dict(total_loss=x * a[0] * a[1])
 
 
-def on_groups(groups):
-    """Returns the Devices of three towers on some devices."""
-    return Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
+def three_towers():
+    """Returns the Devices of three towers, two of which share a device."""
+    return Devices((('/cpu:0',), ('/cpu:1',)), on_gpus=False).with_towers(3)
 
 
 def momentum():
@@ -68,8 +68,7 @@ class Towers:
         self.values[:], self.slots[:] = self.values.mean(0), self.slots.mean(0)
 
 
-@pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
-def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
+def test_copies_are_independent_until_an_average_makes_them_numpys_mean():
     numpys = Towers()
 
     def assert_equal_to_numpys():
@@ -80,7 +79,7 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
             np.testing.assert_allclose(found[prefix + 'a'], numpys.values[k], rtol=1e-5)
             np.testing.assert_allclose(found[slot], numpys.slots[k], rtol=1e-5, atol=1e-6)
         return found
-    with stepping('local', on_groups(groups), tower_fn, momentum) as (session, step):
+    with stepping('local', three_towers(), tower_fn, momentum) as (session, step):
         for steps in (1, 3, 2):  # an average is possible at any step
             for _ in range(steps):
                 session.run(step.train_ops)
@@ -93,13 +92,12 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
         assert found['global_step'] == 6
 
 
-@pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
-def test_what_an_average_makes_of_a_variable_is_within_its_constraint(groups):
+def test_what_an_average_makes_of_a_variable_is_within_its_constraint():
     def constrained(k, scope):
         a = tf.get_variable('a', [2], initializer=tf.constant_initializer([0.6, 0.8]),
                             constraint=lambda a: a / tf.norm(a))
         return dict(total_loss=FEEDS[k] * a[0] * a[1])
-    with stepping('local', on_groups(groups), constrained, momentum, 4) as (session, step):
+    with stepping('local', three_towers(), constrained, momentum, 4) as (session, step):
         for _ in range(3):
             session.run(step.train_ops)
             for assignment in step.average.scheduled, step.average.go_on:
@@ -109,11 +107,10 @@ def test_what_an_average_makes_of_a_variable_is_within_its_constraint(groups):
                     assert abs(np.linalg.norm(found[f'replica_{k}/a' if k else 'a']) - 1) < 1e-6
 
 
-@pytest.mark.parametrize('groups', mostly_stress([1, 2, 3], 2))
-def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone(groups):
+def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone():
     numpys = Towers()
     start, velocity = None, np.zeros(2)
-    with stepping('local', on_groups(groups), tower_fn, momentum, 4) as (session, step):
+    with stepping('local', three_towers(), tower_fn, momentum, 4) as (session, step):
         def assert_equal_to_numpys():
             found = session.run(values_by_name())
             for k in range(3):
@@ -157,7 +154,7 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
         factor = tf.placeholder_with_default(tf.constant(10000.0 if k == 1 else 1.0, tf.float16), [])
         return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * factor, tf.float32))  # tower 1 overflows
     make = precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5))
-    with stepping('local', on_groups(3), tower_fn, make) as (session, step):
+    with stepping('local', three_towers(), tower_fn, make) as (session, step):
         by_name = values_by_name()
         scales, counts = [[by_name[name + suffix] for suffix in ('', '_1', '_2')] for name in LOSS_SCALE]
         for _ in range(2):
@@ -268,7 +265,7 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
         # The second gradient is a millionth of the first, so its second moment is 1e-12 of the first's.
         loss = tf.reduce_sum(a * tf.constant([1.0, 1e-6])) + 0 * tf.cast(tf.reduce_sum(frozen[1]), tf.float32)
         return dict(total_loss=loss + 0 * tf.reduce_sum(frozen[0]))
-    with stepping('local', on_groups(3), tower_fn, lambda: tf.train.AdamOptimizer(0.1)) as (session, step):
+    with stepping('local', three_towers(), tower_fn, lambda: tf.train.AdamOptimizer(0.1)) as (session, step):
         by_name = values_by_name()
         session.run(step.train_ops)
         before = session.run(by_name)
@@ -282,7 +279,7 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
 
 
 @pytest.mark.parametrize('dtype', mostly_stress(
-    [tf.float16, tf.bfloat16, tf.int8, tf.int64, tf.uint16, tf.bool], tf.bfloat16, tf.int64, tf.bool))
+    [tf.bfloat16, tf.int64, tf.uint16, tf.bool], tf.bfloat16, tf.int64, tf.bool))
 def test_slots_of_all_types_become_means_or_the_smallest(dtype):
     class Slotted(tf.train.GradientDescentOptimizer):
         def _create_slots(self, var_list):

@@ -11,7 +11,6 @@ from cifar10.base.errors import RunError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import datasets
 from cifar10.parallel import devices, towers
-from cifar10.parallel.stepper import Stepper
 from cifar10.programs import flags
 from cifar10.run import metrics
 from cifar10.run.folder import step_of
@@ -208,17 +207,6 @@ def test_an_asynchronous_run_ends_in_good_order_on_a_signal(data_dir, tmp_path):
     assert process.returncode == 3, output
     saved = last_variables(tmp_path)
     assert saved['examples_seen'] == 8 * saved['global_step'] > 0
-
-
-def test_a_failing_tower_ends_an_asynchronous_run_with_its_error():
-    step = tf.assign_add(tf.train.create_global_step(), 1)
-    broken = tf.debugging.Assert(tf.constant(False), ['tower 2 is broken'])
-    with pytest.raises(tf.errors.InvalidArgumentError, match='tower 2 is broken'):
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            with Stepper(3) as stepper:
-                for _ in stepper.results(0, lambda k, _: lambda: session.run([step, step, broken][k])):
-                    pass
 
 
 def test_a_diverging_tower_of_an_asynchronous_run_is_named(settings, monkeypatch):

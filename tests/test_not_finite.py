@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from cifar10 import evaluate, predict
+from cifar10 import predict
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import classification, export
 from cifar10.run import metrics
@@ -90,26 +90,6 @@ def test_a_run_without_a_finite_prediction_has_no_best_checkpoint_and_spends_no_
     assert trainer.train(config)[1:] == (4, 'max_steps')
     assert {record['not_finite'] for record in metrics.read(config.run.train_dir, metrics.EVAL)} == {13}
     assert not (tmp_path / 'train' / 'best.json').exists()
-
-
-def test_an_evaluation_counts_it_as_wrong_and_names_it_first(run, tmp_path, capsys):
-    given = dict(train_dir=str(run), checkpoint='best', eval_dir=str(tmp_path), tower_device='cpu')
-    result = evaluate(**given, per_class=True, say=print)
-    lines = capsys.readouterr().out.splitlines()
-    black, line = 'test/cat/black.png', next(line for line in lines if 'precision @ 1' in line)
-    assert '; 1 not finite, such as that of ' in line and black in line
-    assert result.examples == 13 and result.confusion.shape == (3, 4) and result.confusion[:, 3].tolist() == [1, 0, 0]
-    correct = int(np.diag(result.confusion).sum())
-    assert result.accuracy == correct / 13 and result.per_class['cat']['recall'] == result.confusion[0, 0] / 5
-    first, *others = result.largest_losses
-    assert first['image'].endswith(black) and first['predicted'] is first['probability'] is None
-    assert len(others) == 12 and all(each['predicted'] in CLASSES for each in others)
-    probabilities = [each['probability'] for each in others]
-    assert sorted(probabilities) == probabilities
-    listed = lines[lines.index(next(each for each in lines if each.startswith('the largest losses'))) + 1:]
-    assert listed[0].split()[:4] == ['nan', 'cat', 'not', 'finite'] and len(listed) == 13
-    record, = map(strict, (tmp_path / 'metrics.jsonl').read_text().splitlines())
-    assert (record['not_finite'], record['correct'], record['largest_losses'][0]) == (1, correct, first)
 
 
 def test_it_spoils_no_other_file(run, folder, tmp_path):

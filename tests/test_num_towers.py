@@ -10,7 +10,6 @@ from cifar10.parallel import devices
 from tests.helpers import (
     ancestors,
     build_training,
-    change_record,
     division,
     last_variables,
     stepping,
@@ -93,12 +92,3 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
         train(settings(**dict(dict(batch_size=None, max_steps=int(steps)), **changes)))
         assert division(settings().run.train_dir) == expected
         assert line in capsys.readouterr().out
-
-
-@pytest.mark.stress
-def test_a_start_that_takes_no_step_changes_nothing(settings):
-    train(settings(num_towers=2, batch_size=4, max_steps=2))
-    # As if killed before its first checkpoint, when the settings were already written.
-    change_record(settings().run.train_dir, num_towers=64, batch_size=1)
-    train(settings(batch_size=None, max_steps=3))
-    assert division(settings().run.train_dir) == (2, 4)
