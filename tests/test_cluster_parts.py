@@ -167,10 +167,10 @@ def test_where_the_system_refuses_the_filter_a_task_serves_only_if_asked(free_ad
     def refuse(*arguments):
         raise PermissionError(errno.EPERM, 'Operation not permitted')
     monkeypatch.setattr(listener, 'restrict', refuse)
-    cluster = membership.Cluster(tuple(free_addresses(1)), (), 'worker', 0)
+    first, second = (membership.Cluster((address,), (), 'worker', 0) for address in free_addresses(2))
     with pytest.raises(UsageError, match='the system refuses a filter .*--port_filter=false'):
-        Server(cluster, choose(1, 'cpu'), 5, port_filter=True)
-    assert Server(cluster, choose(1, 'cpu'), 5, port_filter=False).target
+        Server(first, choose(1, 'cpu'), 5, port_filter=True)
+    assert Server(second, choose(1, 'cpu'), 5, port_filter=False).target
 
 
 def test_a_watch_that_was_stopped_has_ended(monkeypatch):
