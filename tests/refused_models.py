@@ -13,13 +13,6 @@ def _step():
     return tf.train.get_global_step()
 
 
-def integers_of_the_images(features, labels, mode):
-    loss = cross_entropy(labels, network(features))
-    brightest = tf.argmax(tf.reduce_mean(features, [1, 2, 3]))
-    rate = 0.1 / tf.cast(1 + brightest, tf.float32)  # line
-    return _spec(loss, tf.train.GradientDescentOptimizer(rate).minimize(loss, _step()))
-
-
 def reads_activations(features, labels, mode):
     logits = network(features)
     loss = cross_entropy(labels, logits)
@@ -77,13 +70,6 @@ def unfed_with_a_default(features, labels, mode):
     rate = tf.placeholder_with_default(0.5, [])  # line
     loss = cross_entropy(labels, tf.nn.dropout(network(features), rate=rate))
     return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
-
-
-def two_steps_at_once(features, labels, mode):
-    loss = cross_entropy(labels, network(features))
-    updated = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    with tf.control_dependencies([updated]):
-        return _spec(loss, tf.assign_add(_step(), 2))  # line
 
 
 def counted_in_a_branch(features, labels, mode):
@@ -144,7 +130,6 @@ def _predicts(predictions_of):
 
 no_predictions = _predicts(lambda logits: None)
 classes_only = _predicts(lambda logits: dict(classes=tf.argmax(logits, 1)))
-a_tensor_of_classes = _predicts(lambda logits: tf.argmax(logits, 1))
 
 
 def fails_in_infer(features, labels, mode):
@@ -199,12 +184,10 @@ REFUSED = dict(
     a_function_of_the_loss='of which the mean over the towers is not the value for the whole batch',
     measured_in_the_step='leave out collections=, metrics in a train_op',
     unfed_with_a_default='which nothing feeds',
-    integers_of_the_images='of which the mean over the towers is not the value for the whole batch',
     reads_activations='which depends on the batch and is no gradient',
     gradient_in_a_branch='outside of branches and loops',
     gradient_after_an_update='take all gradients before the first update',
     gradients_of_single_images='the number of its gradients follows the number of examples',
-    two_steps_at_once='uses the global step, but neither reads it nor increments it by 1',
     counted_in_a_branch='uses the global step, but neither reads it nor increments it by 1',
     synchronised_replicas='or a SyncReplicasOptimizer',
     session='it runs a session while the graph is built',
@@ -212,7 +195,6 @@ REFUSED = dict(
     no_loss='its loss is None; return a float scalar',
     no_predictions="in mode 'infer' its predictions are None; return 'logits' or 'probabilities' in predictions=",
     classes_only="predictions are 'classes'; return 'logits' or 'probabilities'",
-    a_tensor_of_classes="; return 'logits' or 'probabilities'",
     fails_in_infer="in mode 'infer' it fails ('model_dir'), and in mode 'eval' its predictions are None; return 'l",
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
     needs_params="missing a required argument: 'params'")

@@ -194,39 +194,27 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     assert ', 19 images of 32x32 in' in output and said not in output
 
 
-@pytest.mark.parametrize('size, dataset', mostly_stress(
-    [(32, 'mine/'), (72, 'mine/'), (32, 'mine.npz')], (72, 'mine/')))
-def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, size, dataset, capsys):
-    is_folder, parts = dataset == 'mine/', {'train': (np.arange(40) % 2, [4, 5]), 'test': (np.arange(8) % 2, [])}
-    names, arrays = ('blue', 'red') if is_folder else ('0', '1'), {}
-    for part, (labels, wrong) in parts.items():
+def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, capsys):
+    names = 'blue', 'red'
+    for part, labels, wrong in (('train', np.arange(40) % 2, [4, 5]), ('test', np.arange(8) % 2, [])):
         images = np.random.default_rng(len(labels)).integers(0, 120, [len(labels), 40, 40, 3])
         images[np.arange(len(labels)), :, :, 2 - 2 * labels] += 100
         labels[wrong] = 1 - labels[wrong]
-        arrays.update({f'x_{part}': images.astype(np.uint8), f'y_{part}': labels})
-        for i, image in enumerate(images if is_folder else ()):
+        for i, image in enumerate(images):
             path = tmp_path / 'mine' / part / names[labels[i]] / f'{i}.png'
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.astype(np.uint8)).save(path)
-    if not is_folder:
-        np.savez(tmp_path / 'mine.npz', **arrays)
-    of_four, of_five = 'x_train[4]', 'x_train[5]'
-    if is_folder:
-        of_four, of_five = f'{tmp_path}/mine/train/red/4.png', f'{tmp_path}/mine/train/blue/5.png'
     run = str(tmp_path / 'run')
-    train(dataset=str(tmp_path / dataset), data_dir=str(tmp_path / 'data'), train_dir=run, image_size=size,
-          network='linear', augmentation='classic', batch_size=8, max_steps=20, tower_device='cpu', summary_steps=0)
+    train(dataset=f'{tmp_path}/mine/', data_dir=str(tmp_path / 'data'), train_dir=run, image_size=72, network='linear',
+          augmentation='classic', batch_size=8, max_steps=20, tower_device='cpu', summary_steps=0)
     result = evaluate(train_dir=run, tower_device='cpu', say=print)
     assert result.accuracy == 1 and 'the largest losses' not in capsys.readouterr().out
     found = evaluate(train_dir=run, eval_data='train_eval', tower_device='cpu', say=print).largest_losses
     assert sorted((each['image'], each['class'], each['predicted']) for each in found[:2]) == sorted([
-        (of_four, names[1], names[0]), (of_five, names[0], names[1])])
+        (f'{tmp_path}/mine/train/red/4.png', 'red', 'blue'), (f'{tmp_path}/mine/train/blue/5.png', 'blue', 'red')])
     probabilities = [each['probability'] for each in found]
     assert probabilities == sorted(probabilities) and probabilities[1] < 0.5 < probabilities[2] and len(found) == 16
-    head, *lines = capsys.readouterr().out.split('the predicted class, the image')[1].splitlines()
-    folder = head.removeprefix(' in ') + '/' * bool(head)  # said once
-    assert [(line[:5], folder + line.split()[-1]) for line in lines] == [
-        (f"{each['probability']:.3f}", each['image']) for each in found]
+    assert 'the predicted class, the image' in capsys.readouterr().out
     tested, trained = metrics.read(run + '/eval', metrics.EVAL)
     assert tested['largest_losses'] == result.largest_losses and trained['largest_losses'] == found
     values = [{value.tag: value for event in tf.train.summary_iterator(str(file)) for value in event.summary.value}
@@ -256,13 +244,8 @@ def test_equal_images_in_both_parts_or_of_two_classes_are_counted_and_named(fold
     shutil.copytree(path + 'train/owl', path + 'test/owl')
     prepare(path, image_size=size)
     said = dict(line.split(': ', 1) for line in re.findall('warning: (.*)', capsys.readouterr().out))
-    assert len(said) == 2
-    pairs = said['11 test images are also training images'].removesuffix(' ...').split(', ')
-    for pair in pairs:
-        test, train = (os.path.relpath(file, path) for file in pair.split(' = '))
-        assert os.path.basename(test) == os.path.basename(train) or 'other' in test or 'as' in train
+    assert said.keys() == {'11 test images are also training images', '4 images are in two classes'}
     of_classes = said['4 images are in two classes'].removesuffix(' ...').split(', ')
-    assert len(pairs) == len(of_classes) == 3
     for pair in of_classes:
         assert {file.split('/')[-2] for file in pair.split(' = ')} == {'owl', 'eel'}
         one, other = (np.asarray(Image.open(file).convert('RGB')) for file in pair.split(' = '))

@@ -114,9 +114,6 @@ def test_the_networks_have_their_parts(settings):
         with pytest.raises(UsageError, match=f'--gpus_per_tower={count + 1}, but --network=.* has {count} parts; '
                                              f'use at most --gpus_per_tower={count}'):
             recipe.check_parts(count + 1)
-
-
-def test_a_network_in_one_part_is_not_divided(settings):
     with pytest.raises(UsageError, match='--network=linear has a single part; use at most --gpus_per_tower=1'):
         Recipe(settings(network='linear').recipe, 10).check_parts(2)
 

@@ -96,26 +96,6 @@ def test_a_signal_ends_the_run_in_good_order(small):  # for each signal: test_si
 
 
 @pytest.mark.stress
-def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
-    # The kernel sends SIGHUP to the session of its terminal, and nothing can be written to it any more.
-    def lead_a_session():
-        os.setsid()
-        fcntl.ioctl(1, termios.TIOCSCTTY, 0)
-    reading, terminal = pty.openpty()
-    endless = dict(small, network=LINEAR, max_steps=100000, save_steps=100000)
-    process = subprocess.Popen(script_command(SCRIPT, **endless), stdin=terminal, stdout=terminal, stderr=terminal,
-                               preexec_fn=lead_a_session)
-    os.close(terminal)
-    seen = b''
-    while b' step 1,' not in seen:
-        seen += os.read(reading, 65536)
-    os.close(reading)
-    process.wait(timeout=patient(30))
-    arrays = last_variables(small['train_dir'])
-    assert arrays['global_step'] >= 1 and arrays['examples_seen'] == 16 * arrays['global_step']
-
-
-@pytest.mark.stress
 @pytest.mark.parametrize('closed, stream', [('>&-', 'stderr'), ('2>&-', 'stdout'), ('>&- 2>&- <&-', None)])
 def test_closed_streams_are_neither_silent_nor_written_into(small, closed, stream):
     os.makedirs(small['train_dir'])

@@ -110,11 +110,10 @@ def test_a_run_is_that_of_a_process_of_its_own(used, folders, monkeypatch, envir
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('before', [dict(), dict(classes=3, freeze='hidden')])
-def test_an_evaluation_depends_on_no_earlier_run(folders, before):
+def test_an_evaluation_depends_on_no_earlier_run(folders):
     used, alone = folders(), folders()
     train_dir = alone.train(classes=3)
-    used.train(**before)
+    used.train(classes=3, freeze='hidden')
     assert used.evaluate(train_dir) == folders().evaluate(train_dir)
 
 

@@ -51,6 +51,14 @@ def test_packets_of_towers_with_other_variables_are_refused():
         average_gradients(packets)
 
 
+def test_the_mean_of_packets_has_the_pairs_of_the_plain_mean():
+    used, unused = tf.get_variable('used', [2]), tf.get_variable('unused', [])
+    packets, unpack = pack_gradients([[(tf.constant([1.0, k]), used), (None, unused)] for k in (2.0, 4.0)])
+    (mean, variable), last = unpack(average_gradients(packets))
+    assert variable is used and last == (None, unused)
+    np.testing.assert_array_equal(value_of(mean), [1.0, 3.0])
+
+
 def test_a_large_gradient_travels_alone_and_that_of_the_last_layer_first():
     sizes = [_LARGE, 3, 2 * _LARGE, _LARGE - 1, _LARGE + 1]
     packets, _ = pack([tf.placeholder(tf.float32, [size]) for size in sizes])
