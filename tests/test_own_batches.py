@@ -324,7 +324,7 @@ def batches(data, towers=range(1), num_towers=1, batch_size=BATCH):
         return [session.run(labels).tolist() for _ in range(8)]
 
 
-@pytest.mark.parametrize('towers', [range(0, 4, 2), [1, 3], range(4)])
+@pytest.mark.parametrize('towers', [range(0, 4, 2), [1, 2], range(4)])
 def test_workers_read_the_batches_of_their_towers(towers):
     whole = batches('prices')
     assert batches('prices', towers=towers, num_towers=4)[:4] == [whole[k] for k in range(8) if k % 4 in towers][:4]
