@@ -5,8 +5,6 @@ import json
 import os
 import pathlib
 import re
-import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -30,9 +28,7 @@ from tests.helpers import (
     ROOT,
     as_given,
     checkpoints,
-    patient,
     python,
-    read_until,
     state_of,
 )
 
@@ -176,32 +172,6 @@ def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small
     assert [os.path.basename(prefix) for prefix in checkpoints(small['train_dir'])] == ['model.ckpt-4']
     assert look(small['train_dir']).best['step'] == 4
     assert cifar10.train(**small).finished
-
-
-# Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.
-INTERRUPTED = """
-import json, signal, sys
-import cifar10
-settings = json.loads(sys.argv[1])
-def note(record):
-    if record['step'] == 5:
-        print('step 5', flush=True)
-try:
-    cifar10.train(**dict(settings, max_steps=10 ** 6), on_record=note)
-except KeyboardInterrupt:
-    print(cifar10.train(**settings))
-"""
-
-
-@pytest.mark.stress  # by default, a signal to the program: test_processes.py
-def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
-    settings = dict(small, network=LINEAR, max_steps=60, save_steps=20, log_frequency=1)
-    process = subprocess.Popen([sys.executable, '-c', INTERRUPTED, json.dumps(settings)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    read_until(process, 'step 5')
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=patient(60))
-    assert re.match(r"TrainResult\(step=60, .*finished=True\)", output) and errors == ''
 
 
 def test_importing_costs_nothing():

@@ -188,23 +188,6 @@ def test_a_watch_that_was_stopped_has_ended(monkeypatch):
     assert threading.active_count() == before
 
 
-def test_all_peers_are_asked_at_once(monkeypatch):
-    peers = {f'worker {k}': f'127.0.0.1:{k}' for k in range(1, 9)}
-    together = threading.Barrier(len(peers), timeout=SECONDS)
-    assert watch.wait_for(peers, 0, lambda name, address: together.wait() >= 0) == {}
-    met = threading.Event()
-
-    def peer_of(address):
-        if not met.is_set():
-            together.wait()
-            met.set()
-        return address
-    monkeypatch.setattr(watch, 'peer_of', peer_of)
-    watching = watch.Watch(peers, 0)
-    assert met.wait(SECONDS)
-    watching.stop()
-
-
 def test_connections_with_a_peer_are_shut_down_and_no_others():
     code = '''
 import socket

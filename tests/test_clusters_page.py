@@ -29,7 +29,7 @@ def test_the_flags_of_all_commands_are_accepted(tmp_path):
 
 
 @pytest.mark.parametrize('status, earlier, requeued', [
-    (0, None, False), (1, None, False), (2, None, False), (program.STOPPED, None, False), (137, None, False),
+    (0, None, False), (program.STOPPED, None, False),
     (TemporaryError.status, None, True), (TemporaryError.status, 2, True), (TemporaryError.status, 3, False)])
 def test_the_slurm_script_requeues_after_75_and_keeps_the_status(tmp_path, status, earlier, requeued):
     script, = blocks('Kubernetes and Slurm')

@@ -7,7 +7,6 @@ from cifar10.base.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import absent, refuse_absent, session_config
 from cifar10.settings.training import train_settings
-from tests.helpers import python
 
 
 def test_gpus_are_divided_among_towers():
@@ -183,34 +182,6 @@ def test_a_session_without_the_towers_devices_is_refused():
         refuse_absent(session, one)
     with tf.Session(config=session_config(one)) as session, pytest.raises(UsageError, match='without /cpu:1 /cpu:2;'):
         refuse_absent(session, three)
-
-
-# A script that says, where a task of a cluster begins its part, whether operations must be deterministic: then a random
-# one must have a seed.
-DETERMINISTIC = """
-import sys
-from cifar10.base import startup
-startup.start_tensorflow()
-import tensorflow.compat.v1 as tf
-from cifar10.cluster import member
-from cifar10.programs import train
-def take_part(*arguments):
-    try:
-        tf.random.uniform([1])
-        print('not deterministic')
-    except RuntimeError as error:
-        print('deterministic' if 'determinism' in str(error) else error)
-member.take_part = take_part
-train.main()
-"""
-
-
-@pytest.mark.stress
-def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path, free_addresses):
-    ps, worker = free_addresses(2)
-    result = python('-c', DETERMINISTIC, '--deterministic', '--job_name=ps', '--task_index=0', f'--ps_hosts={ps}',
-                    f'--worker_hosts={worker}', f'--train_dir={tmp_path}')
-    assert result.stdout.splitlines()[-1:] == ['deterministic'], result.stdout + result.stderr
 
 
 def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):

@@ -28,7 +28,6 @@ from tests.helpers import (
     scalars,
     start_script,
     variables,
-    write_records,
 )
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
@@ -123,25 +122,6 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, trained, tmp_path, da
     os.truncate(tmp_path / 'copy' / 'model.ckpt-11.data-00000-of-00001', 100)
     with pytest.raises(RunError, match='can be read'):
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
-
-
-def test_data_that_are_not_where_the_run_had_them_are_said(settings, tmp_path, capsys, monkeypatch):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-    moved = tmp_path / 'data'
-    write_records(moved, [1] * 46 + [3] * 4, np.zeros([50, 3, 32, 32], np.uint8))
-    config = settings(data_dir=str(moved), max_steps=1)
-    trainer.train(config)
-    assert 'not here' not in capsys.readouterr().out
-    evaluated = eval_settings(checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-                              tower_device='cpu')
-    of_checkpoints.evaluate(evaluated)
-    assert 'not here' not in capsys.readouterr().out
-    os.rename(moved, tmp_path / 'moved')
-    monkeypatch.setattr(datasets, 'find', stop)
-    with pytest.raises(KeyboardInterrupt):
-        of_checkpoints.evaluate(evaluated)
-    assert f"not here   the run's --data_dir={moved}, so the data set will be made there; " in capsys.readouterr().out
 
 
 def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, trained, tmp_path, capsys):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.errors import UsageError
 from cifar10.parallel.devices import Devices
 from examples import fashion_mnist, lenet_fashion_mnist, own_script
 from tests.helpers import initialise, python
@@ -213,15 +212,6 @@ def test_a_broken_file_is_named(stand_in, tmp_path, call):
     result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}')
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
-
-
-def test_a_file_is_not_unpacked_beyond_the_size_of_the_published_one(tmp_path, capsys):
-    path = tmp_path / 'train-images-idx3-ubyte.gz'
-    header = bytes([0, 0, 8, 3]) + np.array([60001, 28, 28], '>u4').tobytes()
-    path.write_bytes(gzip.compress(header + bytes(60001 * 28 * 28), 1))
-    with pytest.raises(UsageError, match=f'{path} .*it unpacks to more than the published file'):
-        fashion_mnist.read(str(tmp_path))
-    assert f'warning: {path} is not the published file' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('variable_update', ['parameter_server', 'replicated'])

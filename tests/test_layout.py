@@ -182,17 +182,6 @@ def test_links_and_files_of_the_documentation_are_there(path):
         assert (ROOT / name).exists(), name
 
 
-def test_public_signatures_have_types():
-    for path in FILES:
-        tree = ast.parse(path.read_text())
-        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith('_')]
-        # A method of a derived class overrides one that has types, or a hook of TensorFlow's.
-        for node in tree.body + [node for each in classes if not each.bases for node in each.body]:
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith('_'):
-                arguments = [each for each in node.args.args + node.args.kwonlyargs if each.arg not in ('self', 'cls')]
-                assert node.returns and all(each.annotation for each in arguments), (path, node.name)
-
-
 def test_lines_are_said_by_one_function():
     """That function, and the two for errors and the output of processes, escape what could control a terminal."""
     for path in FILES:

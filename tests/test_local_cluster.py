@@ -63,21 +63,6 @@ def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, 
     assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
 
 
-@pytest.mark.stress
-def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
-    # Two signals at once arrive as one at a task that waits for them, as this one does, only now and then.
-    script = ('import os, signal, sys, time; blocked = [signal.SIGTERM]\n'
-              'if "--task_index=1" in sys.argv:\n'
-              '    while not os.listdir(sys.argv[1]): time.sleep(0.01)\n'
-              '    sys.exit(3)\n'
-              'signal.pthread_sigmask(signal.SIG_BLOCK, blocked); os.mkdir(sys.argv[1] + "/ready")\n'
-              'while not signal.sigpending(): time.sleep(0.01)\n'
-              'signal.sigwait(blocked); signal.sigwait(blocked); print("asked twice")')
-    result = local('--workers=2', '--', sys.executable, '-c', script, str(tmp_path))
-    assert result.returncode == 3 and result.stdout.splitlines() == [
-        'worker 1 | ended with status 3; ending the others', 'worker 0 | asked twice']
-
-
 def test_the_local_cluster_ends_when_nobody_reads_it():
     process = started('import itertools\nfor i in itertools.count(): print(i, "." * 100, flush=True)', '--workers=2')
     process.stdout.readline()

@@ -104,11 +104,6 @@ def test_a_figure_may_have_any_name(tmp_path):
     assert record == {'kind': 'eval', 'step': 7, 'told': 2.0, 'recall/of all': 0.5, 'figures': 3.0, 'examples': 4}
 
 
-def test_figures_keep_seven_digits(tmp_path):
-    Log(str(tmp_path)).write(EVAL, 1, loss=1.23456789)
-    assert read(str(tmp_path), EVAL)[0]['loss'] == 1.234568
-
-
 # That it gives what the evaluator gives: test_modes.py; that it changes no variable: test_same_bits.py.
 def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
     config = settings(num_gpus=2, max_steps=4, log_frequency=2, eval_steps=3)
