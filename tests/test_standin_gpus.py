@@ -207,15 +207,6 @@ def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels
     assert_same_runs(tmp_path, *(name for name, _ in RUNS))
 
 
-def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
-    found = []
-    for kind in ('gpu', 'cpu'):
-        train(kind, ('run', dict(num_gpus=2, eval_steps=2, max_steps=4)))
-        records = map(json.loads, (tmp_path / kind / 'run' / 'metrics.jsonl').open())
-        found.append([(record['step'], record['accuracy']) for record in records if record['kind'] == 'eval'])
-    assert len(found[0]) == 2 and found[0] == found[1]
-
-
 def test_a_cluster_of_gpus_and_a_run_that_moves_have_the_bits_of_one_cpu_device(gpus, train, data_dir, tmp_path):
     train('gpu', *(('moved', dict(num_gpus=count, max_steps=steps)) for count, steps in ((4, 2), (3, 4))))
     (tmp_path / 'cpu').mkdir()

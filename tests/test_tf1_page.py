@@ -134,8 +134,7 @@ def test_the_script_of_the_page_takes_the_steps_of_one_device():
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize('within', [False, True])
-@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+@pytest.mark.parametrize('mode, within', [('parameter_server', True), ('replicated', False)])
 def test_a_script_may_feed_its_learning_rate_and_start_from_a_checkpoint(mode, within, tmp_path):
     value = np.arange(3, dtype=np.float32)[:, None]
     with tf.Graph().as_default(), tf.Session() as session:
