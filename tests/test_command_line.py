@@ -160,7 +160,7 @@ def test_help_is_a_screen_with_examples_and_all_of_it_says_every_default(program
 HINTS = [
     ('--train-dirr=x', 'did you mean --train_dir?'), ('-num_gpus=2', 'did you mean --num_gpus?'),
     ('--data=x', 'did you mean --data_dir or --dataset?'), ('--no-restrat', 'did you mean --norestart?'),
-    ('--restar', 'did you mean --restart?'), ('--zzz', 'unknown flag --zzz; see --help'),
+    ('--zzz', 'unknown flag --zzz; see --help'),
     *((f'--{word}=1', f'here it is {flag}; see') for word, flag in (
         ('lr', '--learning_rate'), ('momentum', '--optimizer=momentum'),
         ('resume', '--train_dir, because a run that is there is resumed'))),

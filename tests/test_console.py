@@ -60,13 +60,6 @@ def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monk
     assert '0/2' in errors
 
 
-def test_a_tensorflow_error_is_reduced_to_one_sentence():
-    with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
-        session.run(tf.raw_ops.HistogramSummary(tag='a', values=tf.constant([np.nan])))
-    sentence = reason(raised.value)
-    assert sentence.startswith('Nan in summary histogram') and '\n' not in sentence
-
-
 def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
     # As TensorFlow's collectives word it.
     cause = 'Collective ops is aborted by: NCCL: unable to load the library'

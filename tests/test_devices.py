@@ -79,17 +79,6 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
     assert devices.choose(1, 'cpu').tower_devices == ('/cpu:0',)
 
 
-@pytest.mark.parametrize('visible, order, expected', [
-    (None, None, ''), ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5)'),
-    ('2,5', 'PCI_BUS_ID', ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID)')])
-def test_a_selection_of_gpus_is_shown(visible, order, expected, pretend):
-    pretend([], [], driver=True, nodes=8, visible=visible, order=order)
-    chosen = devices.choose(2, 'auto')
-    assert str(chosen) == f'2 GPUs{expected}: /gpu:0 /gpu:1'
-    assert 'CUDA_VISIBLE_DEVICES' not in str(chosen.spread(2, 0))  # the other worker may have another selection
-    assert str(devices.choose(1, 'cpu')) == '1 CPU device (as requested): /cpu:0'
-
-
 @pytest.mark.parametrize('machine, found', [
     (dict(), 'no GPU found'), (dict(driver=True), 'this container has no GPU')])
 def test_selected_gpus_that_are_not_there_are_an_error(machine, found, pretend):
@@ -120,13 +109,6 @@ def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
     assert str(devices.choose(2, 'auto')) == f'2 CPU devices ({reason}): /cpu:0 /cpu:1'
     with pytest.raises(UsageError, match=f'--tower_device=gpu: {reason}; use --tower_device=cpu'):
         devices.choose(1, 'gpu')
-
-
-def test_a_place_names_the_devices_and_in_a_cluster_the_worker():
-    local = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
-    assert local.place(1) == local.with_towers(4).place(3) == '/gpu:2+/gpu:3'
-    spread = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).spread(2, 1, 'grpc://here:1')
-    assert spread.place(2) == '/job:worker/task:1/gpu:0 (worker 1)'
 
 
 @pytest.mark.parametrize('num_devices, per_tower, num_towers, expected', [

@@ -90,15 +90,6 @@ def test_the_network_equals_numpys(training):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize('size', [16, 20, 33])
-def test_the_network_takes_any_size_from_16_with_the_same_variables(size):
-    logits = fast.inference(tf.zeros([2, size, size, 3]), widths=(8, 12, 16))
-    assert logits.shape == [2, 10]
-    shapes = {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
-    assert shapes['group1/conv1/weights'] == [3, 3, 24, 8] and shapes['group3/conv2/weights'] == [3, 3, 16, 16]
-    assert shapes['head/weights'] == [16, 10] and 'whiten/weights' not in shapes and len(shapes) == 13
-
-
 def test_the_first_filters_each_pass_on_one_channel():
     images = tf.placeholder_with_default(np.zeros([2, 20, 20, 3], np.float32), [2, 20, 20, 3])
     fast.inference(images, widths=(32, 16, 16))

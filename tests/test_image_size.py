@@ -7,9 +7,8 @@ from cifar10.base.errors import UsageError
 from cifar10.data import augment, resize, shift
 from cifar10.programs import flags
 from cifar10.settings.training import GROUPS, train_settings
-from cifar10.tools.check import check
 from cifar10.training.start import check_network
-from tests.helpers import ROOT, tf, value_of
+from tests.helpers import tf, value_of
 from tests.test_picture_files import reader, weights_of
 
 
@@ -22,11 +21,6 @@ def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     (tmp_path / 'x.png').write_bytes(content)
     image = reader(size, None, 32)(str(tmp_path / 'x.png'))
     np.testing.assert_array_equal(image, pixels[1])
-
-
-def test_images_that_have_the_size_stay_as_they_are():
-    images = tf.zeros([2, 32, 32, 3], tf.uint8)
-    assert resize.cut_to_size(images, None, 32) is images
 
 
 @pytest.mark.parametrize('size, crop', [(17, 12), (64, 48)])
@@ -94,10 +88,3 @@ def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, own, shape
                          '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and all(part in error for part in parts), error
     assert len(error.strip().splitlines()) == 1 and 'node' not in error
-
-
-def test_a_check_says_the_sizes(settings, capsys):
-    config = settings(network=f'{ROOT}/tests/networks.py:convolutions', image_size=48)
-    check(config)
-    output = capsys.readouterr().out
-    assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36, 56% of each image\n' in output

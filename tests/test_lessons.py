@@ -74,25 +74,6 @@ def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_t
     assert differences == ['0.0000000000'] * 3
 
 
-def test_the_master_sends_and_receives_as_many_bytes_as_the_page_says():
-    messages = []
-
-    class Process:
-        def send(self, message):
-            messages.append(message[0])  # the parameters; the points follow
-
-        def recv(self):
-            messages.append([np.zeros_like(each) for each in PARAMETERS])
-            return messages[-1]
-
-    lesson = runpy.run_path(str(LESSONS / 'processes.py'))
-    lesson['collect']([Process(), Process(), Process()], PARAMETERS, X, X ** 2)
-    assert [sum(np.asarray(each).nbytes for each in message) for message in messages] == [128] * 6
-    page = ' '.join((ROOT / 'docs' / 'learn' / '05-processes.md').read_text().split())
-    assert 'takes 2 P messages' in page and 'n is 128' in page
-    assert 'sends 384 bytes of parameters and receives 384 of gradients' in page
-
-
 def test_a_process_that_has_ended_is_reported():
     lesson = runpy.run_path(str(LESSONS / 'processes.py'))
     pipes = [multiprocessing.Pipe() for _ in range(2)]

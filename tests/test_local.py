@@ -13,7 +13,7 @@ from cifar10.data import datasets
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run.folder import step_of
-from cifar10.settings.training import completed, train_settings
+from cifar10.settings.training import train_settings
 from cifar10.training.run import Run
 from tests.helpers import (
     assert_same_bits,
@@ -23,7 +23,6 @@ from tests.helpers import (
     mostly_stress,
     patient,
     plan_of,
-    planned,
     read_until,
     start_script,
     stepping,
@@ -207,22 +206,6 @@ def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended
         for weights, in run.session.run(reads):
             np.testing.assert_array_equal(weights, 3)
     assert len(reads) == 2
-
-
-def test_the_interval_is_a_setting_of_this_mode_alone(run):
-    assert train_settings().towers.local_steps is completed({}).towers.local_steps is None
-    assert train_settings(variable_update='local').towers.local_steps == 8
-    flags = dict(run[0])
-
-    def notes(**changes):
-        _, lines = planned(train_settings(**{**flags, 'max_steps': 9, **changes}), choose(2, 'cpu'))
-        return [line for line in lines if line.startswith('changed')]
-    assert notes() == []
-    # The intervals are multiples of it.
-    assert notes(local_steps=3) == ['changed    local_steps=2 (now 3), eval_steps=4 (now 3), save_steps=2 (now 3)']
-    del flags['local_steps']
-    line, = notes(variable_update='async')
-    assert line.startswith('changed    variable_update=local (now async), local_steps=2 (now none), eval_steps=')
 
 
 def test_the_moving_averages_decay_is_a_power_that_is_bounded():

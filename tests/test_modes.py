@@ -11,14 +11,11 @@ from cifar10.base.errors import RunError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import datasets
 from cifar10.parallel import devices, towers
-from cifar10.programs import flags
 from cifar10.run import metrics
 from cifar10.run.folder import step_of
-from cifar10.settings.training import TowerSettings
 from cifar10.training import graph
 from tests.features import EACH_TOWER_ITS_OWN, FEATURES, PARTS, SYNCHRONOUS, all_with, flags_of
 from tests.helpers import (
-    assert_same_bits,
     build_training,
     checkpoints,
     evaluated,
@@ -159,21 +156,6 @@ def test_checkpoints_cross_modes_and_tower_counts(settings):
         assert (last['global_step'], last['examples_seen']) == (steps, examples)
         # Beside these 22, `local` has two values of each of ten variables, and the step of its last average.
         assert len(last) == (43 if mode == 'local' else 22)
-
-
-def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
-    (tmp_path / 'first_tower_alone.py').write_text(
-        'from cifar10.parallel.parameter_server import ParameterServer\n'
-        'class FirstTowerAlone(ParameterServer):\n'
-        '    def reduce(self, tower_grads):\n'
-        '        return super().reduce(tower_grads[:1])\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
-    tower_flags = flags.parse([TowerSettings], '.', ['--variable_update=first_tower'])
-    variables_of_two = train(settings(**tower_flags, network='linear', num_gpus=2, max_steps=1))
-    expected = train(settings(network='linear', max_steps=1, train_dir=str(tmp_path / 'alone')))
-    assert variables_of_two.pop('examples_seen') == 2 * expected.pop('examples_seen')
-    assert_same_bits(variables_of_two, expected)
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
