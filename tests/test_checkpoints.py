@@ -136,7 +136,7 @@ def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path
     def look(**flags):
         evaluate(eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), **flags))
     refused = 'holds checkpoint, but no config.json, .*; use another --train_dir'
-    missing = 'holds checkpoint, but no whole checkpoint; copy what is missing'
+    missing = 'holds checkpoint, but no whole checkpoint; copy the missing files'
     for call, message in ((lambda: trainer.train(settings(train_dir=str(folder))), refused),
                           (lambda: trainer.train(settings(train_dir=str(folder), restart=True)), refused),
                           (lambda: trainer.train(settings(warm_start=str(folder))), 'there is no such checkpoint'),

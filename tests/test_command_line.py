@@ -45,7 +45,7 @@ REFUSED = [
         ('--train_dir=%(link)s/below', '%(link)s is a link to gone, which does not exist; '),
         ('--data_dir=%(file)s', '--data_dir=%(file)s'),
         ('--tower_device=gpu', '--tower_device=cpu'),
-        ('--epochs=1 --max_steps=5', '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them'),
+        ('--epochs=1 --max_steps=5', '--max_steps=5 and --epochs=1 both set the length of the run; leave one of them'),
         ('--schedule=linear', '--schedule=linear plans the learning rate over the whole run, ', ' give --epochs'),
         ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
         ('--preset=photos --dataset=photos', 'is unknown (no folder here has this name; give your own by its'),

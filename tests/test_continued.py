@@ -297,7 +297,7 @@ def test_what_a_finished_run_recommends_is_accepted(recipe, settings, capsys):
 
 def test_an_evaluation_takes_the_same_flag():
     assert eval_settings(train_dir='a').checkpoint_dir == 'a'
-    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a each say what to evaluate'):
+    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a each select a model'):
         eval_settings(train_dir='a', checkpoint_dir='b')
 
 

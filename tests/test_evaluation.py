@@ -176,7 +176,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, t
             for suffix in ('.data-00000-of-00001', '.index'):
                 shutil.copy(os.path.join(trained, f'model.ckpt-{step}{suffix}'), watched)
             assert f'step {step}' in read_until(process, 'precision @ 1')
-            read_until(process, f'waiting    for a checkpoint after step {step}; looks every 1 s')
+            read_until(process, f'waiting    for a checkpoint after step {step}; checks every 1 s')
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=patient(30))[0]
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
@@ -226,8 +226,8 @@ def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path):
 
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_path):
     older, newest = checkpoints(trained)
-    for flags, part in ((dict(checkpoint_dir=trained), 'each say what to evaluate; give one of them'),
-                        (dict(train_dir=trained), 'each say what to evaluate; give one of them')):
+    for flags, part in ((dict(checkpoint_dir=trained), 'each select a model; give one of them'),
+                        (dict(train_dir=trained), 'each select a model; give one of them')):
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)
     shutil.copy(newest + '.index', tmp_path / 'broken.index')

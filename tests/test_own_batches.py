@@ -336,7 +336,7 @@ def test_a_function_may_return_what_it_made_of_an_iterator():
 
 @pytest.mark.parametrize('data, changes, told', [
     ('prices', dict(variable_update='async'), 'use parameter_server or replicated'),
-    ('of_python', {}, 'calls functions of Python')])
+    ('of_python', {}, 'calls Python functions')])
 def test_what_no_other_worker_can_read_is_refused_in_a_cluster(data, changes, told, tmp_path):
     settings = with_data('regression', data, tmp_path / 'train', **changes)
     devices, images, _ = prepared(settings)

@@ -91,7 +91,7 @@ def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials,
     prefix = os.path.join(folder, 'model.ckpt-0')
     shutil.copyfile(f'{prefix}.index', os.path.join(folder, 'model.ckpt-7.index'))
     assert of_run.newest(lambda: glance(folder)).prefix == prefix
-    missing = re.escape('model.ckpt-7.data-00000-of-00001: No such file or directory; copy what is missing')
+    missing = re.escape('model.ckpt-7.data-00000-of-00001: No such file or directory; copy the missing files')
     assert re.search(f'7 cannot be read .*{missing}.; looking for an earlier one\n', capsys.readouterr().out)
     for name in ('model.ckpt-0.index', 'model.ckpt-0.data-00000-of-00001'):
         os.remove(os.path.join(folder, name))

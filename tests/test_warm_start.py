@@ -282,7 +282,7 @@ def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, 
     for given in (str(tmp_path), f'{prefix}.meta', f'{prefix}.data-00000-of-00001'):
         with pytest.raises(UsageError, match=f'^--warm_start={given}.* the prefix of .*, such as {prefix}$') as refused:
             of_run.named('warm_start', given, 'the train_dir of a run, or ')
-        assert 'copy what is missing' not in str(refused.value)
+        assert 'copy the missing files' not in str(refused.value)
     assert of_run.named('warm_start', prefix).prefix == prefix
 
 

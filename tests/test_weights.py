@@ -189,7 +189,7 @@ def test_what_is_no_file_of_weights_is_refused_in_a_line(settings, tmp_path):
             ('none.npz', 'is not a file; give a file that numpy.savez has written'),
             ('text.npz', r'cannot be read \(not an .npz file\); give a'),
             ('pickled.npz', 'cannot be read .*allow_pickle=False'), ('other.npz', 'matches the network neither'),
-            *((name, f'the format {suffix} is not read; convert it to FILE.npz with the lines in docs/weights.md')
+            *((name, f'the format {suffix} is not supported; convert it to FILE.npz with the lines in docs/weights.md')
               for name, suffix in (('a.pth', '.pth'), ('a.onnx', '.onnx'), ('exported', 'SavedModel'),
                                    ('a.weights.h5', '.h5'), ('a.KERAS', '.keras')))):
         with pytest.raises(UsageError, match=f'^--warm_start={tmp_path}/{name}:? {part}') as refused:

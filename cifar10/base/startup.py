@@ -174,7 +174,7 @@ def _started(verbose):
             _has_onednn = _uses_onednn(session)
     if _IS_X86 and not _has_onednn and _ONEDNN not in os.environ:
         say('warning', 'steps on CPUs are slower because TensorFlow was imported without oneDNN; set '
-                       f'{_ONEDNN}=1 before the import, or call train or evaluate before it')
+                       f'{_ONEDNN}=1 before the import, or import TensorFlow after the first call of train or evaluate')
     _process = os.getpid()
     return tf
 

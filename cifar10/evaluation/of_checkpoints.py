@@ -82,7 +82,7 @@ def _in_turn(model, first, settings):
                 return
             last, step = found.prefix, found.step
             found.values.clear()  # they take the memory of a whole checkpoint
-            say('waiting', f'for a checkpoint after step {step}; looks every {settings.eval_interval_secs} s')
+            say('waiting', f'for a checkpoint after step {step}; checks every {settings.eval_interval_secs} s')
         else:
             time.sleep(settings.eval_interval_secs)
         found = model.newer(last)

@@ -199,7 +199,7 @@ def _check_folder(folder, required):
         raise UsageError(f'{folder.given} is a checkpoint; give the directory that contains it, or --checkpoint for it '
                          'alone')
     if not os.path.isdir(folder.path):
-        raise UsageError(f'{folder.given} does not exist; give the train_dir of a run, which its training makes')
+        raise UsageError(f'{folder.given} does not exist; give the train_dir of a run')
     if required or folder.of_checkpoints and not folder.record:
         raise _no_checkpoint(folder)
 
@@ -209,8 +209,8 @@ def _no_checkpoint(folder):
     if folder.checkpoints:
         return RunError(checkpoints.none_readable(folder) + _OTHERWISE)
     if folder.of_checkpoints and not folder.record:
-        return UsageError(f'{folder.given} holds {folder.of_checkpoints[0]}, but no whole checkpoint; copy what is '
-                          'missing')
+        return UsageError(f'{folder.given} holds {folder.of_checkpoints[0]}, but no whole checkpoint; copy the '
+                          'missing files')
     error: type[Exception] = UsageError
     remedy = 'train first, or name the train_dir of a run'
     if folder.record:

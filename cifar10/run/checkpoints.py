@@ -149,7 +149,7 @@ def read(prefix: str) -> Saved:
         values = {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}
     except Exception as error:  # any type: the reader translates only some of its errors
         cause = reason(error)
-        missing = '; copy what is missing' if cause.endswith(os.strerror(errno.ENOENT)) else ''
+        missing = '; copy the missing files' if cause.endswith(os.strerror(errno.ENOENT)) else ''
         raise Unreadable(cause + missing) from error
     if tf.GraphKeys.GLOBAL_STEP in values:
         values[tf.GraphKeys.GLOBAL_STEP] = np.int64(values[tf.GraphKeys.GLOBAL_STEP])  # a float32 in the tutorial's

@@ -229,7 +229,7 @@ class TrainDir:
         """
         if self._lock and self._lock.is_lost():
             raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '
-                           'there; start again with the path where that folder is now')
+                           'there; start again with the new path of that folder')
 
     def refuse_another_process(self) -> None:
         """Raises a TemporaryError if another process trains here; creates nothing."""

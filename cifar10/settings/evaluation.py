@@ -99,8 +99,8 @@ def eval_settings(**given: Any) -> EvalSettings:
     directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint')
                    if values.get(name) and not (is_best and name == 'checkpoint')}
     if len(directories) > 1:
-        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} each say "
-                         'what to evaluate; give one of them')
+        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} each "
+                         'select a model; give one of them')
     settings = EvalSettings(**values)
     if settings.train_dir:
         eval_dir = values.get('eval_dir') or os.path.join(settings.train_dir, EVALUATIONS)

@@ -266,8 +266,8 @@ def train_settings(**given: Any) -> TrainSettings:
     """
     values = {name: value for name, value in checked(GROUPS, given).items() if value is not None}
     if 'max_steps' in values and 'epochs' in values:
-        raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both say when the run "
-                         'ends; leave one of them out')
+        raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both set the length "
+                         'of the run; leave one of them out')
     if 'use_fp16' in values:
         named = 'fp16' if values['use_fp16'] else 'fp32'
         precision = values.setdefault('precision', named)

@@ -176,7 +176,7 @@ def predict(images: Any = None, *, say: Callable[[str], Any] | None = None,
         try:
             images = np.asarray(images)
         except ValueError as error:
-            raise UsageError('predict got images of several sizes; give those of each size in a call') from error
+            raise UsageError('predict got images of several sizes; call it once for each size') from error
         arrays.check_images(images, 'predict got images')
     given = eval_settings(**settings)
     with _prepared(say, None) as output:

@@ -116,8 +116,8 @@ def _refuse_stream(plan):
         raise UsageError(f'--batch_size={source.batch_size} does not divide the {plan.examples_seen} examples that the '
                          f'run has seen, so no batch begins there; use --batch_size={before}')
     if len(hosts) > 1 and source.needs_this_process:
-        raise UsageError(f'{data} calls functions of Python, such as those of from_generator and tf.py_func, which no '
-                         'other worker has; use operations of TensorFlow, or one machine')
+        raise UsageError(f'{data} calls Python functions, such as those of from_generator and tf.py_func, which other '
+                         'workers do not have; use TensorFlow operations, or one machine')
     if len(hosts) > 1 and not plan.mode.synchronous:
         raise UsageError(f'--variable_update={plan.settings.towers.variable_update} takes batches in any order, but '
                          f'{data} gives each worker its own in turn; use parameter_server or replicated')
@@ -158,8 +158,8 @@ def _other_numerics(record, devices):
     changes = record.other_numerics(startup.numerics(), startup.versions(devices.on_gpus)) if record else []
     if not changes:
         return []
-    return [Line('changed', f"{', '.join(changes)}: the steps from here on differ in their last bits from those of a "
-                            'run without the change', note=True)]
+    return [Line('changed', f"{', '.join(changes)}: from this step on, the bits differ from a run without "
+                            'the change', note=True)]
 
 
 def _unused_devices(towers, devices):
@@ -198,9 +198,8 @@ def _changed_data(plan):
     if plan.source.is_sequential:
         now = dict(images_sha256=plan.source.facts['images_sha256'], batch_size=plan.source.batch_size)
         return [] if record.difference_to(now).keys() != {'images_sha256'} else [
-            Line('warning', f'--dataset={plan.settings.data.dataset}: the first batch differs from the one of the last '
-                            'start, so the steps from here on see other examples; give random numbers a seed, as in '
-                            'dataset.shuffle(1000, seed=0)')]
+            Line('warning', f'--dataset={plan.settings.data.dataset}: the first batch differs from the last start, so '
+                            'the next steps see different examples; set a seed, as in dataset.shuffle(1000, seed=0)')]
     data = plan.source.images
     where, remedy = folder.given, takeover.remedy(folder, warm_start=True)
     record.refuse_another(dict(classes=data.classes), where, remedy)

@@ -96,5 +96,5 @@ def _other_classes(given, prefix, classes):
         if record and record.classes and len(record.classes) == len(classes) and (
                 changes := record.difference_to(dict(classes=classes))):
             return [Line('warning', f"--warm_start={given} was trained with {changes['classes']}, so its last "
-                                    'layer stands for classes other than those here')]
+                                    'layer is for other classes')]
     return []

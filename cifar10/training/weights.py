@@ -21,8 +21,8 @@ def refuse_other_formats(given: str) -> None:
     name = os.path.splitext(given)[1].lower() if not os.path.isdir(given) else (
         'SavedModel' if os.path.isfile(os.path.join(given, 'saved_model.pb')) else '')
     if name in _OTHER_FORMATS:
-        raise UsageError(f'--warm_start={given}: the format {name} is not read; convert it to FILE.npz with the lines '
-                         'in docs/weights.md')
+        raise UsageError(f'--warm_start={given}: the format {name} is not supported; convert it to FILE.npz with '
+                         'the lines in docs/weights.md')
 
 
 def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, list[Line]]:
@@ -49,7 +49,7 @@ def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, l
         raise UsageError(
             f'--warm_start={given} matches the network neither by name nor by order and shape: '
             f'{len(arrays)} arrays there ({listed([*arrays])}), {len(names)} variables here ({listed(names)}); give '
-            'the arrays the names that the network has for them (docs/weights.md)')
+            'the arrays the names of the variables (docs/weights.md)')
     if unused := [name for name in arrays if name not in pairs.values()]:
         lines.append(Line('warm start', f'not used: {listed(unused)}'))
     return Saved(given, {ours: arrays[theirs] for ours, theirs in pairs.items()}), lines
