@@ -92,6 +92,19 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
         '| row 1, column 1 | a\\_0 | cat | nan | not finite |')
 
 
+@pytest.mark.parametrize('size', [24, 48, 96, 224])
+def test_the_words_below_images_are_readable_in_a_card_of_tensorboard(size):
+    images, classes = np.zeros([16, size, size, 3], np.float32), ['triangle', 'butterfly']
+    found = [Prediction(5.0, i, 0, 1, image, f'{i}.png', 0.98) for i, image in enumerate(images)]
+    height, width = result_pictures.losses_image(found, classes).shape[:2]
+    scale = min(348 / width, 215 / height)  # of Time Series; the card of Images is as wide, and its height has no limit
+    line = (height / 2 - width / 4) / 2  # images are square, and two lines are below each
+    assert line * scale > 11.5  # with letters of 10 pixels
+    places = [row.split(' | ')[0] for row in result_pictures.losses_table(found, classes).splitlines()]
+    assert [place for place in places[2:] if 'row' in place] == [
+        f'| row {row}, column {column}' for row in (1, 2) for column in (1, 2, 3, 4)] and len(places) == 18
+
+
 def probabilities_of(trained, pixels):
     """Computes the softmax of the classic network from the moving averages in a checkpoint."""
     arrays = last_variables(trained)

@@ -68,7 +68,8 @@ def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> s
     names = [*map(escaped, classes), confusion.NOT_FINITE]
     rows = ['| in the picture | image | true class | its probability | predicted |', '|---|---|---|---|---|']
     for i, found in enumerate(predictions):
-        place = f'row {i // pictures.COLUMNS + 1}, column {i % pictures.COLUMNS + 1}'
+        row, column = divmod(i, pictures.COLUMNS)
+        place = f'row {row + 1}, column {column + 1}' if i < pictures.MOST else ''
         cells = (place, escaped(printable(found.name)), names[found.label], f'{found.probability:.4f}',
                  names[found.predicted])
         rows.append(f"| {' | '.join(cells)} |")
@@ -76,7 +77,7 @@ def losses_table(predictions: Sequence[Prediction], classes: Sequence[str]) -> s
 
 
 def losses_image(predictions: Sequence[Prediction], classes: Sequence[str]) -> np.ndarray:
-    """Draws the images of some predictions in rows, in order, as one picture: uint8 [height, width, 3].
+    """Draws the images of the first predictions in rows as one picture: uint8 [height, width, 3].
 
     The caption of each image gives its class, the predicted class if it differs, and the predicted class's probability.
     """
@@ -84,6 +85,6 @@ def losses_image(predictions: Sequence[Prediction], classes: Sequence[str]) -> n
     captions = []
     for found in predictions:
         is_right = found.predicted == found.label
-        verdict = 'right' if is_right else f'taken for {names[found.predicted]}'
+        verdict = 'right' if is_right else f'as {names[found.predicted]}'
         captions.append((names[found.label], f'{verdict}, {found.confidence:.2f}'))
     return pictures.captioned(np.stack([found.image for found in predictions]), captions)

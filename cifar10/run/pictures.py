@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-COLUMNS = 4  # images per row
-_IMAGE_SIDE = 160  # minimum width of an image in pixels; three words fit below it
+# TensorBoard's cards are 350 to 370 pixels wide, and those of Time Series 215 high: eight images and words fit.
+COLUMNS, MOST = 4, 8  # images per row and in all
+_IMAGE_SIDE = 160  # minimum width of an image in pixels
+_OF_IMAGE = 8  # width of an image per height of the font below it: 16 letters fit, of 10 pixels in a card
 _GAP = 4  # pixels between images, and around a word
 _TEXT = 14  # height of the font in pixels
 _LONGEST = 160  # maximum width of a row name in pixels
@@ -22,12 +24,12 @@ def names(classes: Sequence[str]) -> list[str]:
     return [name if name.isascii() and name.isprintable() else f'class {i}' for i, name in enumerate(plain)]
 
 
-def word(text: str, width: int) -> np.ndarray:
+def word(text: str, width: int, size: int = _TEXT) -> np.ndarray:
     """Returns a line of ASCII text in black on white, uint8 [height, at most `width`, 3].
 
     Shortens long text in the middle, because names often differ only at their ends.
     """
-    font = ImageFont.load_default(_TEXT)
+    font = ImageFont.load_default(size)
     kept, shown = len(text), text
     while font.getlength(shown) > width and kept > 1:
         kept -= 1
@@ -39,25 +41,26 @@ def word(text: str, width: int) -> np.ndarray:
 
 
 def captioned(images: np.ndarray, captions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Draws images in rows of four, each with lines of text below it; returns uint8 [height, width, 3].
+    """Draws the first images in rows, each with lines of text below it; returns uint8 [height, width, 3].
 
     Args:
-      images: [n, height, width, 3], with n > 0. Each image's smallest value becomes black and its largest white.
-        Non-finite values count as 0.
+      images: [n, height, width, 3], with n > 0; the first `MOST` are drawn. Each image's smallest value becomes black
+        and its largest white. Non-finite values count as 0.
       captions: ASCII lines for each image, the same number for each.
     """
-    images = np.nan_to_num(images, posinf=0.0, neginf=0.0)
+    images = np.nan_to_num(images[:MOST], posinf=0.0, neginf=0.0)
     low, high = (find(images, axis=(1, 2, 3), keepdims=True) for find in (np.min, np.max))
     pixels = (255 * (images - low) / np.maximum(high - low, 1e-6)).round().astype(np.uint8)
     scale = -(-_IMAGE_SIDE // images.shape[2])  # rounded up
     pixels = pixels.repeat(scale, 1).repeat(scale, 2)
     height, width = pixels.shape[1:3]
-    line = len(word('', 1))
+    size = width // _OF_IMAGE
+    line = len(word('', 1, size))
     below = line * len(captions[0])
     pixels = np.pad(pixels, [(0, -len(images) % COLUMNS), (0, below + _GAP), (0, _GAP), (0, 0)], constant_values=255)
     for image, lines in zip(pixels, captions):
         for i, text in enumerate(lines):
-            put(image, word(text, width), height + i * line, 0)
+            put(image, word(text, width, size), height + i * line, 0)
     rows = pixels.reshape(-1, COLUMNS, *pixels.shape[1:]).swapaxes(1, 2)
     return rows.reshape(-1, COLUMNS * pixels.shape[2], 3)
 
