@@ -17,12 +17,12 @@ def sgd(rate: tf.Tensor) -> tf.train.Optimizer:
 
 
 def momentum(rate: tf.Tensor) -> tf.train.Optimizer:
-    """Returns gradient descent with momentum 0.9."""
+    """Returns an optimizer: gradient descent with a momentum of 0.9."""
     return tf.train.MomentumOptimizer(rate, MOMENTUM)
 
 
 def nesterov(rate: tf.Tensor) -> tf.train.Optimizer:
-    """Returns gradient descent with Nesterov momentum 0.9."""
+    """Returns an optimizer: gradient descent with a Nesterov momentum of 0.9."""
     return tf.train.MomentumOptimizer(rate, MOMENTUM, use_nesterov=True)
 
 

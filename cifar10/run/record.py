@@ -121,7 +121,7 @@ class RunRecord(NamedTuple):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
     def code_changes(self, **names: str) -> list[Line]:
-        """Returns a warning for each file of the user's own `registry.CODE` that changed since its last use."""
+        """Returns a warning for each of the user's own files (`registry.CODE`) that changed since its last use."""
         lines = []
         for flag, name in names.items():
             path, _, function = OWN[flag].divided(name)[1].rpartition(':')
