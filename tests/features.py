@@ -1,6 +1,6 @@
 """The features of a training, each with the settings that turn it on. What must hold for each of them is tested for all
-of this table: that it trains, resumes and is evaluated in every mode, in test_modes.py; that its bits depend on neither
-stops nor kills nor devices, in test_same_bits.py. A new feature is a line here.
+of this table: that every mode trains and resumes it, in test_modes.py; that its bits depend on neither stops nor kills
+nor devices, in test_same_bits.py. A new feature is a line here.
 """
 from tests.helpers import LINEAR, ROOT, mostly_stress
 
