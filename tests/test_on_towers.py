@@ -103,7 +103,7 @@ def second_of_two(batch):
 
 
 @pytest.mark.parametrize('mode, towers', mostly_stress(
-    [('parameter_server', 1), *LAYOUTS], ('parameter_server', 1), ('replicated', 2)))
+    [('parameter_server', 1), *LAYOUTS], ('replicated', 2)))
 def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow_1(mode, towers, capsys):
     before, expected = plain(first_of_two, second_of_two, batch=(X, Y))
     assert {'beta1_power_1', 'first/w/Adam_1'} <= set(expected)

@@ -75,7 +75,7 @@ def counts(folder, images, labels, classes):
 @pytest.mark.parametrize('flags', mostly_stress(
     [dict(image_size=32, augmentation='none'), dict(image_size=48, augmentation='classic'),
      dict(image_size=72, augmentation='resized_crop'), dict(dataset='shapes', image_size=24)],
-    dict(image_size=72, augmentation='resized_crop'), dict(dataset='shapes', image_size=24)))
+    dict(image_size=72, augmentation='resized_crop')))
 def test_all_images_of_a_folder_count_once_under_the_runs_names_as_predict_classifies_them(flags, run, tmp_path):
     folder = run(**flags)
     classes = DATASETS.load('shapes').classes if flags.get('dataset') else CLASSES
