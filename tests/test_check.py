@@ -27,7 +27,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     assert re.match(rf'cifar10 {cifar10.__version__}, Python 3\.\S+, TensorFlow 2\.', lines['versions'])
     assert lines['towers'] == '2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines['run'].endswith('new, to step 86') and lines['recipe'].startswith('fast with network=linear, sizes=')
-    assert lines['ready'] == 'without --check the run would start'
+    assert lines['ready'] == 'without --check, the run would start'
     assert {'--num_gpus=2', '--preset=fast', '--sizes=16', '--batch_size=16'} <= set(lines['settings'].split())
     assert 'False' not in output and output.count('settings') == 1
     assert lines['rate'].startswith('0.2, ') and not re.search(r'\d\d\d\d\.\d+ [kM]B|\.\d\d+ .B', output)
@@ -39,7 +39,7 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
     train(config)
     before = state_of(config.run.train_dir)
     for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be renamed'),
-                          (dict(max_steps=2), 'ended      without --check nothing would be done')):
+                          (dict(max_steps=2), 'ended      without --check, nothing would run')):
         capsys.readouterr()
         check(settings(**dict(dict(max_steps=9, batch_size=None), **changes)))
         output = capsys.readouterr().out

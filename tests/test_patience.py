@@ -115,10 +115,10 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
     before = pathlib.Path(given.run.train_dir, metrics.NAME).read_text()
     result = cifar10.train(**as_given(given.replace(max_steps=2000)), say=print)
     assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
-    assert (f'done       the run is at step {end}, and --patience=1 asks for no more; a larger --patience '
+    assert (f'done       the run ended at step {end} by --patience=1; a larger --patience '
             'continues it\n') in capsys.readouterr().out
     check(given)
-    assert 'ended      without --check nothing' in capsys.readouterr().out
+    assert 'ended      without --check, nothing' in capsys.readouterr().out
     assert pathlib.Path(given.run.train_dir, metrics.NAME).read_text() == before
     assert trainer.train(given.replace(patience=whole.run.patience))[2] == 'patience'
     assert step_of(checkpoints(given.run.train_dir)[-1]) == expected_end(whole, whole.run.patience)[0]

@@ -67,7 +67,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     assert 'rate       0.2, linearly to 0 after 640 images\n' in result.stdout
     assert result.stdout.splitlines()[-2].endswith('model.ckpt-20')
     trainer.train(train_settings(**fast))
-    done = 'the run is at step 20, and --epochs=0.64 asks for no more; in another --train_dir, --warm_start='
+    done = 'the run ended at step 20 by --epochs=0.64; in another --train_dir, --warm_start='
     assert f'done       {done}' in capsys.readouterr().out
     # Without the training images: what was learned from them is in the checkpoint.
     shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',

@@ -89,7 +89,7 @@ def test_the_rate_decays_by_examples_whatever_the_batch():
 def test_a_run_that_is_there_already_says_so(one_step, settings, capsys):
     before = sorted(os.listdir(settings().run.train_dir))
     trainer.train(settings(max_steps=1))
-    assert 'the run is at step 1, and --max_steps=1 asks for no more; a larger' in capsys.readouterr().out
+    assert 'the run ended at step 1 by --max_steps=1; a larger' in capsys.readouterr().out
     assert sorted(os.listdir(settings().run.train_dir)) == before
 
 

@@ -68,7 +68,7 @@ def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
 
 
 def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Returns the middle of each picture, in its shape and the form of `Augmentation.boxes`.
+    """Returns a centred box in each picture, in the form of `Augmentation.boxes`.
 
     Args:
       shapes: int32 [n, 2], the heights and widths of the pictures in pixels.

@@ -78,7 +78,7 @@ def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray
     """
     model = Model.open(settings)
     if not model.recipe.has_batches:
-        raise UsageError('the run was trained on images, so predictions are the classes of images; give --image')
+        raise UsageError('the run was trained on images, so it predicts classes of images; give --image')
     given = settings.dataset or model.record.settings.data.dataset if dataset is None else dataset
     batches = model.recipe.own.batches(given, model.batch_size, _INFER)
     found, rows = model.newest(), collections.defaultdict(list)

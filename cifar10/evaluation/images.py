@@ -61,8 +61,8 @@ def _own_images(record, settings, found):
         before = images if part == datasets.TRAIN else found.images(datasets.TRAIN)
         record.refuse_another(dict(examples=before.count), given, _OWN_IMAGES)
         if record.difference_to(dict(images_sha256=before.digest)):
-            say('warning', 'the training images have changed since the run was trained on them, so test images may '
-                           'have been among them')
+            say('warning', 'the training images have changed since the run was trained, so the run may have '
+                           'been trained on test images')
         if part == datasets.TEST:
             if record.difference_to(dict(test_sha256=images.digest)):
                 say('warning', 'the test images have changed since the run was trained')

@@ -40,13 +40,13 @@ def check(settings: TrainSettings) -> None:
         if takeover.sets_aside(plan.folder, settings):
             say('restart', f'the folder {plan.folder.path} would be renamed')
         if plan.ended:
-            say('ended', 'without --check nothing would be done')
+            say('ended', 'without --check, nothing would run')
         elif cluster or not plan.source.is_made:
             why = 'it needs all tasks of the cluster' if cluster else 'the images are not prepared yet'
             say('not tried', f'the first step, because {why}')
         else:
             _take_first_step(plan)
-            say('ready', 'without --check the run would start')
+            say('ready', 'without --check, the run would start')
 
 
 def _take_first_step(plan: Plan) -> None:

@@ -140,5 +140,5 @@ def describe_run(plan: Plan) -> list[Line]:
         if plan.settings.recipe.planned and plan.step >= plan.last_step:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
         length = f'{getattr(run, plan.ended):.10g}'
-        lines.append(Line('done', f'the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}'))
+        lines.append(Line('done', f'the run ended at step {plan.step} by {flag}={length}; {remedy}'))
     return lines
