@@ -1,7 +1,8 @@
 """The built-in data set: ten classes of rendered shapes, for machines without a network.
 
-The images are a pure function of their number and a seed. Each image has its own pose, size, colours, brightness and
-noise, so the classes differ in form, not in the value of any pixel.
+The images are a pure function of their number and a seed. Each image has its own pose, size, colours, texture and
+noise, so the classes differ in form, not in the value of any pixel. As in photos, some shapes are hard to see. Images
+that a network can learn without an error make the classic recipe's loss jump: its weights grow until a step overshoots.
 """
 import numpy as np
 
@@ -58,7 +59,7 @@ def _masks(labels, generator):
     centre = (SIZE - 1) / 2
     x = np.arange(SIZE, dtype=np.float32) - centre - _uniform(generator, n, -2, 2)
     y = (np.arange(SIZE, dtype=np.float32) - centre)[:, None] - _uniform(generator, n, -2, 2)
-    angle = _uniform(generator, n, 0, 2 * np.pi)
+    angle = _uniform(generator, n, -0.6, 0.6)
     radius = _uniform(generator, n, 8, 10)
     cos = np.cos(angle)
     sin = np.sin(angle)
@@ -72,17 +73,34 @@ def _masks(labels, generator):
 
 
 def _colour(masks, generator):
-    """Returns uint8 [n, 3, 32, 32]: shapes and backgrounds in random colours, with a gradient and noise."""
+    """Returns uint8 [n, 3, 32, 32]: shapes and backgrounds in random colours, with texture and noise."""
     n = len(masks)
-    ground = generator.uniform(40, 215, [n, 3, 1, 1]).astype(np.float32)
-    step = generator.uniform(90, 150, [n, 3, 1, 1]).astype(np.float32)
-    shape = np.where(generator.random([n, 1, 1, 1]) < 0.5, ground - step, ground + step)
-    ramp = np.linspace(-1, 1, SIZE, dtype=np.float32)
-    slope = _uniform(generator, n, -25, 25) * ramp + _uniform(generator, n, -25, 25) * ramp[:, None]
+    ground = _uniform(generator, n, 60, 195)[:, None] + _tints(generator, n)
+    step = _uniform(generator, n, 30, 130)[:, None] + _tints(generator, n)
+    sign = np.where(generator.random([n, 1, 1, 1]) < 0.8, np.float32(1), np.float32(-1))  # most shapes are lighter
+    texture = (_texture(generator, n) * _uniform(generator, n, 10, 30))[:, None] * (1 + _tints(generator, n) / 60)
     noise = generator.standard_normal([n, 3, SIZE, SIZE], np.float32)
-    noise *= _uniform(generator, n, 2, 8)[:, None]
-    images = ground + (shape - ground) * masks[:, None] + slope[:, None] + noise
+    noise *= _uniform(generator, n, 4, 12)[:, None]
+    images = ground + sign * step * masks[:, None] + texture + noise
     return np.clip(images, 0, 255).astype(np.uint8)
+
+
+def _tints(generator, count):
+    """Returns float32 [count, 3, 1, 1]: deviations of red, green and blue from grey."""
+    return generator.uniform(-30, 30, [count, 3, 1, 1]).astype(np.float32)
+
+
+def _texture(generator, count):
+    """Returns float32 [count, 32, 32]: random fields with equal variance in each octave, as in natural images."""
+    texture = np.zeros([count, SIZE, SIZE], np.float32)
+    for cells in (2, 4, 8, 16):
+        grid = generator.standard_normal([count, cells + 1, cells + 1], np.float32)
+        place = (np.arange(SIZE, dtype=np.float32) + 0.5) * cells / SIZE
+        first = place.astype(int)
+        weight = place - first
+        rows = grid[:, first] * (1 - weight)[:, None] + grid[:, first + 1] * weight[:, None]
+        texture += rows[:, :, first] * (1 - weight) + rows[:, :, first + 1] * weight
+    return texture
 
 
 class _Shapes(Dataset):
