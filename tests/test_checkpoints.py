@@ -161,12 +161,6 @@ def test_only_the_files_of_a_checkpoint_are_removed_with_it(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ['model.ckpt-5.export', 'model.ckpt-5.tar.gz', 'model.ckpt-50.index']
 
 
-def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
-    for step in (10, 9, 100):
-        (tmp_path / (f'model.ckpt-{step}.index')).write_text('')
-    assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [9, 10, 100]
-
-
 @pytest.mark.stress
 def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(one_step, settings, capsys):
     # A process writes and removes checkpoints as fast as it can, like a trainer that keeps one checkpoint.

@@ -106,13 +106,6 @@ def test_many_asynchronous_towers_make_no_more_updates_than_asked_for(call):
     assert max(losses) == 130
 
 
-def test_the_fit_is_plotted(call, tmp_path):
-    pytest.importorskip('matplotlib')
-    result = call('parabola.py', '--steps=50', f"--plot={tmp_path / 'fit.png'}")
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / 'fit.png').read_bytes().startswith(b'\x89PNG')
-
-
 @pytest.mark.parametrize('script, argument, said', [
     ('parabola.py', '--towers=51', 'at most 50 towers'),
     ('parabola.py', '--job_name=worker', '--worker_hosts'),

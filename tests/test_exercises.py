@@ -4,7 +4,6 @@ The answers are in tests/exercises/<function>.py, whose form tests/answers.py de
 """
 import importlib
 import inspect
-import json
 import re
 import runpy
 import shutil
@@ -200,17 +199,6 @@ def test_hints_follow_wrong_answers_until_one_is_right(tmp_path, call_lesson, mo
     assert 'hint' not in call_lesson('check.py', '4', f'--folder={tmp_path}')[1]
     write_plain_mean(tmp_path)
     assert hints[0] in call_lesson('check.py', '4', f'--folder={tmp_path}')[1]
-
-
-def test_wrong_answers_are_counted_from_1_where_the_file_of_counts_is_damaged(tmp_path, monkeypatch):
-    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
-    (tmp_path / 'cifar10').mkdir()
-    for text in ('', '[', '3', '{"x": "y"}'):
-        (tmp_path / 'cifar10' / 'exercises.json').write_text(text)
-        assert check.wrong_answers('x', 'f', True) == 1
-    assert json.loads((tmp_path / 'cifar10' / 'exercises.json').read_text())
-    monkeypatch.setenv('XDG_STATE_HOME', '/dev/null')
-    assert check.wrong_answers('x', 'f', True) == 1
 
 
 def test_what_a_function_prints_stands_apart_from_the_verdict(tmp_path, call_lesson):

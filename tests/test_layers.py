@@ -81,14 +81,6 @@ def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evalua
     np.testing.assert_allclose(gradient, values / 3, rtol=1e-2)
 
 
-def test_dropout_names_what_is_wrong():
-    x = tf.zeros([8, 4])
-    with pytest.raises(ValueError, match='rate is 1.0; .*less than 1'):
-        dropout(x, 1.0, True)
-    with pytest.raises(ValueError, match='only if `training` is true, .*at_position'):
-        dropout(x, 0.5, True)
-
-
 @pytest.mark.parametrize('data_format', ['NHWC', 'NCHW'])
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])
 @pytest.mark.parametrize('channels', [1, 7, 8])

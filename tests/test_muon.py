@@ -66,11 +66,6 @@ def test_each_kind_of_variable_has_its_own_rate_and_both_fall(preset, ratio):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_orthogonalising_zeros_gives_zeros():
-    with tf.Session() as session:
-        np.testing.assert_array_equal(session.run(orthogonalise(tf.zeros([6, 4]))), np.zeros([6, 4]))
-
-
 def test_filters_that_are_all_zero_take_the_step():
     filters = tf.get_variable('filters', [3, 3, 2, 4], initializer=tf.zeros_initializer())
     slopes = np.random.default_rng(2).normal(size=(3, 3, 2, 4)).astype(np.float32)
