@@ -125,8 +125,10 @@ def check_order(fetches: Any) -> None:
             earlier = before(update)
             for read in [each for each in uses if each.type in _READS]:
                 if read not in earlier and update not in before(read):
-                    lead = f'{handle.name} has {len(updates)} updates; one update is right: ' * (len(updates) > 1)
-                    raise Fault(f'{lead}the read {read.name} of {handle.name} may run before or after the update '
+                    if len(updates) > 1:
+                        raise Fault(f'{handle.name} has {len(updates)} updates in a step, and nothing orders them; one '
+                                    'update is right')
+                    raise Fault(f'the read {read.name} of {handle.name} may run before or after the update '
                                 f'{update.name}, because nothing orders them')
 
 

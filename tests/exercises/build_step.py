@@ -20,7 +20,7 @@ mistakes_in_one_loop = {
         'the loss of tower 1 is on /device:CPU:0; /cpu:1 is right',
         'tf.device(device)', 'tf.device(devices[0])'),
     'no_barrier': (
-        'weight has 2 updates; one update is right: the read ',
+        'weight has 2 updates in a step, and nothing orders them; one update is right',
         'weight.assign_sub(rate * tf.add_n(gradients) / len(devices))',
         'tf.group([weight.assign_sub(rate / len(devices) * gradient) for gradient in gradients])'),
     'sum': ('afterwards weight is 1.2; 0.6 is right', ' / len(devices)', ''),

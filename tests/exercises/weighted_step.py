@@ -45,7 +45,7 @@ mistakes_in_sum_over_the_size = {
         'part = tf.cast(tf.size(share), tf.float32) / tf.cast(size, tf.float32)\n'
         'gradients.append(part * tf.reduce_mean(2 * (weight - share)))'),
     'no_barrier': (
-        'because nothing orders them',
+        'weight has 2 updates in a step, and nothing orders them; one update is right',
         'weight.assign_sub(rate * tf.add_n(gradients))',
         'tf.group([weight.assign_sub(rate * gradient) for gradient in gradients])'),
     'plain_mean': (
