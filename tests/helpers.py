@@ -152,7 +152,7 @@ def mostly_stress(values, *default):
 
 
 def own_towers(name, num_classes=10, **settings):
-    """Returns the `RecipeTowers` of a network of one's own, or of other code that the settings name."""
+    """Returns the `OwnTowers` of a network of one's own, or of other code that the settings name."""
     settings = train_settings(**settings, **dict(network=name) if name else {})
     return Recipe(settings.recipe, num_classes, count=50_000).own
 
@@ -163,7 +163,7 @@ def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,), num_classes=10,
 
 
 def add_tower(towers, images, labels=None, dtype=tf.float32):
-    """Adds a tower of a `RecipeTowers` to the current graph; returns its `Computed`."""
+    """Adds a tower of an `OwnTowers` to the current graph; returns its `Computed`."""
     labels = tf.zeros([images.shape[0]], tf.int32) if labels is None else labels
     with at_position(0, tf.zeros([], tf.int64)):
         return towers.train((images, labels), dtype)[0]

@@ -383,11 +383,6 @@ def of_a_known_number(images, n, training):
     return _linear(tf.reshape(x, [count, 8]), n)
 
 
-def begun_with_infinity(images, n, training):
-    mask = tf.get_variable('mask', [n], initializer=tf.constant_initializer([-np.inf, *[0] * (n - 1)]), trainable=False)
-    return _linear(_pooled(images), n) + mask
-
-
 def halved(images, n, training):
     kernel = tf.get_variable('k', [3, 3, images.shape[-1] / 1, 16 / 2])
     return _linear(tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2]), n)

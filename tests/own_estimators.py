@@ -61,6 +61,27 @@ def regression(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, predictions, loss, train_op, metrics)
 
 
+def points(mode, batch_size):
+    """Returns points of a line in space; there are no labels."""
+    along = _random(mode).standard_normal([EXAMPLES[mode], 1]).astype(np.float32)
+    return tf.data.Dataset.from_tensor_slices(along @ np.float32([[1, 2, -1, 0.5]])).batch(batch_size)
+
+
+def autoencoder(features, labels, mode, params=None):
+    """As tpu/models have it."""
+    assert labels is None
+    code = features @ tf.get_variable('encoder', [4, 1])
+    found = code @ tf.get_variable('decoder', [1, 4])
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.tpu.TPUEstimatorSpec(mode, dict(code=code, found=found))
+    loss = tf.reduce_mean(tf.square(found - features))
+    if mode == tf.estimator.ModeKeys.EVAL:
+        return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(
+            lambda true, found: dict(error=tf.metrics.mean_squared_error(true, found)), [features, found]))
+    train_op = tf.train.AdamOptimizer(0.05).minimize(loss, tf.train.get_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=None)
+
+
 def sentences(mode, batch_size):
     """Returns sentences of words, numbers, in ragged batches; there are no labels."""
     random = _random(mode)

@@ -177,6 +177,8 @@ def some_images_behind_a_normalisation(features, labels, mode):
 # {function: what is told}.
 WARNED = dict(
     hooks='its training_hooks and scaffold are not used',
+    **dict.fromkeys(('no_predictions', 'classes_only', 'fails_in_infer'),
+                    'so it does not classify images, and evaluations report its loss'),
     sum_with_noise='depends on how examples are divided into batches', chosen='so these were not compared',
     some_images_behind_a_normalisation='depends on how examples are divided into batches')
 # {function: what is said}; where a line of the function is marked, it is named.
@@ -193,8 +195,5 @@ REFUSED = dict(
     session='it runs a session while the graph is built',
     no_gradient='it has no gradient of a variable',
     no_loss='its loss is None; return a float scalar',
-    no_predictions="in mode 'infer' its predictions are None; return 'logits' or 'probabilities' in predictions=",
-    classes_only="predictions are 'classes'; return 'logits' or 'probabilities'",
-    fails_in_infer="in mode 'infer' it fails ('model_dir'), and in mode 'eval' its predictions are None; return 'l",
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
     needs_params="missing a required argument: 'params'")

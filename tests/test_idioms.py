@@ -58,8 +58,7 @@ REFUSED = {
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
     'assigned_in_a_branch': 'not by assign, assign_add or assign_sub outside of a tf.cond, so it may run',
     'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
-    'begun_with_infinity': 'the variable mask begins with infinity',
-    'begun_with_the_images': 'the initial value of b needs the placeholder cifar10.inputs/images, which nothing feeds',
+    'begun_with_the_images': 'the initial value of b needs the placeholder cifar10.inputs/batch_0, which nothing feeds',
     'drawn_in_training_only': 'is another one each time that the file is run',
     'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line '}
 

@@ -248,6 +248,20 @@ def test_predictions_are_those_of_plain_tensorflow(network, trained_once, call, 
         np.testing.assert_allclose([float(row[name]) for row in rows], expected[name], rtol=1e-5)
 
 
+def test_an_autoencoder_without_labels_is_trained_evaluated_and_predicts(tmp_path):
+    train(with_data('autoencoder', 'points', tmp_path / 'train', num_gpus=2, max_steps=100, eval_steps=50))
+    first, last = metrics.read(str(tmp_path / 'train'), metrics.EVAL)
+    assert last['examples'] == 21 and last['loss'] < 0.1 * first['loss']
+    assert last['error'] == pytest.approx(last['loss'], rel=1e-5)
+    found = cifar10.predict(train_dir=str(tmp_path / 'train'), tower_device='cpu')
+    variables = last_variables(tmp_path / 'train')
+    with tf.Graph().as_default(), tf.Session() as session:
+        batches = tf.data.make_one_shot_iterator(own_estimators.points('infer', 10)).get_next()
+        expected = session.run(batches) @ variables['encoder']
+    np.testing.assert_allclose(found['code'], expected, rtol=1e-5)
+    np.testing.assert_allclose(found['found'], expected @ variables['decoder'], rtol=1e-5)
+
+
 def test_other_data_is_evaluated_without_a_trace_and_any_dataset_predicted(trained_once, own, tmp_path):
     folder = trained_once('regression').run.train_dir
     other = own("""

@@ -247,12 +247,13 @@ def test_a_model_without_classes_is_evaluated_by_its_loss(settings, call, tmp_pa
     found = evaluated(tmp_path / 'train', tmp_path / 'eval')
     assert found['examples'] == 200 and 0 < found['loss'] < 2 and 'accuracy' not in found
     printed = capsys.readouterr().out
-    assert f"loss = {found['loss']:.5g} (200 examples), step 20" in printed
+    assert f"loss = {found['loss']:.5g}, error = {found['error']:.5g} (200 examples), step 20" in printed
     assert 'evaluations report its loss' in printed
     points = dict(scalars(tmp_path / 'train', 'loss', EVALUATIONS))
     assert points[10] > points[20] == pytest.approx(found['loss'])
     of_api = cifar10.evaluate(train_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'api'), tower_device='cpu')
-    assert of_api.figures == dict(loss=pytest.approx(found['loss'])) and of_api.examples == 200
+    assert of_api.figures == dict(loss=pytest.approx(found['loss']), error=pytest.approx(found['error']))
+    assert of_api.examples == 200 and found['error'] == pytest.approx(found['loss'])
     assert of_api.accuracy is None and of_api.per_class == {}
     best = min(metrics.read(str(tmp_path / 'train'), metrics.EVAL), key=lambda record: record['loss'])
     assert f"step {best['step']}, loss {best['loss']:.5g}" in printed

@@ -336,7 +336,8 @@ def autoencoder(features, labels, mode):
     decoded = tf.layers.dense(code, x.shape[-1], name='decoder')
     loss = tf.reduce_mean(tf.squared_difference(x, decoded))
     train_op = tf.train.AdamOptimizer(0.01).minimize(loss, step_of()) if mode == 'train' else None
-    return tf.estimator.EstimatorSpec(mode, dict(decoded=decoded), None if mode == 'infer' else loss, train_op)
+    metrics = dict(error=tf.metrics.mean_squared_error(x, decoded)) if mode == 'eval' else None
+    return tf.estimator.EstimatorSpec(mode, dict(decoded=decoded), None if mode == 'infer' else loss, train_op, metrics)
 
 
 TRAINED = [momentum, clipped_adam, by_hand, averages_after_statistics_before, accumulating, lookahead, of_slim,

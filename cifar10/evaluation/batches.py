@@ -1,4 +1,4 @@
-"""Evaluates a model function on a user's data set, and predicts with it."""
+"""Evaluates a model function that does not predict classes, and predicts with it."""
 import collections
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +9,9 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import moved
 from cifar10.base.console import say
 from cifar10.base.errors import RunError, UsageError
+from cifar10.data.datasets import ImageFiles
+from cifar10.data.images import eval_batches, loaded
+from cifar10.data.pipeline import AHEAD, started
 from cifar10.evaluation.classification import check_new, write_rows
 from cifar10.evaluation.result import EvalResult
 from cifar10.evaluation.trained import Model
@@ -22,32 +25,56 @@ class BatchEvaluator:
     """Evaluates a model function in mode 'eval', in the current default graph: loss and metrics on a data set.
 
     Args:
-      name: 'FILE.py:FUNCTION', the data set.
+      data: 'FILE.py:FUNCTION', a data set of batches, or images.
       device: name of the device that computes the model.
+      batch_size: the maximum of examples in a batch.
+      num_examples: the number of images to evaluate; None for all.
+
+    Attributes:
+      read: the operation that reads the data; run it once per session.
     """
 
-    def __init__(self, name: str, recipe: Recipe, device: str, batch_size: int):
-        self._name = name
+    def __init__(self, data: str | ImageFiles, recipe: Recipe, device: str, batch_size: int,
+                 num_examples: int | None = None):
+        self._data = data
+        with tf.device('/cpu:0'), tf.name_scope('input'):
+            if isinstance(data, str):
+                self.read = tf.no_op()
+                batch, self._start = _first(recipe.own.batches(data, batch_size, _EVAL))
+            else:
+                count = num_examples or data.count
+                # Batches of equal size, because a model function may need to know the number of images.
+                size = max(each for each in range(1, min(batch_size, count) + 1) if count % each == 0)
+                memory = loaded(data)
+                self.read = memory.read
+                iterator, self._start = eval_batches(memory, recipe.augmentation, count, size)
+                batch = tuple(tf.ensure_shape(each, [size, *each.shape[1:]]) for each in iterator.get_next())
         with tf.device(device):
-            self._built = recipe.own.built(recipe.own.batches(name, batch_size, _EVAL), _EVAL)
-        self.read = tf.no_op()
+            self._built = recipe.own.built(batch, _EVAL)
 
     def run(self, session: tf.Session, step: int, checkpoint: str | None = None) -> EvalResult:
         """Makes one pass over the batches, as `Evaluator.run` does. Weights each batch by its number of examples."""
         losses, examples = 0.0, 0
-        for found in _each(self._built, session):
+        for found in _each(self._start, self._built, session):
             losses += float(found['loss']) * int(found['examples'])
             examples += int(found['examples'])
         if not examples:
-            raise RunError(f'--dataset={self._name} has no examples in mode {_EVAL!r}')
+            raise RunError(f'--dataset={self._data} has no examples in mode {_EVAL!r}')
         metrics = session.run(self._built.metrics)
         figures = {name: float(value) for name, value in metrics.items() if np.ndim(value) == 0}
         return EvalResult(step, checkpoint, dict(loss=losses / examples, **figures), examples)
 
 
-def _each(built, session) -> Iterator[dict[str, Any]]:
+def _first(batches):
+    """Adds the batches of a data set to the graph; returns (the next batch, the operation that starts at the first)."""
+    data, read = batches.load()
+    iterator, start = started(data.prefetch(AHEAD), [read])
+    return iterator.get_next(), start
+
+
+def _each(start, built, session) -> Iterator[dict[str, Any]]:
     """Yields the results of each batch, in order."""
-    session.run(built.start)
+    session.run([start, built.start])
     while True:
         try:
             yield session.run(built.each, built.feeds)
@@ -84,11 +111,14 @@ def predict(settings: EvalSettings, dataset: Any = None) -> dict[str, np.ndarray
     found, rows = model.newest(), collections.defaultdict(list)
 
     def build():
+        with tf.device('/cpu:0'), tf.name_scope('input'):
+            batch, start = _first(batches)
         with tf.device(model.devices.tower_devices[0]):
-            return model.recipe.own.built(batches, _INFER)
+            return start, model.recipe.own.built(batch, _INFER)
     with model.session(build) as opened:
         opened.restore(found)
-        for each in _each(opened.built, opened.session):
+        start, built = opened.built
+        for each in _each(start, built, opened.session):
             for name, value in each['predictions'].items():
                 rows[name].append(np.atleast_1d(value))
     say('model', f'{found.prefix}, step {found.step}')

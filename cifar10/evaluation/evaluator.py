@@ -50,8 +50,6 @@ class Evaluator:
                  num_examples: int | None = None, averaging: bool = False, classes: Sequence[str] | None = None):
         self._count = num_examples or data.count
         batch_size = min(batch_size, self._count)
-        if not recipe.has_classes:  # a mean over a batch that is filled up would count some examples twice
-            batch_size = max(size for size in range(1, batch_size + 1) if self._count % size == 0)
         self._name_of = data.name_of
         self._classes = classes = tuple(classes or data.classes)
         with tf.device('/cpu:0'), tf.name_scope('input'):
@@ -101,8 +99,6 @@ class Evaluator:
         # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
         all_sums = [sums for share_sums, _ in shares for sums in share_sums]
         totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}
-        if 'loss' in totals:
-            return EvalResult(step, checkpoint, dict(loss=float(totals['loss']) / self._count), self._count)
         matrix = totals['confusion']
         if not matrix[:, -1].any():
             matrix = matrix[:, :-1]
@@ -120,9 +116,6 @@ def _of_batch(recipe, images, labels, batch_size, num_classes, averaging):
 
     The last batch may be smaller and is padded.
     """
-    if not recipe.has_classes:
-        images, labels = tf.ensure_shape(images, [batch_size, *images.shape[1:]]), tf.ensure_shape(labels, [batch_size])
-        return dict(loss=tf.cast(recipe.own.loss(images, labels), tf.float64) * batch_size), {}
     count = tf.shape(labels)[0]
     with tf.device('/cpu:0'):
         fed = filled(images, batch_size)

@@ -42,8 +42,9 @@ def evaluate(settings: EvalSettings, done: Callable[[EvalResult], Any] = lambda 
         raise UsageError('--per_class is for models that predict classes; leave it out')
 
     def build():
-        if isinstance(data, str):  # the name of a data set of batches
-            return BatchEvaluator(data, model.recipe, model.devices.tower_devices[0], model.batch_size)
+        if isinstance(data, str) or not model.recipe.has_classes:
+            return BatchEvaluator(data, model.recipe, model.devices.tower_devices[0], model.batch_size,
+                                  settings.num_examples)
         return Evaluator(data, model.recipe, model.devices.tower_devices, model.batch_size, settings.num_examples,
                          model.averaging, model.classes)
     with model.session(build) as opened:

@@ -45,7 +45,7 @@ class EvalResult:
       checkpoint: prefix of the checkpoint; None for an evaluation between two steps of a run.
       figures: name -> number. A model that predicts classes has 'accuracy', 'mean_recall', 'cross_entropy' (without
         weight decay, the mean over the images; not finite if a prediction is not) and, with test-time averaging,
-        'averaged_accuracy'; any other model has a 'loss'.
+        'averaged_accuracy'; any other model has a 'loss' and its metrics.
       examples: the number of examples.
       classes: the names of the classes.
       confusion: int64 [classes, classes], the number of examples of each class (row) predicted as each class (column).

@@ -38,8 +38,8 @@ class Recipe:
     Attributes:
       image_size, weights: the arguments.
       has_batches: whether the data set is a user's batches instead of images.
-      own: the `own.recipe_towers.RecipeTowers` of a recipe with users' code, or the `own.model_towers.ModelTowers` of a
-        model function on a user's batches; else None.
+      own: the `own.model_towers.ModelTowers` of a model function, the `own.recipe_towers.RecipeTowers` of other users'
+        code; else None.
       augmentation: a `data.augment.Augmentation`.
       schedule: a `model.schedule.Schedule`; not for evaluation.
       total_examples: number of training examples in the whole run, or None if its length is a number of steps.
@@ -72,8 +72,8 @@ class Recipe:
         is_own = any(OWN[flag].is_own(getattr(settings, flag)) for flag in ('network', 'augmentation', 'loss'))
         self.own: Any = None
         self.has_batches = bool(batches)
-        if batches:
-            self.own = pkgutil.resolve_name(MODEL_TOWERS)(settings, seed, batches)
+        if self.is_whole:
+            self.own = pkgutil.resolve_name(MODEL_TOWERS)(self, settings, num_classes, seed, batches)
         elif is_own:
             self.own = pkgutil.resolve_name(OWN_TOWERS)(self, settings, num_classes, seed)
 
@@ -175,7 +175,7 @@ class Recipe:
 
     @functools.cached_property
     def has_classes(self) -> bool:
-        """Whether the network predicts classes; if not, it is a whole model that is evaluated by its loss."""
+        """Whether the network predicts classes; if not, it is a whole model with its own loss and metrics."""
         return not self.has_batches and (
             not self.is_whole or self.own.has_classes(self.augmentation.image_sizes()[-1]))
 

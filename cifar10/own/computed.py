@@ -1,5 +1,6 @@
 """Wraps a copied tower for the update modes."""
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -7,24 +8,24 @@ from cifar10.model import network_draws
 from cifar10.model.untrained_variables import MovingStatistic
 from cifar10.own.copying import Copied, copy, follow
 from cifar10.own.follow_up import FollowUp
-from cifar10.own.isolated_call import LOSS_SCALE, POSITION
+from cifar10.own.isolated_call import LOSS_SCALE, POSITION, tensors_of
 from cifar10.own.tracing import GRADIENT, STATISTIC, Traced
 from cifar10.parallel.update import Computed
 
 
-def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tensor | None = None,
-                 shared: dict | None = None) -> tuple[Computed, Copied]:
+def copied_tower(traced: Traced, batch: Any, scale: tf.Tensor | None = None,
+                 shared: dict | None = None) -> tuple[Computed, Mapping[str, Any]]:
     """Adds a copy of a tower to the current graph, within the scopes of a tower.
 
     Args:
-      inputs: tensors by the names of the inputs; cast to the types of the inputs.
+      batch: a batch in the structure of the traced function's; cast to its types.
       scale: factor for the loss before its gradients are taken, a float32 scalar; None: no scaling.
       shared: a dict that all towers of a step share; None: a single tower.
 
     Returns:
-      (the Computed, the copy). Its activations and summaries are added to the graph's collections.
+      (the Computed, the outputs of the copy). Its activations and summaries are added to the graph's collections.
     """
-    given = {name: tf.cast(each, traced.dtype_of(name)) for name, each in inputs.items()}
+    given = {name: tf.cast(each, traced.dtype_of(name)) for name, each in tensors_of(batch).items()}
     given[LOSS_SCALE] = tf.ones([]) if scale is None else scale
     if traced.uses(POSITION):
         _, given[POSITION] = network_draws.current_place()
@@ -42,7 +43,8 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
         pairs = [(value, copied.variables[each.variable]) for each, value, is_common in zip(
             traced.averaged, copied.averaged, common) if is_common]
         others = [value for value, is_common in zip(copied.averaged, common) if not is_common]
-        return Computed(scalars, pairs, [], others, _Follower(traced, traced.after, copied, common, shared)), copied
+        follower = _Follower(traced, traced.after, copied, common, shared)
+        return Computed(scalars, pairs, [], others, follower), copied.outputs
     found = list(zip(traced.averaged, copied.averaged))
     gradients = {each.variable: value for each, value in found if each.kind == GRADIENT}
     if scale is not None:
@@ -51,7 +53,7 @@ def copied_tower(traced: Traced, inputs: Mapping[str, tf.Tensor], scale: tf.Tens
     # The identity puts the value into the name scope of the tower.
     statistics = [MovingStatistic(copied.variables[each.variable], tf.identity(value, 'statistic'), each.keep)
                   for each, value in found if each.kind == STATISTIC]
-    return Computed(scalars, pairs, statistics), copied
+    return Computed(scalars, pairs, statistics), copied.outputs
 
 
 class _Follower:

@@ -24,27 +24,18 @@ class EstimatorSpec(NamedTuple):
     evaluation_hooks: Any = None
     prediction_hooks: Any = None
 
+    def as_estimator_spec(self) -> 'EstimatorSpec':
+        return self
 
-class TPUEstimatorSpec(NamedTuple):
-    """Holds the result of a model function for TPUs, as tf.estimator.tpu.TPUEstimatorSpec did."""
-    mode: str
-    predictions: Any = None
-    loss: Any = None
-    train_op: Any = None
-    eval_metrics: Any = None
-    export_outputs: Any = None
-    scaffold_fn: Any = None
-    host_call: Any = None
-    training_hooks: Any = None
-    evaluation_hooks: Any = None
-    prediction_hooks: Any = None
 
-    def as_estimator_spec(self) -> EstimatorSpec:
-        metrics, tensors = self.eval_metrics or (dict, {})
-        return EstimatorSpec(self.mode, self.predictions, self.loss, self.train_op,
-                             metrics(**tensors) if isinstance(tensors, dict) else metrics(*tensors),
-                             training_hooks=self.training_hooks,
-                             scaffold=self.scaffold_fn() if self.scaffold_fn else None)
+def tpu_estimator_spec(mode: str, predictions: Any = None, loss: Any = None, train_op: Any = None,
+                       eval_metrics: Any = None, export_outputs: Any = None, scaffold_fn: Any = None,
+                       host_call: Any = None, **hooks: Any) -> EstimatorSpec:
+    """Returns the EstimatorSpec of a model function for TPUs, which returns a tf.estimator.tpu.TPUEstimatorSpec."""
+    metrics, tensors = eval_metrics if eval_metrics and mode == ModeKeys.EVAL else (dict, {})
+    return EstimatorSpec(mode, predictions, loss, train_op,
+                         metrics(**tensors) if isinstance(tensors, dict) else metrics(*tensors),
+                         export_outputs, scaffold=scaffold_fn, **hooks)
 
 
 class _Missing(type):
@@ -73,7 +64,7 @@ class _Output(NamedTuple):
 
 class Estimator:
     """Replaces the module `tf.estimator` and its counterpart for TPUs."""
-    EstimatorSpec, ModeKeys, TPUEstimatorSpec = EstimatorSpec, ModeKeys, TPUEstimatorSpec
+    EstimatorSpec, ModeKeys, TPUEstimatorSpec = EstimatorSpec, ModeKeys, staticmethod(tpu_estimator_spec)
 
     class export:
         PredictOutput = ClassificationOutput = RegressionOutput = _Output

@@ -35,28 +35,31 @@ class Tower(NamedTuple):
       shown: other tensors, or lists of tensors, by their names.
       feeds: the values to feed, by placeholder or by name.
       notes: warnings, one phrase each.
-      network: the names of the network's operations, if the tower has further operations.
     """
     scalars: Mapping[str, tf.Tensor]
     train_op: tf.Operation | None = None
     shown: Mapping[str, Any] = {}
     feeds: Mapping[Any, Any] = {}
     notes: Sequence[str] = ()
-    network: Collection[str] | None = None
+
+
+def tensors_of(batch: Any) -> dict[str, tf.Tensor]:
+    """Returns the tensors of a batch of any structure by name, including the parts of sparse and ragged tensors."""
+    return {f'batch_{number}': each for number, each in enumerate(tf.nest.flatten(batch, expand_composites=True))}
 
 
 class Call:
     """Calls a function in a separate graph.
 
     Args:
-      inputs: (type, shape) of each input of the function, by its name.
+      batch: the input of the function: tensors of any graph in any structure, for their types and shapes.
       training: whether to take gradients and keep assignments.
       seed: the seed of the graph.
       values: the values of the placeholders in creation order, as `values_of_placeholders` returns them.
       graph: an existing graph for the function; None: a new one.
 
     Attributes:
-      inputs: the function's inputs, tensors by name.
+      inputs: the tensors of the function's batch, by name.
       step, position, loss_scale: the variable and the tensors that each copy also receives.
       variables: the variables that the function created, by the names of their handles.
       gotten: the names of the handles of variables from `tf.get_variable`.
@@ -65,9 +68,10 @@ class Call:
       not_taken: the operations of branches that are not taken.
     """
 
-    def __init__(self, inputs: Mapping[str, tuple], training: bool, seed: int | None, values: Sequence[Any] = (),
+    def __init__(self, batch: Any, training: bool, seed: int | None, values: Sequence[Any] = (),
                  graph: tf.Graph | None = None):
         self.training = training
+        self._structure = batch
         self.variables: dict[str, tf.Variable] = {}
         self.gotten: set[str] = set()
         self.placeholders: list[tf.Tensor] = []
@@ -77,12 +81,13 @@ class Call:
         with graph.as_default() if graph else seeded_graph(seed) as self.graph:
             self.step = tf.train.get_or_create_global_step()
             with tf.name_scope('cifar10.inputs'):  # so that no variable of the user's has the name of an input
-                self.inputs = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in inputs.items()}
+                self.inputs = {name: tf.placeholder(each.dtype, each.shape, name)
+                               for name, each in tensors_of(batch).items()}
                 self.position = tf.placeholder(tf.int64, [], POSITION)
                 self.loss_scale = tf.placeholder(tf.float32, [], LOSS_SCALE)
 
     def run(self, make: Callable[..., Tower]) -> Tower:
-        """Calls a function of the inputs; returns its Tower."""
+        """Calls a function of a batch; returns its Tower."""
         conds = {(tf, 'cond'): self.cond,
                  (tf2, 'cond'): lambda pred, true_fn=None, false_fn=None, name=None: self.cond(
                      pred, true_fn, false_fn, True, name)}
@@ -96,7 +101,8 @@ class Call:
                 patched({**conds, **makers, **operators}), \
                 tf.variable_creator_scope(self._create), tf.variable_creator_scope(create_frozen), \
                 tf.variable_scope(tf.get_variable_scope(), custom_getter=self._get, auxiliary_name_scope=False):
-            tower = make(*self.inputs.values())
+            tower = make(tf.nest.pack_sequence_as(
+                self._structure, [*self.inputs.values()], expand_composites=True))
             given = {self._element(key): value for key, value in tower.feeds.items()}
             self.feeds = {key: as_fed(key, value) for key, value in given.items()}
         return tower

@@ -1,9 +1,9 @@
 """Mixed precision for float32 code: convolutions and matrix products compute in a narrower type.
 
-Their inputs are cast, and their outputs are cast back, forward and backward. Variables, losses, statistics,
-normalisations and all other operations stay float32.
+Their inputs are cast, and their outputs are cast back, forward and backward. Variables, statistics, normalisations and
+all other operations stay float32.
 """
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -23,20 +23,11 @@ def computes_in(nodes: Iterable[tf.NodeDef], dtype: tf.DType) -> bool:
     return any(node.op in _NARROWED and node.attr['T'].type == dtype.as_datatype_enum for node in nodes)
 
 
-def narrow(nodes: dict[str, tf.NodeDef], dtype: tf.DType, network: Collection[str] | None) -> None:
-    """Narrows the type of convolutions and matrix products.
-
-    Args:
-      nodes: the operations of a graph by their names; changed.
-      network: the names of the operations to narrow, with their gradients; None: all.
-    """
+def narrow(nodes: dict[str, tf.NodeDef], dtype: tf.DType) -> None:
+    """Narrows the type of convolutions and matrix products among the operations of a graph, given by their names."""
     for name, node in list(nodes.items()):
         if node.op not in _NARROWED or node.attr['T'].type != tf.float32.as_datatype_enum:
             continue
-        if network is not None and name not in network:
-            beside = {each.decode().removeprefix('loc:@') for each in node.attr['_class'].list.s}
-            if beside.isdisjoint(network):
-                continue
         narrowed = tf.NodeDef()
         narrowed.CopyFrom(node)
         narrowed.name = f'{name}/{dtype.name}'

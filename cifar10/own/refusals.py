@@ -100,6 +100,17 @@ def check_variables(call: Any) -> None:
                              'make it float32 and cast its value, or make it with trainable=False')
 
 
+def check_same_variables(training: Sequence, evaluation: Sequence) -> None:
+    """Refuses a variable that evaluation needs and training does not make, or makes in another form."""
+    variables = {each.name: each for each in training}
+    for each in evaluation:
+        before = variables.get(each.name)
+        if before is None or (each.shape, each.dtype) != (before.shape, before.dtype):
+            made = f'{before.shape.as_list()}, {before.dtype.name}' if before else 'not made'
+            raise BrokenRule(f'the variable {each.name} is {each.shape.as_list()}, {each.dtype.name} in '
+                             f'evaluation, but {made} in training; make it the same in both')
+
+
 def check_assignments(assignments: Any, needed: Iterable[tf.Operation]) -> None:
     """Refuses assignments before the gradients without a known value, and operations that would miss such a value."""
     for write in assignments.all:
@@ -209,6 +220,12 @@ def check_augmented(images: tf.Tensor, labels: tf.Tensor, num_classes: int, resu
 
 # Models and steps.
 
+def check_spec(spec: Any) -> None:
+    """Refuses a result of a model function other than an EstimatorSpec."""
+    if not all(hasattr(spec, name) for name in ('predictions', 'loss', 'train_op')):
+        raise BrokenRule(f'it returns {phrase(spec)}; return a tf.estimator.EstimatorSpec')
+
+
 def check_step(loss: Any, train_op: Any) -> None:
     """Refuses a loss other than a float scalar, and a train_op other than an operation."""
     check_loss(loss)
@@ -232,14 +249,6 @@ def checked_predictions(predictions: Any) -> dict[str, tf.Tensor]:
         if not isinstance(each, tf.Tensor):
             raise BrokenRule(f"in mode 'infer' its {name} is {phrase(each)}; return tensors in predictions=")
     return found
-
-
-def check_predictions(mode: str, predictions: Any) -> None:
-    """Refuses predictions other than a dict, or with classes alone, which have no cross entropy."""
-    if not isinstance(predictions, dict) or not {'classes', 'class_ids'}.isdisjoint(predictions):
-        found = ', '.join(map(repr, predictions)) if isinstance(predictions, dict) else phrase(predictions)
-        raise BrokenRule(f"in mode {mode!r} its predictions are {found}; return 'logits' or 'probabilities' in "
-                         'predictions=')
 
 
 def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], marked: Collection[tf.Operation]) -> None:
@@ -281,10 +290,13 @@ def not_the_mean(name: str, graph: tf.Graph) -> BrokenRule:
 
 # Notes: allowed, but probably a mistake.
 
+NO_CLASSES = ("its predictions in mode 'infer' have neither 'logits' nor 'probabilities', so it does not classify "
+              'images, and evaluations report its loss and its eval_metric_ops')
+
+
 def notes_of_spec(spec: Any) -> tuple[str, ...]:
     """Returns the note on unused parts of an EstimatorSpec that may set variables."""
-    names = [name for name in ('training_hooks', 'training_chief_hooks', 'scaffold', 'scaffold_fn')
-             if getattr(spec, name, None)]
+    names = [name for name in ('training_hooks', 'training_chief_hooks', 'scaffold') if getattr(spec, name, None)]
     return (f"its {' and '.join(names)} are not used; do their work in the graph, and start from other variables by "
             '--warm_start',) if names else ()
 

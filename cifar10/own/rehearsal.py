@@ -5,7 +5,7 @@ that depends on the rest, and numbers that differ from run to run.
 """
 import collections
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +22,8 @@ from cifar10.own.subgraphs import is_draw
 from cifar10.own.tracing import GRADIENT, SCALAR, STATISTIC, Traced
 
 # Types of operations whose random numbers are fed.
-_FED_DRAWS = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
-_STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # these draw the same numbers again
+_FED = re.compile(r'(Stateless)?(Random(Standard)?Normal|RandomUniform|TruncatedNormal)(V2)?')
+_STATELESS = re.compile(r'Stateless(Random(?!Get)|Truncated|Parameterized)\w*')  # these draw the same numbers again
 _OF_GRADIENTS = re.compile(r'(^|/)gradients(_\d+)?/')  # the name scope of `tf.gradients`
 _DRAWN = 0.9  # the value fed for each draw, so that dropout at a rate of up to 0.9 drops nothing
 _LATER = 10 ** 6  # a global step past any initial phase
@@ -33,7 +33,7 @@ _NOISE_OF_EVALUATION = 0.1
 # rounding needs up to 2.5 times that, and now and then 30 times, because some get to the other side of 0: so a gradient
 # must differ for other batches and initial values, too. A sum over the batch needs far more.
 _NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
-_TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
+_TOLERANCE = 1e-3  # of a gradient, relative to its largest element
 _NOTHING = 2e-5  # a gradient so small, relative to the largest of all, is rounding
 # For a statistic's change of a variable. If each example is given twice, a sum doubles; the unbiased variance of
 # two values, which batch normalisation follows, is a third smaller.
@@ -43,43 +43,22 @@ _BY_BATCH = ('the logits of an image depend on the other images of its batch in 
              'with the batch; use statistics of the batch only where `training` is true')
 
 
-class Subject(NamedTuple):
-    """A tower to rehearse.
-
-    Attributes:
-      trace: function (examples in the batch, seed) -> the Traced.
-      make_up: function (random generator, examples, inputs by their names) -> {name: array} for the inputs.
-      few: the number of examples in a tower's batch.
-      seed: the seed of the run.
-      is_rough: whether it computes in a type narrower than float32.
-    """
-    trace: Callable[[int, int], Traced]
-    make_up: Callable[[np.random.Generator, int, Mapping[str, tf.Tensor]], dict]
-    few: int
-    seed: int
-    is_rough: bool
-
-
 class _Tower(NamedTuple):
     """A tower built for training.
 
     Attributes:
       inputs: placeholders by the names of the inputs.
-      first: the placeholder of the position of its first example.
       averaged: the gradients and scalars that leave the tower, by their descriptions.
       moved: the changes to variables by the tower's statistics alone, by variable name.
-      draws: the values to feed for random numbers that would differ between towers, by tensor.
-      drawn: the names of the operations that draw these numbers.
-      needed: the names of all operations that its gradients and statistics need.
+      draws: the values to feed for random numbers, which would differ between towers, by tensor.
+      others: the names of the operations that draw other random numbers.
       scalars: the keys of `averaged` that are scalars.
     """
     inputs: dict
-    first: tf.Tensor
     averaged: dict
     moved: dict
     draws: dict
-    drawn: frozenset
-    needed: frozenset
+    others: list
     scalars: frozenset
 
     @property
@@ -100,36 +79,38 @@ def notes_on_draws(traced: Traced) -> list[str]:
             'cifar10.model.dropout and uniform_like draw the same'] if found else []
 
 
-def compare(subject: Subject) -> list[str]:
+def compare(trace: Callable[[int, int], Traced], make_up: Callable, few: int, seed: int) -> list[str]:
     """Compares two towers with one tower that has both batches; returns notes.
 
     Towers that may normalise by their batch both get the same batch, so that its statistics match the one tower's.
+
+    Args:
+      trace: function (examples in the batch, seed) -> the Traced.
+      make_up: function (random generator, examples, inputs by their names) -> {name: array} for the inputs.
+      few: the number of examples in a tower's batch.
+      seed: the seed of the run.
 
     Raises:
       BrokenRule: the batches of both have no common answer.
     """
     # Code that draws initial values depends on the seed.
-    one, other = subject.trace(subject.few, subject.seed + 1), subject.trace(2 * subject.few, subject.seed)
-    _refuse_other_constants(subject, one, other)
+    one, other = trace(few, seed + 1), trace(2 * few, seed)
+    _refuse_other_constants(one, other, lambda: trace(few, seed))
     if one.after and other.after and (followed := _changed(one.after.piece, other.after.piece)):
         name = next(iter(followed))
         return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of examples of a '
                 'tower, and not of all towers; give it the number that you mean']
-    with seeded_graph(subject.seed):
+    with seeded_graph(seed):
         tf.train.get_or_create_global_step()
         whole, half = (_built(traced, k) for k, traced in enumerate((other, one)))
         _refuse_other_gradients(half, whole)
-        drawn = {node.name for node in one.operations() if is_draw(node)}
-        if others := sorted((half.needed & drawn) - half.drawn):
-            return [f'the numbers that its operation {others[0]} draws differ between towers, so these were not '
+        if half.others:
+            return [f'the numbers that its operation {half.others[0]} draws differ between towers, so these were not '
                     'compared with one tower']
-        # Draws by position match the one tower's draws, unless the numbers are fed.
-        stateless = half.needed.intersection(node.name for node in one.operations() if _STATELESS.fullmatch(node.op))
-        is_comparable = half.drawn.issuperset(stateless) if half.normalises else not _repeats(one, stateless)
         with cpu_session(tf.get_default_graph()) as session:
             # Code that depends on the global step may change its behaviour later.
             for step in (0, _LATER) if one.uses(STEP) else (0,):
-                if found := _compared(subject, session, half, whole, is_comparable, step, other.graph):
+                if found := _compared(make_up, few, session, half, whole, step, other.graph):
                     return found
             return []
 
@@ -137,10 +118,8 @@ def compare(subject: Subject) -> list[str]:
 def _built(traced, k):
     """Builds tower k of the current graph."""
     with tf.name_scope(f'tower_{k}') as scope, tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
-        inputs = {name: tf.placeholder(traced.dtype_of(name), traced.graph.get_tensor_by_name(tensor).shape)
-                  for name, tensor in traced.inputs.items() if name not in (POSITION, STEP, LOSS_SCALE)}
-        first = tf.placeholder(tf.int64, [])
-        copied = copy(traced, {**inputs, POSITION: first, LOSS_SCALE: tf.ones([])})
+        inputs = _placeholders(traced)
+        copied = copy(traced, {**inputs, POSITION: tf.zeros([], tf.int64), LOSS_SCALE: tf.ones([])})
     averaged, statistics = dict[str, tf.Tensor](), []
     for each, value in zip(traced.averaged, copied.averaged):
         if each.kind == STATISTIC:
@@ -150,15 +129,19 @@ def _built(traced, k):
             again = sum(known.partition(' (')[0] == name for known in averaged)
             averaged[name + f' ({again + 1})' * (again > 0)] = tf.convert_to_tensor(value)
     needed = with_inputs([*(value.op for _, value, _ in statistics), *(value.op for value in averaged.values())])
-    draws = [tensor for operation in needed if _FED_DRAWS.fullmatch(operation.type)
-             for tensor in operation.outputs if tensor.shape.is_fully_defined()]
-
-    def names(operations):
-        return frozenset(each.name.removeprefix(f'{scope}{SCOPE}/') for each in operations)
-    return _Tower(inputs, first, averaged, _moved(statistics),
-                  {tensor: np.full(tensor.shape, _DRAWN, tensor.dtype.as_numpy_dtype) for tensor in draws},
-                  names(tensor.op for tensor in draws), names(needed),
+    drawing = {each for each in needed if is_draw(each.node_def) or _STATELESS.fullmatch(each.type)}
+    fed = {each for each in drawing if _FED.fullmatch(each.type) and each.outputs[0].shape.is_fully_defined()}
+    draws = {each.outputs[0]: np.full(each.outputs[0].shape, _DRAWN, each.outputs[0].dtype.as_numpy_dtype)
+             for each in fed}
+    return _Tower(inputs, averaged, _moved(statistics), draws,
+                  sorted(each.name.removeprefix(f'{scope}{SCOPE}/') for each in drawing - fed),
                   frozenset(each.values[0] for each in traced.averaged if each.kind == SCALAR))
+
+
+def _placeholders(traced):
+    """Returns placeholders by the names of the inputs of a tower's batch."""
+    return {name: tf.placeholder(traced.dtype_of(name), traced.graph.get_tensor_by_name(tensor).shape)
+            for name, tensor in traced.inputs.items() if name not in (POSITION, STEP, LOSS_SCALE)}
 
 
 def _moved(statistics):
@@ -181,23 +164,16 @@ def _refuse_other_gradients(half, whole):
                              'mean loss')
 
 
-def _refuse_other_constants(subject, one, other):
-    """Raises a BrokenRule if constants differ between calls of the function."""
+def _refuse_other_constants(one, other, trace):
+    """Raises a BrokenRule if constants differ between calls of the function; `trace` makes the first call again."""
     # Integers may depend on the number of examples. So may constants of gradients: a mean's gradient divides by it.
     changed = [name for name, value in _changed(one.piece, other.piece).items()
                if tf.as_dtype(value.dtype).is_floating and not _OF_GRADIENTS.search(name)]
     if changed:
-        again = subject.trace(subject.few, None)
+        again = trace()
         for name in _changed(one.piece, again.piece):
             raise BrokenRule(f'its constant {name}{place_of(name, again.graph)} is another one each time that the file '
                              'is run; give random numbers a fixed seed, as in np.random.default_rng(0)')
-
-
-def _repeats(traced, draws):
-    """Returns whether any draw, given by name, is the same in each tower for any batch."""
-    inputs = {traced.graph.get_tensor_by_name(tensor).op for name, tensor in traced.inputs.items() if name != STEP}
-    known = {operation.name: operation for operation in traced.graph.get_operations()}
-    return any(inputs.isdisjoint(with_inputs([known[name]])) for name in draws if name in known)
 
 
 def _changed(before, after):
@@ -207,11 +183,11 @@ def _changed(before, after):
     return {name: value for name, value in others.items() if name in values and value != values[name]}
 
 
-def _compared(subject, session, half, whole, is_comparable, step, graph):
+def _compared(make_up, few, session, half, whole, step, graph):
     suspected: dict[str, str] = {}
     for seed in range(_TRIALS):
         try:
-            first, again, second, together, nearby = _trial(subject, session, half, whole, seed, step)
+            first, again, second, together, nearby = _trial(make_up, few, session, half, whole, seed, step)
         except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
             return [f'it fails on random examples ({reason(error)}), so its towers were not compared with one tower']
         others = [name for name, value in first.averaged.items()
@@ -219,11 +195,11 @@ def _compared(subject, session, half, whole, is_comparable, step, graph):
         if others:
             return [f'its {others[0]} differs in bits when it is computed again, so a resumed run does not '
                     'end with the same bits; use --deterministic, if you have not, or other operations']
-        apart = _apart(subject, first, second, together, nearby)
+        apart = _apart(first, second, together, nearby)
         for name in apart.keys() & whole.scalars:
             raise refusals.not_the_mean(name.partition(':')[0], graph)
         suspected = {name: note for name, note in apart.items() if seed == 0 or name in suspected}
-        if not (suspected and is_comparable):
+        if not suspected:
             return []
     return list(suspected.values())[:1]
 
@@ -231,36 +207,35 @@ def _compared(subject, session, half, whole, is_comparable, step, graph):
 _Computed = collections.namedtuple('_Computed', 'averaged moved')  # the arrays of a `_Tower`
 
 
-def _trial(subject, session, half, whole, seed, step):
+def _trial(make_up, count, session, half, whole, seed, step):
     """Computes the first tower, twice, the second, and one tower with both batches.
 
     The last two results belong to that one tower: before and after a small change of its batch.
     """
-    random, count = np.random.default_rng(seed), subject.few
-    batch = subject.make_up(random, 2 * count, whole.inputs)
+    random = np.random.default_rng(seed)
+    batch = make_up(random, 2 * count, whole.inputs)
     if half.normalises:  # by numbers; labels may differ
         batch = {name: np.concatenate([value[:count]] * 2) if value.dtype.kind == 'f' and len(value) == 2 * count
                  else value for name, value in batch.items()}
     halves = [{name: value[k * count:(k + 1) * count] if value.ndim else value for name, value in batch.items()}
               for k in (0, 1)]
     initialise(session, random, _NOISE, step)
-    of_towers = [_computed(session, half, halves[k], k * count) for k in (0, 0, 1)]
+    of_towers = [_computed(session, half, halves[k]) for k in (0, 0, 1)]
     signs = {name: random.choice(np.array([-1, 1], np.float32), value.shape) for name, value in batch.items()
              if value.dtype.kind == 'f' and value.ndim}
     changed = {name: value * (1 + _NEARBY * signs[name]) if name in signs else value for name, value in batch.items()}
-    together, nearby = (_computed(session, whole, given, 0) for given in (batch, changed))
+    together, nearby = (_computed(session, whole, given) for given in (batch, changed))
     return *of_towers, together, nearby
 
 
-def _apart(subject, first, second, together, nearby):
+def _apart(first, second, together, nearby):
     """Returns notes on the results, by name, that differ between two towers and one tower with both batches."""
-    tolerance = _ROUGH_TOLERANCE if subject.is_rough else _TOLERANCE
     notes = {}
     # The gradient of a bias before a batch normalisation, for example, is a sum that ought to be 0.
     nothing = _NOTHING * max(map(_largest, together.averaged.values()))
     for name, whole in together.averaged.items():
         mean = (first.averaged[name] + second.averaged[name]) / 2
-        if not _are_close(mean, whole, nearby.averaged[name], max(tolerance * _largest(whole), nothing)):
+        if not _are_close(mean, whole, nearby.averaged[name], max(_TOLERANCE * _largest(whole), nothing)):
             notes[name] = (
                 f'its {name} depends on how examples are divided into batches, so another number of towers '
                 'trains another network: a loss is a sum over the examples, or a mean over some of them, such as those '
@@ -282,10 +257,6 @@ def initialise(session: tf.Session, random: np.random.Generator, noise: float, s
     """
     session.run([tf.global_variables_initializer(), tf.tables_initializer()])
     values = session.run({variable.op.name: variable for variable in tf.global_variables()})
-    for variable in tf.global_variables():
-        if variable.dtype.is_floating and not np.isfinite(values[variable.op.name]).all():
-            raise BrokenRule(f'the variable {variable.op.name} begins with infinity or NaN, of which no checkpoint is '
-                             'written; use a large number, such as -1e9')
     for variable in tf.trainable_variables():
         if variable.dtype.is_floating:
             values[variable.op.name] += noise * random.standard_normal(variable.shape.as_list(), np.float32)
@@ -296,14 +267,11 @@ def initialise(session: tf.Session, random: np.random.Generator, noise: float, s
         operation.inputs[1]: value for operation, value in initialisers})
 
 
-def _computed(session, tower, batch, first):
-    """Computes a tower on a batch, given the position of the first example."""
-    # An example's draws are the same in any tower, but towers that share a batch have different positions.
-    draws = {tensor: drawn for tensor, drawn in tower.draws.items()
-             if tower.normalises or not tensor.op.type.startswith('Stateless')}
+def _computed(session, tower, batch):
+    """Computes a tower on a batch."""
     moved()
     given = {tower.inputs[name]: value for name, value in batch.items()}
-    return _Computed(*session.run((tower.averaged, tower.moved), {**given, tower.first: first, **draws}))
+    return _Computed(*session.run((tower.averaged, tower.moved), {**given, **tower.draws}))
 
 
 def _are_close(mean, whole, nearby, tolerance):
@@ -315,15 +283,20 @@ def _largest(values):
     return np.abs(values).max(initial=0)
 
 
-def compare_evaluation(subject: Subject) -> list[str]:
-    """Returns notes on logits that are random, or that depend on the rest of the batch, in evaluation."""
-    traced = subject.trace(2, subject.seed)
+def compare_evaluation(traced: Traced, seed: int) -> list[str]:
+    """Returns notes on logits that are random, or that depend on the rest of the batch, in evaluation.
+
+    Args:
+      traced: a network, or a model in mode 'infer', with a batch of two images.
+      seed: the seed of the run.
+    """
     if notes := refusals.notes_of_outputs(traced.graph, traced.outputs['logits']):
         return notes
-    with seeded_graph(subject.seed):
+    with seeded_graph(seed):
         tf.train.get_or_create_global_step()
-        images = tf.placeholder(tf.float32, traced.graph.get_tensor_by_name(traced.inputs['images']).shape)
-        found = copy(traced, dict(images=images)).outputs['logits']
+        inputs = _placeholders(traced)
+        images, = inputs.values()
+        found = copy(traced, inputs).outputs['logits']
         examples = np.random.default_rng(0).standard_normal([3, *images.shape[1:]], np.float32)
 
         def logits(session, *numbers):

@@ -102,13 +102,13 @@ class Traced(NamedTuple):
                 yield from function.node_def
 
 
-def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: bool, seed: int,
-          narrow_to: tf.DType | None = None, entry: str = refusals.NETWORK) -> Traced:
+def trace(make: Callable[[Any], Tower], batch: Any, training: bool, seed: int, narrow_to: tf.DType | None = None,
+          entry: str = refusals.NETWORK) -> Traced:
     """Calls a function in a separate graph; returns its computation.
 
     Args:
-      make: function of the input tensors.
-      inputs: (type, shape) of each input, by its name.
+      make: function of a batch.
+      batch: tensors of any graph in any structure, for their types and shapes.
       training: whether to compute gradients and keep assignments.
       seed: the seed of the graph.
       narrow_to: the type for convolutions and matrix products of a function that is called in float32; None: leaves
@@ -119,11 +119,11 @@ def trace(make: Callable[..., Tower], inputs: Mapping[str, tuple], training: boo
       BrokenRule: several towers cannot compute the function's result.
     """
     with refusals.for_entry(entry):
-        call = Call(inputs, training, seed)
+        call = Call(batch, training, seed)
         tower = call.run(make)
         values = call.values_of_placeholders()
         if any(value is not None for value in values):  # a second call's conditions and shapes depend on the values
-            call = Call(inputs, training, seed, values)
+            call = Call(batch, training, seed, values)
             tower = call.run(make)
         with call.graph.as_default():
             return (_of_network if tower.train_op is None else _of_model)(call, tower, narrow_to)
@@ -153,8 +153,7 @@ def _of_network(call, tower, narrow_to):
         needed |= _needed([tf.get_default_graph().get_tensor_by_name(each.values[0]).op for each in averaged],
                           call.feeds)
         notes = (*notes, *refusals.notes_of_network(call, needed))
-    network = tower.network and frozenset(tower.network)
-    return _taken(call, needed, assignments, narrow_to, network, outputs, averaged)._replace(notes=notes)
+    return _taken(call, needed, assignments, narrow_to, outputs, averaged)._replace(notes=notes)
 
 
 def _of_model(call, tower, narrow_to):
@@ -169,7 +168,7 @@ def _of_model(call, tower, narrow_to):
         *(Averaged(STATISTIC if tensor.shape.rank else SCALAR, (tensor.name,), (tensor.name,), variable, keep)
           for tensor, variable, keep in division.crossing)]
     outputs = dict(tower.shown, scalars=division.scalars, summaries=division.summaries)
-    traced = _taken(call, division.towers, assignments, narrow_to, None, outputs, averaged, division)
+    traced = _taken(call, division.towers, assignments, narrow_to, outputs, averaged, division)
     return traced._replace(after=division.after, notes=(*tower.notes, *refusals.notes_of_model(call, division)))
 
 
@@ -184,12 +183,11 @@ def _needed(operations, feeds):
     return with_inputs(operations, without=fed) | with_inputs([value.op for value in feeds.values()])
 
 
-def _taken(call, needed, assignments, narrow_to, network, outputs, averaged, division=None):
+def _taken(call, needed, assignments, narrow_to, outputs, averaged, division=None):
     """Returns the Traced of a call; must be called in the graph of the call.
 
     Args:
       needed: the operations of a tower.
-      network: the names of the operations that `narrow_to` affects; None: all.
       division: the Division of a model.
     """
     begun = with_inputs(each.initializer for each in call.variables.values())
@@ -199,7 +197,7 @@ def _taken(call, needed, assignments, narrow_to, network, outputs, averaged, div
     nodes = {node.name: node for node in call.graph.as_graph_def().node}
     assignments.replace(nodes)
     if narrow_to:
-        mixed_precision.narrow(nodes, narrow_to, network)
+        mixed_precision.narrow(nodes, narrow_to)
     inputs = {**call.inputs, POSITION: call.position, STEP: call.step.handle, LOSS_SCALE: call.loss_scale}
     graphs = Subgraphs(call.graph, nodes, call.outside().union(left_out), call.instead(nodes))
     trained = {id(variable) for variable in tf.trainable_variables()}

@@ -94,10 +94,9 @@ def validation_of(plan: Plan) -> 'ModelSession | None':
     devices = local_devices(settings.towers)
 
     def build():
-        if plan.test is None:
-            return BatchEvaluator(settings.data.dataset, plan.recipe, devices.tower_devices[0],
-                                  settings.towers.batch_size)
-        size = batch_size(plan.test.size, _VALIDATION_BATCH)
+        size = batch_size(plan.test.size, _VALIDATION_BATCH) if plan.test else settings.towers.batch_size
+        if not (plan.test and plan.recipe.has_classes):
+            return BatchEvaluator(plan.test or settings.data.dataset, plan.recipe, devices.tower_devices[0], size)
         return Evaluator(plan.test, plan.recipe, devices.tower_devices, size)
     validation = ModelSession(build, devices, plan.recipe.moving_averages)
     validation.session.run(validation.built.read)
