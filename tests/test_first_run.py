@@ -51,7 +51,7 @@ def test_the_commands_of_the_page_show_what_it_says(tmp_path):
         return [float(each) for each in re.findall(r'precision @ 1 = ([\d.]+)', text)]
 
     shown = output(TRAIN)
-    promised = int(re.search(r'classifies more than (\d+)% of them', PAGE).group(1)) / 100
+    promised = int(re.search(r'classifies more than (\d+)% of', PAGE).group(1)) / 100
     assert accuracies(shown)[-1] > promised
     assert 'towers     2 on 1 CPU device' in shown
     table = output(TABLE)
