@@ -51,6 +51,7 @@ def name_of(function):
 def plain(function):
     """Returns the variables before and after steps of plain TensorFlow 1 on one device."""
     with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
         tf.train.get_or_create_global_step()
         tf1.mend()
         spec = getattr(whole_models, function)(tf.constant(IMAGES), tf.constant(LABELS), 'train')
