@@ -122,5 +122,5 @@ def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
     given = eval_settings(train_dir=str(tmp_path), checkpoint='best')
     assert (given.checkpoint, given.eval_dir, given.run_once) == (f'{tmp_path}/best', f'{tmp_path}/eval', True)
     assert eval_settings(checkpoint='best').checkpoint == '/tmp/cifar10_train/best'
-    with pytest.raises(UsageError, match='each say'):
+    with pytest.raises(UsageError, match='each select a model'):
         eval_settings(train_dir=str(tmp_path), checkpoint='./best')

@@ -304,7 +304,7 @@ def test_an_evaluation_takes_the_same_flag():
 def test_the_page_names_all_flags_that_are_given_again():
     page = (ROOT / 'docs' / 'train.md').read_text()
     machine, start = re.search(r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
-                               r'- flags of a single command: (.*?),\s+and those of a cluster\.\n', page, re.S).groups()
+                               r'- flags of a single command: (.*?),\s+and the\s+cluster flags\.\n', page, re.S).groups()
     of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['kind'] is kind} for kind in Kind}
     assert set(re.findall(r'`(--\w+)`', machine)) == of[Kind.MACHINE] - {'--data_dir'}  # which is taken where it exists
     cluster = set(map(flag_of, fields(ClusterSettings)))

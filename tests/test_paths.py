@@ -48,7 +48,7 @@ def test_a_tilde_is_the_home_as_in_a_shell(program, name, tmp_path, monkeypatch)
 @pytest.mark.parametrize('program, name', PATHS)
 def test_what_is_no_path_of_this_machine_is_refused_with_a_remedy(program, name, tmp_path, monkeypatch):
     end = ENDS.get(name, '/x')
-    with pytest.raises(UsageError, match=f'~no-such-user{end}: no home is known for ~no-such-user; give the whole pa'):
+    with pytest.raises(UsageError, match=f'~no-such-user{end}: no home is known for ~no-such-user; give the full pa'):
         value_of(program, name, f'~no-such-user{end}')
     for scheme in ('gs', 's3', 'hdfs', 'file', 'https'):
         with pytest.raises(UsageError, match=f'={scheme}://bucket{end} is an address, but files must be on this mach'):
