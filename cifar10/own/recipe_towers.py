@@ -22,6 +22,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.graphs import with_inputs
 from cifar10.base.registry import AUGMENTATIONS, NETWORKS
 from cifar10.model import NUM_CLASSES, Network, network_draws
+from cifar10.model.untrained_variables import freezing
 from cifar10.own import code, mixed_precision, refusals
 from cifar10.own.isolated_call import Tower, with_feeds
 from cifar10.own.towers import OwnTowers
@@ -95,8 +96,11 @@ class RecipeTowers(OwnTowers):
         self._narrows: bool | None = None  # whether a float32 network computes in a narrower type; None: not tried yet
 
     def _trace(self, batch, dtype, learnt):
+        with freezing(self._settings.freeze):  # the trace also looks for frozen statistics
+            return self._trace_in(dtype, batch, functools.partial(self._tower, **learnt))
+
+    def _trace_in(self, dtype, batch, make):
         """Traces a tower that computes in a type, even if its code is written in float32."""
-        make = functools.partial(self._tower, **learnt)
         if dtype == tf.float32:
             return trace(make, batch, True, self._seed)
         if not self._narrows:
@@ -120,7 +124,8 @@ class RecipeTowers(OwnTowers):
         return Tower(scalars, shown=shown, feeds=dict(tf.get_collection(_FEEDS)))
 
     def _trace_evaluation(self, images):
-        return trace(self._called, images, False, self._seed)
+        with freezing(self._settings.freeze):
+            return trace(self._called, images, False, self._seed)
 
     def _called(self, images):
         logits = self._recipe.called(images, False)
