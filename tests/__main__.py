@@ -19,7 +19,7 @@ _NO_TESTS = 5  # pytest's exit status if it has selected none
 
 
 def results(report):
-    """Returns ([the names of the tests that ran], [of those that failed], {reason: names} of those that did not run).
+    """Returns (names of tests that ran, names of failed tests, {reason: names of tests that did not run}).
 
     Args:
       report: the path of pytest's report, an XML file.

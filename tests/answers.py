@@ -1,16 +1,16 @@
-"""The answers to the exercises of the lessons, right ones and wrong ones: each is a whole file for the checkers.
+"""Right and wrong answers to the exercises of the lessons. Each answer is a whole file for the checkers.
 
-tests/exercises/<exercise>.py has all answers to one exercise. It is not imported. The file of an answer has the answer,
-under the name of the exercise, after the imports and other definitions that it uses. The names say what is right:
+tests/exercises/<exercise>.py has all answers to one exercise. It is not imported. An answer's file has the answer,
+under the name of the exercise, after its imports and helper definitions. Prefixes distinguish right from wrong answers:
 
     accepted_<name>     a right answer: a function, or anything else that can be called
-    refused_<name>      a wrong answer; the docstring is a part of the counterexample that it gets
+    refused_<name>      a wrong answer; its docstring is a part of the expected counterexample
     variants_of_<name>  {name: edits}: more right answers, each made from accepted_<name> by edits
     mistakes_in_<name>  {name: (counterexample, *edits)}: more wrong answers, made in the same way
 
-Edits are pairs of texts: one that the answer has in one place only, and the one that takes its place. From their second
-line on, they are indented relative to the first. If accepted_<name> or refused_<name> is a class, its body is the file,
-without anything else: for answers that do more than define a function.
+Edits are pairs (old text, new text); the old text occurs once in the answer. From their second
+line on, they are indented relative to the first. If accepted_<name> or refused_<name> is a class, its body is the whole
+file, for answers that do more than define a function.
 """
 import ast
 import functools
@@ -25,8 +25,8 @@ class Answer(NamedTuple):
     """A file that somebody could have written for an exercise.
 
     Attributes:
-      text: of the file.
-      counterexample: a part of the one that the checker must give; None if the answer is right.
+      text: the text of the file.
+      counterexample: a part of the counterexample that the checker must give; None if the answer is right.
     """
     text: str
     counterexample: str | None
@@ -96,7 +96,7 @@ def _edited(text, edits):
 
 
 def _with_what_it_uses(text, shared):
-    """Returns the text after the statements of `shared`, each a pair (names, source), that define what it uses."""
+    """Returns the text after its dependencies among the statements of `shared`, each a pair (names, source)."""
     for names, source in reversed(shared):
         if names & {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}:
             text = f'{source}\n\n{text}'

@@ -15,7 +15,7 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks the tests of the course and the examples that are of no other kind."""
+    """Marks unmarked tests of the course and the examples with `lessons`."""
     for item in items:
         if _LESSONS.fullmatch(item.path.name) and not any(map(item.get_closest_marker, ('stress', 'timing', 'gpu'))):
             item.add_marker('lessons')

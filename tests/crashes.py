@@ -1,4 +1,4 @@
-"""What a kill or a power failure leaves of a folder: from a traced process, before each of its changes."""
+"""States of a folder after a kill or a power failure, from a process that is traced before each change."""
 import dataclasses
 import json
 import os
@@ -18,8 +18,8 @@ class Traced:
     """A command that was traced to its end.
 
     Attributes:
-      calls: for each system call that changed the folder its name and its paths in the folder.
-      states: for each call the folder as it was before, and at last as it was in the end: {path: bytes}.
+      calls: name and paths in the folder of each system call that changed it.
+      states: the folder's contents before each call, and at the end: {path: bytes}.
     """
     calls: list
     states: list
@@ -72,16 +72,16 @@ def write_tree(folder, tree):
 
 
 def names(folder):
-    """Returns the sorted paths in a folder, with event files, whose number and names differ, as one."""
+    """Returns the sorted names in a folder; event files, whose number and names vary, count as one."""
     return sorted({re.sub(r'events\.out.*', 'events', path) for path in read_tree(folder)})
 
 
 def power_failures(traced):
-    """Yields (number of the call, {path: bytes}) for what a power failure may leave before each call.
+    """Yields (number of the call, {path: bytes}) for possible states after a power failure before each call.
 
-    What an fsync covers is as it was then; of a folder, the names in it. A file that none covers may have its bytes,
-    those that an fsync covered, or these and of the others the first half, the second half after zero bytes, or only
-    zero bytes; a rename may be undone; each of these alone, and all together. These are the faults of LazyFS
+    Files and folder entries that an fsync covers keep their state at that call. Any other file may have its bytes,
+    its bytes at the last fsync, or a torn write: the new first half, the new second half after zero bytes, or only
+    zero bytes. A rename may be undone. Each fault occurs alone, and all together. These are the faults of LazyFS
     (https://github.com/dsrhaslab/lazyfs): cleared caches, and torn writes.
     """
     disk = _Disk(traced.states[0])
@@ -94,7 +94,7 @@ def power_failures(traced):
 
 
 class _Disk:
-    """Follows which bytes and which names of a folder's files are on the disk. A file keeps its number over renames."""
+    """Tracks which bytes and names of a folder's files are on the disk. A file keeps its number when it is renamed."""
 
     def __init__(self, tree):
         self._numbers, self._contents, self._synced = {}, {}, {}
@@ -104,7 +104,7 @@ class _Disk:
         self._synced = dict(self._contents)
 
     def look(self, tree):
-        """Takes in what the files hold now."""
+        """Records the current contents of the files."""
         for name in set(self._numbers) - set(tree):
             del self._numbers[name]
         for name, content in tree.items():
@@ -114,7 +114,7 @@ class _Disk:
             self._contents[self._numbers[name]] = content
 
     def enter(self, call, paths):
-        """Takes in what a call does that is about to happen."""
+        """Records the effect of a call that is about to happen."""
         folder = paths[0] if paths[0] != '.' else ''
         if call in ('fsync', 'fdatasync') and (not folder or self._contents[self._numbers[folder]] is None):
             self._durable = {name: number for each in (self._durable, self._numbers) for name, number in each.items()
@@ -135,7 +135,7 @@ class _Disk:
         for old, new, number, before in self._renames:
             undone = {**now, old: number, new: before}
             yield self._tree({name: each for name, each in undone.items() if each is not None}, contents)
-        written = [number for number in contents if contents[number] is not None]  # and no folder
+        written = [number for number in contents if contents[number] is not None]  # no folder
         uncovered = [number for number in now.values() if number in written and contents[number] != self._synced.get(
             number)]
         for damage in (self._before, self._zeros, self._first_half, self._second_half):
@@ -160,7 +160,7 @@ class _Disk:
         return before + bytes(max(middle - len(before), 0)) + self._contents[number][middle:]
 
     def _middle(self, number):
-        """Returns the offset of the middle of what no fsync covers."""
+        """Returns the middle of the bytes that no fsync covers."""
         before, content = self._before(number), self._contents[number]
         return (min(len(before), len(content)) + len(content)) // 2
 
@@ -171,7 +171,7 @@ class _Disk:
 
 
 def distinct(states):
-    """Returns the states without those whose files hold the same, in order, each with its first number."""
+    """Returns (number, state) pairs without later duplicates, in order."""
     found = {}
     for number, state in states:
         found.setdefault(tuple(sorted(state.items())), (number, state))

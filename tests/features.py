@@ -1,5 +1,5 @@
-"""The features of a training, each with the settings that turn it on. What must hold for each of them is tested for all
-of this table: that every mode trains and resumes it, in test_modes.py; that its bits depend on neither stops nor kills
+"""The features of a training, each with the settings that turn it on. Tests run over the whole
+table: every mode trains and resumes each feature (test_modes.py), and its bits depend on neither stops nor kills
 nor devices, in test_same_bits.py. A new feature is a line here.
 """
 from tests.helpers import LINEAR, ROOT, mostly_stress
@@ -40,9 +40,9 @@ FEATURES = {
     'summaries and evaluations': dict(network='linear', summary_steps=2, eval_steps=2, keep_best=True),
     'checkpoints by the clock': dict(network='linear', save_minutes=1e-9),
 }
-# The number of parts of the network, where it has several.
+# The number of parts of networks that can be divided.
 PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'three parts': 3, 'fp16': 3}
-# Whose towers do not take the steps of one tower: they normalise or mix their own batches, drop the same, overflow.
+# Features whose towers differ from one tower: they normalise or mix their own batches, share dropout, or overflow.
 EACH_TOWER_ITS_OWN = {'fast', 'resnet18', 'stateless dropout', 'fp16', 'mixup'}
 SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`
 REFUSED = {('clipped gradients', 'mirrored')}
@@ -50,24 +50,24 @@ _IMAGES = 1000  # in `data_dir`
 
 
 def all_with(modes, default=(), features=FEATURES):
-    """Returns the pairs of features and modes for `parametrize`; all but those of `default` are for stress tests."""
+    """Returns (feature, mode) pairs for `parametrize`; all except `default` are marked `stress`."""
     found = [(feature, mode) for feature in features for mode in modes if (feature, mode) not in REFUSED]
     assert set(default) <= set(found)
     return mostly_stress(found, *default)
 
 
 def flags_of(feature, mode='parameter_server', steps=6, num_towers=2, batch_size=4, **changes):
-    """Returns the settings of a small run with a feature, of two devices and checkpoints of every second step.
+    """Returns the settings of a small run with a feature, on two devices, with a checkpoint every second step.
 
     Args:
       feature: a name in FEATURES.
       mode: an update mode.
-      steps: after which the run ends; in `async` it may be a multiple, because each tower counts its own.
-      num_towers, batch_size: as the settings have them.
-      changes: further settings, which win over those of the feature.
+      steps: the last step; in `async` possibly a multiple, because each tower counts its own steps.
+      num_towers, batch_size: the settings of these names.
+      changes: further settings, which override the feature's.
     """
     flags = dict(FEATURES[feature], variable_update=mode, num_towers=num_towers, batch_size=batch_size)
-    if 'preset' in flags or 'schedule' in flags:  # which plan the whole run
+    if 'preset' in flags or 'schedule' in flags:  # they plan the whole run
         flags.update(max_steps=None, epochs=steps * num_towers * batch_size / _IMAGES)
     else:
         flags['max_steps'] = steps

@@ -15,12 +15,12 @@ from cifar10.programs import eval, local_cluster, program
 from cifar10.programs import train as train_program
 from cifar10.settings.training import train_settings
 from tests.features import flags_of
-from tests.helpers import ROOT, WITH_GPUS, tf, train, trainer  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import ROOT, WITH_GPUS, tf, train, trainer  # starts TensorFlow with hidden GPUs
 
 
 @pytest.fixture(scope='session', autouse=True)
 def state_home(tmp_path_factory):
-    """Where lessons count wrong answers: not in the home of who runs the tests."""
+    """A temporary folder for the counts of wrong answers, instead of the user's home."""
     path = str(tmp_path_factory.mktemp('state'))
     for environment in (os.environ, WITH_GPUS):
         environment['XDG_STATE_HOME'] = path
@@ -28,7 +28,7 @@ def state_home(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def data_dir(tmp_path_factory):
-    """A data_dir that holds the data set `shapes`, with a tenth of its images: reading all of them takes longer."""
+    """A data_dir with a tenth of the data set `shapes`, because reading all images takes longer."""
     path = tmp_path_factory.mktemp('data')
     dataclasses.replace(SHAPES, counts={datasets.TRAIN: 1000, datasets.TEST: 200}).make(str(path / SHAPES.folder))
     return str(path)
@@ -36,7 +36,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def real_data_dir():
-    """A data_dir that holds real CIFAR-10 images, where there is one."""
+    """A data_dir with real CIFAR-10 images; skips the test if there is none."""
     path = os.environ.get('CIFAR10_DATA_DIR')
     if not path:
         pytest.skip('CIFAR10_DATA_DIR does not name a folder with cifar-10-batches-bin')
@@ -45,7 +45,7 @@ def real_data_dir():
 
 @pytest.fixture
 def classic_checkpoint_dir():
-    """A folder with a checkpoint of the tutorial's scripts, where there is one."""
+    """A folder with a checkpoint of the tutorial's scripts; skips the test if there is none."""
     path = os.environ.get('CLASSIC_CHECKPOINT_DIR')
     if not path:
         pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
@@ -54,7 +54,7 @@ def classic_checkpoint_dir():
 
 @pytest.fixture
 def closed_network(monkeypatch):
-    """Every download goes to a proxy at a port where nobody listens."""
+    """Sends every download to a proxy port that is closed."""
     for name in ('http_proxy', 'https_proxy'):
         monkeypatch.setenv(name, 'http://127.0.0.1:9')
     monkeypatch.setenv('no_proxy', '')
@@ -62,14 +62,14 @@ def closed_network(monkeypatch):
 
 @pytest.fixture
 def free_addresses():
-    """A function that returns so many addresses, 'host:port', at which nothing listens during the test."""
+    """A function that returns the given number of free addresses, 'host:port'."""
     with contextlib.ExitStack() as held:
         yield lambda count: held.enter_context(local_cluster.free_addresses(count))
 
 
 @pytest.fixture(autouse=True)
 def graph():
-    """A graph of its own for every test."""
+    """Runs each test in its own graph."""
     with tf.Graph().as_default() as graph:
         yield graph
 
@@ -82,9 +82,9 @@ def small(data_dir, folder):
 
 @pytest.fixture
 def settings(request, data_dir, tmp_path):
-    """A function that makes the settings of a small, quick run, with the given ones changed.
+    """A function that makes the settings of a small, quick run; keyword arguments override the defaults.
 
-    The network is that of linear.py, with which a run takes half the time, unless a network or a preset is given or the
+    The network is `linear` of linear.py, which halves the time of a run, unless a network or a preset is given or the
     test is marked `classic`.
     """
     linear = {} if request.node.get_closest_marker('classic') else dict(network='linear')
@@ -97,7 +97,7 @@ def settings(request, data_dir, tmp_path):
 
 @pytest.fixture
 def own(tmp_path):
-    """A function that writes code of the user's own to mine.py; returns a function in it as FILE.py:FUNCTION."""
+    """A function that writes user code to mine.py and returns FILE.py:FUNCTION."""
     def write(text, function='network'):
         (tmp_path / 'mine.py').write_text(text)
         return f"{tmp_path / 'mine.py'}:{function}"
@@ -106,7 +106,7 @@ def own(tmp_path):
 
 @pytest.fixture
 def train_with(data_dir, tmp_path):
-    """A function that trains in a folder with a feature; returns the last variables. Its arguments: see `flags_of`."""
+    """A function that trains in a folder with a feature and returns the last variables; arguments as in `flags_of`."""
     def run(name, feature, mode='parameter_server', **changes):
         with tf.Graph().as_default():
             return train(train_settings(**flags_of(
@@ -116,7 +116,7 @@ def train_with(data_dir, tmp_path):
 
 @pytest.fixture(scope='session')
 def first_step(tmp_path_factory, data_dir):
-    """A function that returns the train_dir of a run of one step of a network."""
+    """A function that returns the train_dir of a one-step run of a network."""
     @functools.cache
     def of(network):
         flags = dict(small(data_dir, tmp_path_factory.mktemp('first_step')), network=network, max_steps=1)
@@ -128,7 +128,7 @@ def first_step(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope='session')
 def trained(data_dir, tmp_path_factory):
-    """The train_dir of a run of 12 steps, whose checkpoints are of steps 11 and 12."""
+    """The train_dir of a run of 12 steps, with checkpoints of steps 11 and 12."""
     flags = dict(small(data_dir, tmp_path_factory.mktemp('trained')), network='linear', max_steps=12, save_steps=11)
     with tf.Graph().as_default():
         trainer.train(train_settings(**flags))
@@ -137,7 +137,7 @@ def trained(data_dir, tmp_path_factory):
 
 @pytest.fixture
 def one_step(first_step, settings):
-    """Makes the train_dir of `settings` one in which a run of one step is."""
+    """Copies a one-step run into the train_dir of `settings`."""
     shutil.copytree(first_step(settings().recipe.network), settings().run.train_dir)
 
 
@@ -145,7 +145,7 @@ def one_step(first_step, settings):
 def call(monkeypatch, capsys, data_dir, tmp_path):
     """A function that runs a script's `main` in this process; returns (status, text).
 
-    The text is what stands in standard error.
+    The text is the content of standard error.
     """
     def run(script, *arguments):
         in_epochs = any(argument.startswith(('--epochs', '--preset', '--schedule')) for argument in arguments)
@@ -164,7 +164,7 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
 
 @pytest.fixture
 def output_of(call_lesson):
-    """A function that runs a script of lessons/ to a good end, with nothing in standard error; returns its output."""
+    """A function that runs a script of lessons/, asserts that it succeeds silently, and returns its output."""
     def run(script, *arguments):
         status, output, error = call_lesson(script, *arguments)
         assert (status, error) == (0, '')

@@ -1,8 +1,8 @@
-"""Scripts as processes that do not import TensorFlow again: each is forked from a process that has imported it.
+"""Runs scripts in processes that are forked from a process that has imported TensorFlow.
 
-Importing takes seconds, more than most scripts need for what a test is about. In all else these are processes like any
-other: they have their own number, arguments, environment and streams, are killed, get signals, and end as Python ends.
-A test that is about the start of a process starts it with `subprocess`.
+Importing takes seconds, longer than most tests need. Otherwise these are ordinary processes:
+each has its own number, arguments, environment and streams, and handles kills, signals and exit as usual.
+A test about the start of a process starts it with `subprocess`.
 """
 import ctypes
 import functools
@@ -25,14 +25,14 @@ _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 
 class Forked:
-    """A forked process: what the tests use of `subprocess.Popen`, with streams of text.
+    """A forked process, with the methods of `subprocess.Popen` that tests use, and text streams.
 
     Args:
       command: [the interpreter, the script, its arguments].
-      merged: whether standard error goes where standard output goes.
-      output: a descriptor for both, which is closed here; None: pipes that are read through `stdout` and `stderr`.
-      errors: a descriptor for standard error alone, which is closed here.
-      environment: the environment variables; None: those of this process.
+      merged: whether standard error goes to standard output.
+      output: a descriptor for both streams, closed here; None: pipes, read through `stdout` and `stderr`.
+      errors: a descriptor for standard error alone, closed here.
+      environment: the environment variables; None: this process's.
     """
 
     def __init__(self, command, merged=True, output=None, errors=None, environment=None):
@@ -65,7 +65,7 @@ class Forked:
         return self.returncode
 
     def communicate(self, timeout=float('inf')):
-        """Reads what is left of the output and waits for the end; returns (standard output, standard error)."""
+        """Reads the rest of the output and waits for the end; returns (standard output, standard error)."""
         limit = time.monotonic() + timeout
         texts = {}
         readers = [threading.Thread(target=lambda stream=stream: texts.update({stream: stream.read()}), daemon=True)
@@ -92,7 +92,7 @@ class Forked:
 
 
 def _fork(arguments, streams, environment):
-    """Returns the number of a new process that runs a script with arguments; it is a child of this process."""
+    """Returns the id of a new child process that runs a script with arguments."""
     requests = _server()
     environment = dict(os.environ if environment is None else environment)
     request = json.dumps(dict(arguments=arguments, environment=environment, folder=os.getcwd())).encode()
@@ -102,8 +102,8 @@ def _fork(arguments, streams, environment):
 
 @functools.cache
 def _server():
-    """Starts the process that forks; returns the socket for requests to it, which ends it when it is closed."""
-    # The processes that a child of this one leaves behind become its own, so it learns how they end.
+    """Starts the process that forks; returns the socket for requests. Closing the socket ends the process."""
+    # This process adopts the orphans of its children, to get their exit status.
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), 'prctl')
     ours, theirs = socket.socketpair()
@@ -114,7 +114,7 @@ def _server():
 
 
 def serve(requests):
-    """Forks a process for each request, until nobody can make one; returns the request in the new process."""
+    """Forks a process for each request until the socket is closed; returns the request in the new process."""
     while True:
         message, streams, *_ = socket.recv_fds(requests, 4, 3)
         if not message:
@@ -125,20 +125,20 @@ def serve(requests):
             for stream in streams:
                 os.close(stream)
             continue
-        if pid := os.fork():  # its parent ends at once and leaves it to the tests
+        if pid := os.fork():  # its parent exits at once, and the tests adopt it
             requests.send(pid.to_bytes(4, 'big'))
             os._exit(0)
         requests.close()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        # The old ones remember what kind of file they were opened for.
+        # The old stream objects keep the type of their first file.
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, 'w'), open(2, 'w', 1, errors='backslashreplace')
         return json.loads(request)
 
 
 def preload():
-    """Imports TensorFlow and what the scripts import after their flags."""
+    """Imports TensorFlow and the modules that scripts import after parsing their flags."""
     os.environ.update(TF_CPP_MIN_LOG_LEVEL='2', TF_ENABLE_ONEDNN_OPTS='1')
     gc.disable()  # as `startup.start_tensorflow` does
     for name in _PRELOADED:
@@ -150,11 +150,11 @@ def preload():
 
 
 def main():
-    """Serves requests; the process that is forked for one runs its script."""
+    """Serves requests; each forked process runs its script."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     preload()
     request = serve(requests)
-    # A shell may have started the tests with these ignored, in the background or under nohup.
+    # Background shells and nohup start the tests with these signals ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.chdir(request['folder'])

@@ -1,4 +1,4 @@
-"""What the tests share: scripts run as real processes, checkpoints and event files read as arrays."""
+"""Helpers for several tests: run scripts as real processes, and read checkpoints and event files as arrays."""
 import contextlib
 import json
 import os
@@ -18,8 +18,8 @@ import pytest
 
 from cifar10.base import startup
 
-# The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
-# pytest's processes inherit the variable from the first one, where it is hidden under another name.
+# The default tests use CPU devices, even if GPUs are present; tests marked `gpu` start processes that see the GPUs.
+# pytest's workers inherit the variable from the first process, which stores it under another name.
 _VISIBLE = 'CUDA_VISIBLE_DEVICES'
 _OURS = 'TESTS_' + _VISIBLE
 if _OURS not in os.environ:
@@ -29,7 +29,7 @@ if json.loads(os.environ[_OURS]) is not None:
     WITH_GPUS[_VISIBLE] = json.loads(os.environ[_OURS])
 os.environ[_VISIBLE] = '-1'
 
-# A shell that runs the tests in the background ignores these for them, and so for the programs that they start.
+# A shell that runs the tests in the background ignores these signals, and child processes inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -37,7 +37,7 @@ startup.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-# `tf.distribute` looks CPU devices up in a list that the first look fixes for the process.
+# `tf.distribute` caches the list of CPU devices on its first use in a process.
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
@@ -62,14 +62,14 @@ from tests import linear, networks  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LINEAR = f'{ROOT}/tests/linear.py:network'  # for processes that tests start, where they are not about the network
+LINEAR = f'{ROOT}/tests/linear.py:network'  # for processes of tests that do not depend on the network
 linear.register()
 networks.register()
 
 
 @contextlib.contextmanager
 def small_disk(folder, megabytes):
-    """Context in which a new folder is a disk of its own; skips the test where this user may not mount one."""
+    """Context that mounts a small disk at a new folder; skips the test if this user may not mount it."""
     folder.mkdir()
     command = ['mount', '-t', 'tmpfs', '-o', f'size={megabytes}m,mode=755', 'tmpfs', str(folder)]
     if subprocess.run(command, capture_output=True).returncode:
@@ -94,13 +94,13 @@ def build_training(config, data, devices, mode):
 
 
 def plan_of(config, data, devices, mode):
-    """Returns the Plan of a new run of some steps."""
+    """Returns the Plan of a short new run."""
     config = decided(config, mode.devices, before={})
     return plan_of_run(config, data, devices)._replace(devices=devices, mode=mode)
 
 
 def ancestors(op):
-    """Returns the operations that run before one."""
+    """Returns the operations that an operation depends on."""
     operations = set()
     pending = [op]
     while pending:
@@ -112,13 +112,13 @@ def ancestors(op):
 
 
 def initialise(session):
-    """Initialises the variables as the loop does: the local ones after the others."""
+    """Initialises the variables as the loop does: global variables first, then local ones."""
     session.run(tf.global_variables_initializer())
     session.run(tf.local_variables_initializer())
 
 
 def value_of(fetches):
-    """Returns the values of tensors, with the variables at their initial values."""
+    """Returns the values of tensors, with all variables at their initial values."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         return session.run(fetches)
@@ -141,24 +141,24 @@ def stepping(mode, devices, tower_fn, make_optimizer, *local_steps):
 
 
 def values_by_name():
-    """Returns {name: value as it is when it is fetched} of all variables."""
+    """Returns {name: current value} of all variables."""
     return {variable.op.name: variable.read_value() for variable in tf.global_variables() + tf.local_variables()}
 
 
 def mostly_stress(values, *default):
-    """Returns values, or tuples of them, for `parametrize`: all but those of `default` are for stress tests."""
+    """Returns values, or tuples of them, for `parametrize`; all except `default` are marked `stress`."""
     return [value if value in default else pytest.param(*value if isinstance(value, tuple) else [value],
                                                         marks=pytest.mark.stress) for value in values]
 
 
 def own_towers(name, num_classes=10, **settings):
-    """Returns the `OwnTowers` of a network of one's own, or of other code that the settings name."""
+    """Returns the `OwnTowers` of a user's network, or of other code that the settings name."""
     settings = train_settings(**settings, **dict(network=name) if name else {})
     return Recipe(settings.recipe, num_classes, count=50_000).own
 
 
 def rehearsed(name, batch_size=4, dtype=tf.float32, sizes=(24,), num_classes=10, **settings):
-    """Returns the notes on a network of one's own before it is trained; raises a UsageError if it is refused."""
+    """Returns the notes of the checks before training on a user's network; raises a UsageError if it is refused."""
     return [str(line) for line in own_towers(name, num_classes, **settings).check(batch_size, list(sizes), dtype)]
 
 
@@ -170,13 +170,13 @@ def add_tower(towers, images, labels=None, dtype=tf.float32):
 
 
 def logits_of(towers, images):
-    """Adds a tower as `add_tower` does; returns the logits, which its network has added to the activations."""
+    """Adds a tower as `add_tower` does; returns the logits, from the collection of activations."""
     add_tower(towers, images)
     return tf.get_collection(tf.GraphKeys.ACTIVATIONS)[-1]
 
 
 def checkpoints(directory):
-    """Returns the prefixes of the checkpoints in a directory, oldest step first."""
+    """Returns the prefixes of the checkpoints in a directory, in order of steps."""
     return list(glance(str(directory)).checkpoints)
 
 
@@ -188,29 +188,29 @@ def planned(settings, devices=None):
 
 
 def patient(seconds):
-    """Returns a limit against hanging, in seconds, for what takes `seconds` at most on an idle machine."""
+    """Returns a limit against hanging, in seconds, for work that takes at most `seconds` on an idle machine."""
     return seconds * float(os.environ.get('TESTS_PATIENCE', 10))
 
 
 def random_moments():
-    """Returns a generator of random numbers; its seed is printed, and the environment can give it again."""
+    """Returns a random generator; its seed is printed and can be set in the environment."""
     seed = int(os.environ.get('TESTS_SEED', time.time_ns()))
     print(f'the random moments of this test: TESTS_SEED={seed}')
     return random.Random(seed)
 
 
 def python(*arguments, environment=None, seconds=120):
-    """Runs Python in the folder of the project to its end; returns the CompletedProcess with text output."""
+    """Runs Python in the project's folder to its end; returns the CompletedProcess with text output."""
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
                           env=environment, timeout=patient(seconds))
 
 
 def slow_input(monkeypatch, seconds):
-    """Makes each batch of a training come late; `seconds` is a function of its first position, or a number."""
+    """Delays each training batch; `seconds` is a number, or a function of the batch's first position."""
     make = Images.batch
 
     def slowly(images, augmentation, examples, positions):
-        if positions is None:  # of an evaluation
+        if positions is None:  # in an evaluation
             return make(images, augmentation, examples, positions)
 
         def wait(examples, first):
@@ -222,7 +222,7 @@ def slow_input(monkeypatch, seconds):
 
 
 def slow_towers(monkeypatch, seconds):
-    """Lets each tower k sleep for seconds(k) in a step of this process, between its loss and its gradients."""
+    """Lets tower k sleep for seconds(k) in each step of this process, between its loss and its gradients."""
     tower_loss = graph.tower_loss
 
     def slowed(scope, add_loss):
@@ -241,30 +241,30 @@ def slow_towers(monkeypatch, seconds):
 
 
 def script_command(script, **flags):
-    """Returns the command line of a script with flags; what is None is left out."""
+    """Returns the command line of a script with flags; None omits a flag."""
     given = [f'--{name}={value}' for name, value in flags.items() if value is not None]
     return [sys.executable, str(ROOT / script), *given]
 
 
 def run_script(script, **flags):
-    """Runs a script to its end as a process of its own; returns the CompletedProcess with text output."""
+    """Runs a script to its end in its own process; returns the CompletedProcess with text output."""
     return run_forked(script_command(script, **flags))
 
 
 def run_forked(command, environment=None):
-    """Runs the command line of a script to its end; returns the CompletedProcess with text output."""
+    """Runs a script's command line to its end; returns the CompletedProcess with text output."""
     process = Forked(command, merged=False, environment=environment)
     output, errors = process.communicate(patient(120))
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def start_script(script, **flags):
-    """Starts a script; returns its process, standard output and error together as lines of text."""
+    """Starts a script; returns its process, with standard output and error merged as text."""
     return Forked(script_command(script, **flags))
 
 
 class Tasks:
-    """The processes of a cluster; killed at the end of a test, whatever became of them."""
+    """The processes of a cluster; a context that kills them at its end."""
 
     def __init__(self, workers=2, ps=0, started=None, environment=None, **flags):
         command = script_command('multi_gpu_train.py', **dict(dict(tower_device='cpu'), **flags))
@@ -277,7 +277,7 @@ class Tasks:
             self.start(name)
 
     def start(self, name):
-        """Starts a task, for the first time or again."""
+        """Starts or restarts a task."""
         command = self.commands[name]
         if command[0] == sys.executable and self.environment is None:
             self.processes[name] = Forked(command)
@@ -289,7 +289,7 @@ class Tasks:
         return self.processes[name]
 
     def ends(self):
-        """Waits for all; returns {name: (status, output)}."""
+        """Waits for all tasks; returns {name: (status, output)}."""
         limit = time.monotonic() + patient(60)
         return {name: (process.communicate(timeout=max(limit - time.monotonic(), 1))[0], process.returncode)[::-1]
                 for name, process in self.processes.items()}
@@ -306,7 +306,7 @@ class Tasks:
 
 
 def read_until(process, text):
-    """Reads lines of a process until one holds `text`; returns it."""
+    """Reads lines of a process until one contains `text`; returns that line."""
     seen = []
     for line in process.stdout:
         seen.append(line)
@@ -316,7 +316,7 @@ def read_until(process, text):
 
 
 def rest_of(reading):
-    """Returns what a terminal shows until its other end is closed."""
+    """Reads a terminal until its other end is closed; returns the text."""
     output = b''
     ready = select.poll()
     ready.register(reading)
@@ -330,7 +330,7 @@ def rest_of(reading):
 
 
 def state_of(folder):
-    """Returns what would change if a file in a folder did: {name: (time of its last change, size)}."""
+    """Returns {name: (modification time, size)} of a folder's files."""
     return {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in os.scandir(folder)}
 
 
@@ -370,7 +370,7 @@ def write_records(folder, labels, images):
 
 
 def assert_same_bits(one, other):
-    """Asserts that two checkpoints' arrays are equal to the bit."""
+    """Asserts that two checkpoints' arrays are bit-identical."""
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
@@ -396,13 +396,13 @@ def best_prefix(train_dir):
 
 
 def as_given(config, **changes):
-    """Returns settings as a caller gives them to `cifar10.train`, without those that have no value."""
+    """Returns settings as arguments of `cifar10.train`, without unset ones."""
     values = {**config.flat(), 'use_fp16': None, **changes}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def go_back(folder, name):
-    """Copies a run, as `name` beside it, without its checkpoints after the first; returns the variables in that one."""
+    """Copies a run, as `name` beside it, with its first checkpoint only; returns that checkpoint's variables."""
     copy = shutil.copytree(folder, pathlib.Path(folder).with_name(name))
     first, *later = checkpoints(copy)
     for prefix in later:
@@ -411,7 +411,7 @@ def go_back(folder, name):
 
 
 def rewrite(prefix, to=None, without=(), version=tf.train.SaverDef.V2, **changes):
-    """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
+    """Rewrites a checkpoint with some arrays changed or omitted, using stock TensorFlow alone."""
     arrays = dict(variables(prefix), **changes)
     with tf.Graph().as_default(), tf.Session() as session:
         saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
@@ -420,7 +420,7 @@ def rewrite(prefix, to=None, without=(), version=tf.train.SaverDef.V2, **changes
 
 
 def scalars(train_dir, tag, of='train'):
-    """Returns (step, value) of a scalar in the newest event file of a folder of a run."""
+    """Returns (step, value) of a scalar in the newest event file of a run's folder."""
     directory = os.path.join(train_dir, of)
     newest = max((os.path.join(directory, name) for name in os.listdir(directory) if 'tfevents' in name),
                  key=os.path.getmtime)
@@ -429,7 +429,7 @@ def scalars(train_dir, tag, of='train'):
 
 
 def assert_close(found, expected):
-    """Asserts that two runs agree but for the order of roundings, which now and then tips a maximum over."""
+    """Asserts that two runs agree up to rounding, which occasionally flips a maximum."""
     assert found.keys() == expected.keys()
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=3e-3, err_msg=name)
@@ -438,7 +438,7 @@ def assert_close(found, expected):
 
 @contextlib.contextmanager
 def tensorboard(logdir):
-    """Starts TensorBoard as its program; yields a function that gets the JSON, or else the text, of a path."""
+    """Starts TensorBoard; yields a function that gets the JSON, or else the text, at a path."""
     process = subprocess.Popen(
         [os.path.join(os.path.dirname(sys.executable), 'tensorboard'), '--logdir', str(logdir), '--host', '127.0.0.1',
          '--port', '0'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

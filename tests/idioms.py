@@ -1,6 +1,6 @@
-"""Network functions as people write them for TensorFlow 1: how they collect losses, find variables and draw numbers.
+"""Network functions in the style of TensorFlow 1 scripts: losses, variables and random numbers.
 
-Each is small, and what comes of it is in `test_idioms.py`.
+Each is small; `test_idioms.py` has the expected results.
 """
 import itertools
 
@@ -63,7 +63,7 @@ def regularizer_of_a_shared_variable(images, n, training):
 
 def regularizers_summed(images, n, training):
     logits = _linear(_hidden(images), n, regularizer=_l2)
-    _add_loss(2.0 * tf.losses.get_regularization_loss())  # half of which is added
+    _add_loss(2.0 * tf.losses.get_regularization_loss())  # half of the sum is added
     return logits
 
 
@@ -406,7 +406,7 @@ def made_twice(images, n, training):
         return _linear(x, n)
 
 
-# Layers of libraries: tf.layers, which tf_keras has, and slim.
+# Layers of libraries: tf.layers (from tf_keras), and slim.
 
 
 def of_tf_layers_normalised(images, n, training):
@@ -423,10 +423,10 @@ def of_slim_normalised_in_place(images, n, training):
     return _linear(tf.reduce_mean(x, [1, 2]), n)
 
 
-# Placeholders, which the function says how to feed.
+# Placeholders, fed by the function itself.
 
 class _Fed:
-    """A model as scripts write it, for which a script feeds the placeholders."""
+    """A model as scripts write it, whose placeholders a script feeds."""
 
     def __init__(self, n):
         self.images = tf.placeholder(tf.float32, [None, 24, 24, 3])
@@ -465,7 +465,7 @@ def with_an_optimizer(images, n, training):
     return logits
 
 
-# What a call remembers of another.
+# State that one call leaves for the next.
 
 def only_first(images, n, training):
     logits = _linear(_pooled(images), n)
@@ -523,7 +523,7 @@ def drawn_in_training_only(images, n, training):
     return _linear(x, n)
 
 
-# Losses and assignments that depend on how the examples are divided.
+# Losses and assignments that depend on the division of the examples.
 
 
 def summed_by_a_small_change(images, n, training):

@@ -1,4 +1,4 @@
-"""The pages of the course, docs/learn/: their sections, and whether what they show is a program's, output or lines."""
+"""The pages of the course, docs/learn/: their sections, and checks of their outputs and excerpts against programs."""
 import ast
 import re
 import textwrap
@@ -22,7 +22,7 @@ def blocks_of(text):
 
 
 def excerpts_of(text):
-    """Returns the (program, lines) pairs of the Python blocks in a page; the last program linked before each."""
+    """Returns (program, lines) pairs of a page's Python blocks; the program is the last one linked before the block."""
     found = []
     for match in re.finditer(r'^( *)```python\n(.*?)^\1```', text, re.M | re.S):
         program = re.findall(r'\((?:\.\./)+(lessons/[\w/]+\.py)\)', text[:match.start()])[-1]
@@ -41,7 +41,7 @@ def without_docstrings(source):
 
 
 def is_excerpt(shown, source):
-    """Returns whether lines of a page stand in a program, indented or not; a line '...' stands for others."""
+    """Returns whether lines of a page are in a program, at any indentation; a line '...' stands for omitted lines."""
     pieces = re.split(r'^ *\.\.\.\n', shown, flags=re.M)
     for depth in range(7):
         indented = [re.escape(textwrap.indent(piece, '    ' * depth)) for piece in pieces]
@@ -66,7 +66,7 @@ def edits_of(item):
 
 
 def shown_outputs(command):
-    """Returns what the pages show below a command, but for items of `Try` that change the program before."""
+    """Returns the outputs that the pages show for a command, except in `Try` items that change the program first."""
     found = []
     for page in PAGES:
         text = page.read_text()
@@ -79,12 +79,12 @@ def shown_outputs(command):
 
 
 def assert_on_page(command, printed, *varying):
-    """Asserts that the pages show what a command printed, wherever they show the command.
+    """Asserts that every page that shows a command shows its printed output.
 
     Args:
-      command: the command after '$ ' on a page. A line '...' below it stands for lines that are left out.
+      command: the command after '$ ' on a page. A line '...' below it stands for omitted lines.
       printed: the whole output of the command.
-      varying: patterns of what differs from run to run or from machine to machine.
+      varying: patterns of text that varies between runs or machines.
     """
     outputs = shown_outputs(command)
     assert outputs, f'no page shows $ {command}'
@@ -93,7 +93,7 @@ def assert_on_page(command, printed, *varying):
 
 
 def assert_shown(shown, printed, *varying):
-    """Asserts that a block of a page is what was printed; see `assert_on_page`."""
+    """Asserts that a block of a page shows the printed text; see `assert_on_page`."""
     for pattern in varying:
         shown, printed = (re.sub(pattern, '#', text, flags=re.M) for text in (shown, printed))
     pieces = re.split(r'^\.\.\.\n', shown, flags=re.M)

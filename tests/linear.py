@@ -1,7 +1,7 @@
-"""A small network for tests that are not about the network: a run takes half the time.
+"""A small network for tests that do not depend on the network: it halves the time of a run.
 
-`LINEAR` of helpers.py names it as a network of one's own, for processes that know no other. Within the tests it is
-registered as `linear`, which saves the checks of a network of one's own, a third of a small run.
+`LINEAR` of helpers.py names it as a user's network, for other processes. In the tests' process it is
+registered as `linear`, which skips the checks of users' networks, a third of a small run's time.
 """
 import tensorflow.compat.v1 as tf
 
@@ -10,7 +10,7 @@ from cifar10.model import NUM_CLASSES, Network
 
 
 def register():
-    """Makes `linear` a name of this network in this process."""
+    """Registers this network as `linear` in this process."""
     NETWORKS['linear'] = 'tests.linear:NETWORK'
 
 

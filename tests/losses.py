@@ -1,4 +1,4 @@
-"""Losses of an example as people write them; what comes of each is in `test_own_loss.py`."""
+"""Per-example losses in the style of users' code; `test_own_loss.py` has the expected results."""
 import tensorflow.compat.v1 as tf
 
 

@@ -1,4 +1,4 @@
-"""Networks with what the tests of all features need: random numbers, parts, images of any size."""
+"""Networks for the tests of all features, with random numbers, several parts, or images of any size."""
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -8,7 +8,7 @@ from cifar10.model.parts import next_part
 
 
 def register():
-    """Makes `three_parts` a name of that network in this process, because only built-in networks are divided."""
+    """Registers the network `three_parts` in this process, because only built-in networks can be divided."""
     NETWORKS['three_parts'] = 'tests.networks:THREE_PARTS'
 
 
@@ -23,7 +23,7 @@ def noisy(images, num_classes, training):
 
 
 def stateless(images, num_classes, training):
-    """Drops what TensorFlow's stateless dropout drops in the step."""
+    """Uses TensorFlow's stateless dropout with a seed for each step."""
     x = tf.nn.relu(tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.get_variable('first', [24 * 24 * 3, 8]))
     if training:
         seed = [tf.get_default_graph().seed, tf.train.get_global_step()]
@@ -32,7 +32,7 @@ def stateless(images, num_classes, training):
 
 
 def three_parts(images, training=False, num_classes=NUM_CLASSES):
-    """Is cut twice; `Network.inference` has its arguments."""
+    """A network in three parts, with the arguments of `Network.inference`."""
     x = tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.cast(tf.get_variable('first', [24 * 24 * 3, 16]), images.dtype)
     x = next_part(tf.nn.relu(next_part(x)))
     return tf.cast(x @ tf.cast(tf.get_variable('second', [16, num_classes]), images.dtype), tf.float32)
@@ -50,14 +50,14 @@ def convolutions(images, num_classes, training):
 
 
 def tiny(images, num_classes, training):
-    """Has 40 numbers, so that many checkpoints are written in no time."""
+    """Has 40 numbers, so that many checkpoints take little time."""
     weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
     biases = tf.get_variable('biases', [num_classes], initializer=tf.zeros_initializer())
     return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights + biases
 
 
 def attention(images, num_classes, training):
-    """Uses a large tensor three times, so that its gradient is the sum of three."""
+    """Uses a large tensor three times, so that its gradient is a sum of three terms."""
     x = tf.nn.conv2d(images, tf.get_variable('conv', [3, 3, 3, 16]), 1, 'SAME')
     x = tf.reshape(x, [-1, x.shape[1] * x.shape[2], 16])
     x = tf.matmul(tf.nn.softmax(tf.matmul(x, x, transpose_b=True)), x)

@@ -1,4 +1,4 @@
-"""Model functions and input functions of Estimators, as people write them, with features of any kind."""
+"""Model functions and input functions in the style of users' Estimators, with features of any kind."""
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -10,7 +10,7 @@ def _random(mode):
 
 
 def prices(mode, batch_size):
-    """Returns features with text, a number and a sparse list of text, and the price that they explain."""
+    """Returns features with text, a number and a sparse list of text, and the price to predict from them."""
     random, count = _random(mode), EXAMPLES[mode]
     city = random.choice([b'Paris', b'Rome', b'Oslo'], count)
     rooms = random.integers(1, 6, count).astype(np.float32)
@@ -32,7 +32,7 @@ def prices(mode, batch_size):
 
 
 def by_iterator(mode, batch_size):
-    """Returns the same in another form, as input functions without a data set do."""
+    """Returns the same data from an iterator, as input functions without a data set do."""
     features, price = prices(mode, batch_size).make_one_shot_iterator().get_next()
     return {'city': features['city'], 'tags': features['tags'], 'rooms': features['rooms'] + 0.0}, price
 
@@ -62,13 +62,13 @@ def regression(features, labels, mode):
 
 
 def points(mode, batch_size):
-    """Returns points of a line in space; there are no labels."""
+    """Returns points of a line in space, without labels."""
     along = _random(mode).standard_normal([EXAMPLES[mode], 1]).astype(np.float32)
     return tf.data.Dataset.from_tensor_slices(along @ np.float32([[1, 2, -1, 0.5]])).batch(batch_size)
 
 
 def autoencoder(features, labels, mode, params=None):
-    """As tpu/models have it."""
+    """An autoencoder in the style of tpu/models."""
     assert labels is None
     code = features @ tf.get_variable('encoder', [4, 1])
     found = code @ tf.get_variable('decoder', [1, 4])
@@ -83,7 +83,7 @@ def autoencoder(features, labels, mode, params=None):
 
 
 def sentences(mode, batch_size):
-    """Returns sentences of words, numbers, in ragged batches; there are no labels."""
+    """Returns sentences, as word numbers, in ragged batches without labels."""
     random = _random(mode)
     lengths = random.integers(3, 9, EXAMPLES[mode])
     words = (np.arange(sum(lengths)) * 3 + random.integers(0, 2, sum(lengths))) % 11
@@ -94,7 +94,7 @@ def sentences(mode, batch_size):
 
 
 def words_of(features):
-    """Returns words, the logits of the next ones, and the loss and the weight of each."""
+    """Returns words, the logits of the next words, and each word's loss and weight."""
     words = features.to_tensor()
     mask = tf.cast(tf.sequence_mask(features.row_lengths() - 1), tf.float32)
     states = tf.nn.embedding_lookup(tf.get_variable('words', [11, 6]), words[:, :-1])
@@ -124,6 +124,6 @@ def of_tensors(mode, batch_size):
 
 
 def of_python(mode, batch_size):
-    """Returns the same as `prices`, with a function of Python."""
+    """Returns the data of `prices` from a Python function."""
     return prices(mode, batch_size).map(
         lambda features, price: (features, tf.ensure_shape(tf.py_func(lambda x: x, [price], tf.float32), [None])))

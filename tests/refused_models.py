@@ -1,4 +1,4 @@
-"""Whole models that have no right answer on several towers, or that would need what nobody does for them."""
+"""Whole models that have no right answer on several towers, or that need something the program does not do."""
 import tensorflow.compat.v1 as tf
 import tf_slim
 
@@ -88,7 +88,7 @@ def synchronised_replicas(features, labels, mode):
 
 
 class Hook(tf.train.SessionRunHook):
-    """Gives a variable a value before each step."""
+    """Sets a variable before each step."""
 
 
 def hooks(features, labels, mode):
@@ -174,14 +174,14 @@ def some_images_behind_a_normalisation(features, labels, mode):
         return _spec(loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, _step()))
 
 
-# {function: what is told}.
+# {function: part of the warning}.
 WARNED = dict(
     hooks='its training_hooks and scaffold are not used',
     **dict.fromkeys(('no_predictions', 'classes_only', 'fails_in_infer'),
                     'so it does not classify images, and evaluations report its loss'),
     sum_with_noise='depends on how examples are divided into batches', chosen='so these were not compared',
     some_images_behind_a_normalisation='depends on how examples are divided into batches')
-# {function: what is said}; where a line of the function is marked, it is named.
+# {function: part of the error}; if a line of the function is marked, the error names it.
 REFUSED = dict(
     a_function_of_the_loss='of which the mean over the towers is not the value for the whole batch',
     measured_in_the_step='leave out collections=, metrics in a train_op',

@@ -1,11 +1,11 @@
-"""Exercises that nobody has written yet, whatever the reader's own files in lessons/exercises have."""
+"""Exercises that nobody has solved yet, independent of the reader's files in lessons/exercises."""
 import ast
 
 from tests.helpers import ROOT
 
 
 def write_stubs(folder):
-    """Copies the exercises into a folder, with `raise NotImplementedError` instead of what each function does."""
+    """Copies the exercises into a folder, with `raise NotImplementedError` as the body of each function."""
     for path in (ROOT / 'lessons' / 'exercises').glob('*.py'):
         tree = ast.parse(path.read_text())
         for node in tree.body:

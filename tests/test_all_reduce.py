@@ -12,10 +12,10 @@ SHAPES = [(3, 5, 16), (600, 500), (), (7,)]  # the second is large enough to tra
 
 
 def reduced(towers, num_devices):
-    """Returns what means_over_towers makes of NumPy arrays, for each device."""
+    """Returns the results of means_over_towers for NumPy arrays, for each device."""
     cpus = devices.choose(num_devices, 'cpu').with_towers(len(towers))
     with tf.Graph().as_default():
-        # Fed, because graph optimisation would compute constants in an order of its own.
+        # Fed, because graph optimisation would compute constants in a different order.
         fed, feed = [], {}
         for k, arrays in enumerate(towers):
             with tf.device(cpus.tower_devices[k]):
@@ -27,9 +27,9 @@ def reduced(towers, num_devices):
 
 
 def drawn(num_towers, spread=3):
-    """Returns tensors of towers: an element has its own size, from 2^-100 up, in all towers but for `spread` powers."""
+    """Returns tensors of towers. Each element has its own magnitude, equal in all towers up to `spread` powers of 2."""
     rng = np.random.default_rng(num_towers)
-    shapes = SHAPES if num_towers < 100 else SHAPES[:1]  # where there are many towers, memory fills
+    shapes = SHAPES if num_towers < 100 else SHAPES[:1]  # many towers would fill the memory
     exponents = [rng.integers(-100, 127 - spread, shape) for shape in shapes]
 
     def values(exponent):
@@ -47,7 +47,7 @@ def assert_means(means, towers):
 
 @pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 5, 500], 2, 5))
 @pytest.mark.parametrize('spread', [3, 200])
-def test_each_mean_is_exact_up_to_a_part_of_its_own_values_with_the_same_bits_on_any_number_of_devices(
+def test_means_are_accurate_per_element_and_bit_identical_on_any_number_of_devices(
         num_towers, spread):
     towers = drawn(num_towers, spread)
     expected, = reduced(towers, 1)
@@ -59,7 +59,7 @@ def test_each_mean_is_exact_up_to_a_part_of_its_own_values_with_the_same_bits_on
                     np.testing.assert_array_equal(np.asarray(mean).view(np.int32), np.asarray(right).view(np.int32))
 
 
-def test_what_is_equal_in_all_towers_stays_as_it_is():
+def test_mean_of_equal_values_is_exact():
     tower = drawn(1)[0]
     for means in reduced([tower] * 4, 2):
         for mean, array in zip(means, tower):
@@ -75,7 +75,7 @@ def test_sums_of_the_largest_numbers_do_not_overflow(num_towers):
 
 
 @pytest.mark.parametrize('wrong', [np.nan, -np.inf])
-def test_a_value_that_is_not_finite_makes_its_mean_not_finite_and_leaves_the_others(wrong):
+def test_a_nonfinite_value_affects_only_its_own_mean(wrong):
     towers = drawn(4)
     expected = reduced(towers, 2)
     towers[-1][1][77, 3] = wrong

@@ -1,4 +1,4 @@
-"""Training and evaluation from Python: the bits of the scripts, nothing printed, nothing of the caller's changed."""
+"""Training and evaluation from Python: the bits of the scripts, no printed output, no change to the caller's state."""
 import dataclasses
 import inspect
 import json
@@ -36,7 +36,7 @@ PAGE = (ROOT / 'docs' / 'python.md').read_text()
 
 
 def run(code, *arguments):
-    """Runs Python code with arguments as JSON in a process of its own, which may import this package."""
+    """Runs Python code in its own process, which may import this package; the arguments are passed as JSON."""
     return python('-c', code, *map(json.dumps, arguments))
 
 
@@ -47,7 +47,7 @@ def small(data_dir, tmp_path):
                 tower_device='cpu', log_frequency=2, summary_steps=0, network='linear')
 
 
-def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd):
+def test_records_lines_and_results_match_the_files(small, tmp_path, capfd):
     records, lines = [], []
     small['log_frequency'] = 3
     trained = cifar10.train(**small, eval_steps=3, on_record=records.append, say=lines.append)
@@ -87,40 +87,40 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     ('train', dict(on_record=3), 'on_record=3 is not a function'),
     *(('evaluate', {flag: '/nowhere'}, f'--{flag}=/nowhere does not exist') for flag in (
         'checkpoint_dir', 'train_dir'))])
-def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
+def test_invalid_settings_raise_a_usage_error(function, given, message):
     with pytest.raises(UsageError, match=message):
         getattr(cifar10, function)(**given)
 
 
-def test_a_run_that_fails_is_a_run_error(small):
+def test_a_failed_run_raises_a_run_error(small):
     with pytest.raises(RunError, match='the loss of tower 0 is'):
         cifar10.train(**dict(small, learning_rate=1e38, max_steps=9))
 
 
-def test_paths_and_numbers_may_be_those_of_other_libraries(small):
+def test_settings_accept_paths_and_numbers_of_other_libraries(small):
     settings = train_settings(train_dir=pathlib.Path('/x'), num_towers=np.int64(2), learning_rate=np.float32(0.5),
                               epochs=np.float64(2))
     assert (settings.run.train_dir, settings.towers.num_towers) == ('/x', 2)
     for folder in ('brk', './brk', '/x/brk'):
         path = pathlib.Path(folder)
         assert train_settings(dataset=path).data == train_settings(dataset=f'{path.absolute()}/').data
-    json.dumps(settings.flat())  # as a run stores them
+    json.dumps(settings.flat())  # as a run stores its settings
     with pytest.raises(UsageError, match='is not valid; give a whole number'):
         train_settings(num_towers=np.float64(2))
 
 
-def test_a_folder_that_exists_needs_no_slash(tmp_path, monkeypatch):
+def test_an_existing_dataset_folder_needs_no_trailing_slash(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r'=photos is unknown \(no folder here .*\); choose from: .*, FOLDER/'):
         train_settings(dataset='photos')
     for name in ('photos', 'shapes'):
         os.mkdir(name)
     assert train_settings(dataset='photos').data == train_settings(dataset='photos/').data
-    assert train_settings(dataset='shapes').data.dataset == 'shapes'  # the name of a data set comes first
+    assert train_settings(dataset='shapes').data.dataset == 'shapes'  # the name of a data set has priority
     assert train_settings(dataset='shapes/').data.dataset == str(tmp_path / 'shapes')
 
 
-def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small, tmp_path):
+def test_warnings_reach_a_caller_who_passes_no_callback(small, tmp_path):
     network = tmp_path / 'mine.py'
     network.write_text(pathlib.Path(LINEAR.rpartition(':')[0]).read_text())
     small['network'] = f"{network}:{LINEAR.rpartition(':')[2]}"
@@ -138,7 +138,7 @@ def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small,
         assert changed in cifar10.train(**dict(small, max_steps=6, batch_size=4)).notes
 
 
-def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
+def test_calls_from_other_threads_are_refused_but_calls_from_callbacks_work(small, tmp_path):
     evaluation = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
     errors, results, lines = [], [], []
 
@@ -160,8 +160,8 @@ def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
     assert lines[-2].startswith('saved') and not any('precision' in line for line in lines)
 
 
-def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small):
-    error = tf.errors.AbortedError(None, None, 'no server')  # which might be taken for a lost device
+def test_callback_errors_reach_the_caller_and_lose_no_checkpoint(small):
+    error = tf.errors.AbortedError(None, None, 'no server')  # an error that also means a lost device
 
     def on_record(record):
         if record['kind'] == 'checkpoint':
@@ -174,7 +174,7 @@ def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small
     assert cifar10.train(**small).finished
 
 
-def test_importing_costs_nothing():
+def test_import_loads_no_submodules_and_no_tensorflow():
     code = 'import sys, cifar10; print(len(sys.modules), [m for m in sys.modules if m.startswith("cifar10.")]);' \
            'from cifar10 import train, evaluate, predict; print("tensorflow" in sys.modules, "numpy" in sys.modules)'
     lines = run(code).stdout.splitlines()
@@ -184,7 +184,7 @@ def test_importing_costs_nothing():
         cifar10.trian  # noqa: B018
 
 
-@pytest.mark.stress  # its calls, by default: above
+@pytest.mark.stress  # the calls run above by default
 def test_the_example_of_the_page_runs(tmp_path):
     first, predicts = re.findall(r'```python\n(.*?)```', PAGE, re.S)
     assert len(first.splitlines()) <= 15
@@ -199,7 +199,7 @@ def test_the_example_of_the_page_runs(tmp_path):
 
 
 def as_shown(function):
-    """Returns a function with its arguments as the page shows them."""
+    """Returns a function with its arguments in the page's notation."""
     shown = [f'**{each.name}' if each.kind is each.VAR_KEYWORD else each.name if each.default is each.empty else
              f"{each.name}={getattr(each.default, '__name__', repr(each.default))}"
              for each in inspect.signature(function).parameters.values() if each.name != 'self']
@@ -212,13 +212,13 @@ def documented(of):
 
 
 def public(of):
-    """Returns what the page shows of a class: its attributes, and its methods with their arguments."""
+    """Returns the page's entries for a class: its attributes, and its methods with their arguments."""
     return documented(of) | {as_shown(value) if inspect.isfunction(value) else name
                              for name, value in vars(of).items() if not name.startswith('_')}
 
 
 def shown_in(rows):
-    """Returns what stands in code in the first column of a table's rows."""
+    """Returns the code in the first column of a table's rows."""
     return {name for row in rows.splitlines() for name in re.findall(r'`([^`]+)`', row.split(' | ')[0])}
 
 
@@ -249,8 +249,8 @@ def test_the_page_has_every_attribute_of_a_result(function, result):
     assert documented(result) == {each.name for each in dataclasses.fields(result)}
 
 
-def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_error(settings, tmp_path, monkeypatch,
-                                                                                       capsys):
+def test_a_run_whose_log_becomes_unwritable_saves_and_reports_the_error(settings, tmp_path, monkeypatch,
+                                                                         capsys):
     full = os.open('/dev/full', os.O_WRONLY)
     log = open(tmp_path / 'log', 'w')
     monkeypatch.setattr(sys, 'stdout', log)
@@ -273,7 +273,7 @@ def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_
     assert checkpoints(settings().run.train_dir)[-1].endswith('-4') and 'step 2,' in (tmp_path / 'log').read_text()
 
 
-def test_in_a_fork_of_a_process_that_has_trained_a_line_says_so(small):
+def test_training_and_evaluation_in_a_fork_of_a_trained_process_are_refused(small):
     cifar10.train(**dict(small, max_steps=1))
     before = state_of(small['train_dir'])
     for call in (lambda: cifar10.train(**small), lambda: cifar10.evaluate(checkpoint_dir=small['train_dir'])):

@@ -1,4 +1,4 @@
-"""Images as NumPy arrays: as a pair in Python and as FILE.npz, converted as pictures of the same pixels are."""
+"""Images as NumPy arrays: pairs in Python and FILE.npz files, converted as picture files are."""
 import os
 import pickle
 import re
@@ -16,7 +16,7 @@ from cifar10.data.datasets import TEST, TRAIN
 
 
 def made(count=60, shape=(32, 32, 3), classes=3, seed=0):
-    """Returns (images, labels) in which the label can be seen."""
+    """Returns (images, labels); each label is visible in its image."""
     random = np.random.default_rng(seed)
     labels = np.arange(count) % classes
     images = random.integers(0, 100, [count, *shape]) + labels.reshape(-1, *[1] * len(shape)) * 50
@@ -48,7 +48,7 @@ def pixels_of(data):
 
 @pytest.mark.parametrize('shape, size', [
     ((32, 32, 3), 32), ((28, 28), 32), ((28, 28, 1), 28), ((24, 40, 3), 48)])
-def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, tmp_path):
+def test_arrays_become_the_same_records_as_pictures_of_the_same_pixels(shape, size, tmp_path):
     images, labels = made(20, shape, classes=2)
     tests, test_labels = made(10, shape, classes=2, seed=1)
     for part, parts_images, parts_labels in ((TRAIN, images, labels), (TEST, tests, test_labels)):
@@ -64,7 +64,7 @@ def test_arrays_become_the_records_of_pictures_of_the_same_pixels(shape, size, t
         assert of_arrays.stored_size == size
 
 
-def test_arrays_in_memory_have_a_file_for_each_type_shape_and_content(tmp_path):
+def test_arrays_in_memory_are_saved_once_per_type_shape_and_content(tmp_path):
     images, labels = np.zeros([6, 8, 4, 3], np.uint8), np.arange(6)
     given = [(images, labels), (images.reshape([6, 4, 8, 3]), labels), (images.reshape([6, 32, 3, 1]), labels),
              (images + np.uint8(1), labels), (images, labels[::-1]), (images, labels.astype(np.int32)),
@@ -74,7 +74,7 @@ def test_arrays_in_memory_have_a_file_for_each_type_shape_and_content(tmp_path):
     assert len(os.listdir(tmp_path)) == len(given)
 
 
-def test_a_file_is_prepared_again_if_and_only_if_its_arrays_have_changed(tmp_path):
+def test_a_file_is_prepared_again_only_after_its_arrays_change(tmp_path):
     images, labels = made()
     path, time, folders = file_of(tmp_path), 10 ** 9, {}
     for name, given in dict(first=(images, labels), images=(images[::-1], labels), labels=(images, labels[::-1]),
@@ -111,7 +111,7 @@ def test_a_fraction_of_each_class_is_held_out_and_the_order_is_always_the_same(t
     shutil.rmtree(parts[TRAIN].folder)
     assert datasets.prepare(path, data_of(tmp_path), TRAIN, 0.2).digest == before
     first = np.fromfile(parts[TRAIN].files[0], np.uint8).reshape(-1, parts[TRAIN].record_bytes)[:, 0]
-    assert len(set(first)) == 3  # not class after class
+    assert len(set(first)) == 3  # not sorted by class
 
 
 def small(folder, **changes):
@@ -123,7 +123,7 @@ def test_a_run_on_arrays_is_resumed_with_them_and_evaluated(tmp_path):
     pair, tests = made(), made(9, seed=1)
     assert train(dataset=(pair, tests), **small(tmp_path)).step == 2
     assert train(dataset=[pair, tests], **small(tmp_path, max_steps=3)).step == 3  # the same again
-    assert train(train_dir=str(tmp_path / 'train'), max_steps=4).step == 4  # where they are is recorded
+    assert train(train_dir=str(tmp_path / 'train'), max_steps=4).step == 4  # the location is recorded
     result = evaluate(dataset=(pair, tests), data_dir=str(tmp_path / 'data'), checkpoint_dir=str(tmp_path / 'train'),
                       eval_dir=str(tmp_path / 'eval'))
     assert result.examples == 9 and result.classes == ('0', '1', '2')
@@ -164,7 +164,7 @@ def test_each_example_has_the_name_of_its_array_and_its_index_there(tmp_path):
 
 
 class Harmful:
-    """What runs code when it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __init__(self, path):
         self._path = path
@@ -196,13 +196,13 @@ IMAGES, LABELS = made()
     ((IMAGES[:6], LABELS[:6]), 'has 3 training images; give at least 5'),
     (((IMAGES, LABELS), (IMAGES[:2], LABELS[:2])), 'class 2 has no test image;'),
     ((IMAGES, LABELS, IMAGES), 'dataset is neither a pair of arrays nor two')])
-def test_what_are_no_images_with_labels_is_refused_in_one_line(given, part, tmp_path):
+def test_invalid_images_or_labels_are_refused_in_one_line(given, part, tmp_path):
     with pytest.raises(UsageError) as refused:
         train(dataset=given, **small(tmp_path))
     assert part in str(refused.value) and '\n' not in str(refused.value) and len(str(refused.value)) < 400
 
 
-def test_files_that_hold_something_else_are_refused_and_never_unpickled(tmp_path, call):
+def test_files_with_other_content_are_refused_and_never_unpickled(tmp_path, call):
     path, ran = tmp_path / 'mine.npz', tmp_path / 'ran'
     np.savez(path, x_train=np.array(20 * [Harmful(str(ran))], object), y_train=np.arange(20) % 2)
     contents = {'cannot be read': [path.read_bytes(), pickle.dumps(Harmful(str(ran))), b'', b'PK\x03\x04 broken']}

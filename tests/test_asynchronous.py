@@ -1,4 +1,4 @@
-"""Asynchronous towers, each in a thread: stale statistics, no update lost, saves between two steps, short runs."""
+"""Asynchronous towers, each in a thread: stale statistics, no lost updates, saves between steps, short runs."""
 import concurrent.futures
 import functools
 import threading
@@ -21,14 +21,14 @@ from tests.test_muon import AUXILIARY, RATE, numpys_steps
 
 
 def run_at_once(session, steps, opening):
-    """Runs each step in a thread of its own, and an operation that lets all of them go on; returns their results."""
+    """Runs each step in its own thread, then an operation that releases all of them; returns their results."""
     options = tf.RunOptions(timeout_in_ms=int(1000 * patient(30)))
     with concurrent.futures.ThreadPoolExecutor(len(steps) + 1) as pool:
         return list(pool.map(lambda step: session.run(step, None, options), [*steps, opening]))[:-1]
 
 
 def test_statistics_settle_however_stale_their_towers_are():
-    """Eight towers read the variables before any of them updates: the last one's update is stale by seven others."""
+    """Eight towers read the variables before any tower updates: the last update is stale by seven others."""
     count, rounds, keep = 8, 5, 0.6
     images = np.random.default_rng(0).normal(3, 2, size=(16, 2, 2, 3)).astype(np.float32)
     begun = tf.FIFOQueue(count, tf.float32, shapes=[[]])
@@ -54,8 +54,8 @@ def test_statistics_settle_however_stale_their_towers_are():
 
 
 @pytest.mark.stress
-def test_no_update_is_lost_where_an_optimizer_reads_computes_and_assigns():
-    """Eight towers' gradients are there at the same moment, and Muon iterates for a while on each."""
+def test_no_update_is_lost_when_an_optimizer_reads_computes_and_assigns():
+    """Eight towers' gradients arrive at the same moment, and Muon iterates for a while on each."""
     rng, count, shape = np.random.default_rng(0), 8, (3, 3, 64, 64)
     initial, slopes = rng.normal(size=shape), rng.normal(size=shape).astype(np.float32)
     gate = tf.FIFOQueue(count, tf.float32, shapes=[[]])
@@ -69,7 +69,7 @@ def test_no_update_is_lost_where_an_optimizer_reads_computes_and_assigns():
     with stepping('async', [f'/cpu:{k}' for k in range(count)], tower_fn, lambda: Muon(RATE, AUXILIARY)) as (
             session, step):
         values = values_by_name()
-        for _ in range(4):  # what is a race may end well once
+        for _ in range(4):  # a race may succeed by chance
             initialise(session)
             run_at_once(session, step.train_ops, opening)
             momentum, filters = session.run([values[name] for name in ('filters/Muon', 'filters')])
@@ -81,9 +81,9 @@ LAST_STEP = 40
 
 
 def slow_update(k, counters, begun):
-    """Returns an update that notes its number in `begun` and adds 1 to the counters, to all but the first 10 ms later.
+    """Returns an update that adds its number to `begun` and 1 to the counters, to all but the first 10 ms later.
 
-    A thread is nearly always between the two, so whoever reads while one steps finds counters that differ.
+    A thread is nearly always between the two additions, so a read during a step finds different counters.
     """
     def wait():
         begun.append(k)
@@ -96,7 +96,7 @@ def slow_update(k, counters, begun):
     return tf.group(*[variable.assign_add(one) for variable in others])
 
 
-def test_no_tower_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
+def test_no_tower_is_inside_a_step_while_variables_are_read_or_saved(tmp_path):
     global_step, begun = tf.train.create_global_step(), []
     pair = [tf.get_variable(name, [], tf.int64, tf.zeros_initializer()) for name in ('weights', 'examples_seen')]
     updates = [slow_update(k, [*pair, global_step], begun) for k in range(3)]
@@ -118,9 +118,9 @@ def test_no_tower_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
         assert set(variables(prefix).values()) == {step_of(prefix)}
 
 
-def test_results_come_as_steps_end_and_a_towers_next_step_follows_its_last():
+def test_results_arrive_as_steps_end_and_each_tower_runs_its_steps_in_order():
     gates = [threading.Event() for _ in range(4)]
-    order = [1, 0, 2, 3]  # in which the steps end
+    order = [1, 0, 2, 3]  # the order in which steps end
 
     def step_of_tower(k, step):
         def take():
@@ -138,7 +138,7 @@ def test_results_come_as_steps_end_and_a_towers_next_step_follows_its_last():
     assert sorted(k for k, step in taken if step <= 2) == [0, 1]
 
 
-def test_the_loss_of_a_device_goes_before_what_it_makes_other_towers_raise():
+def test_a_lost_device_takes_precedence_over_errors_that_it_causes_in_other_towers():
     came = threading.Event()
 
     def fail(k, step):
@@ -156,7 +156,7 @@ def test_the_loss_of_a_device_goes_before_what_it_makes_other_towers_raise():
                 came.set()
 
 
-def test_reports_are_of_the_steps_for_which_they_are_due(settings, capsys):
+def test_reports_are_written_at_the_steps_that_are_due(settings, capsys):
     last, every = 13, 12
     given = settings(max_steps=last, num_gpus=2, batch_size=4, log_frequency=every, eval_steps=every, save_steps=every,
                      max_to_keep=0, variable_update='async')

@@ -1,4 +1,4 @@
-"""The benchmarks: they measure real runs, and they compute what they print. No timed assertions."""
+"""The benchmarks measure real runs and compute the figures that they print. No timed assertions."""
 import json
 import shlex
 
@@ -15,7 +15,7 @@ def run(script, *arguments):
 
 
 def numbers(found):
-    """Returns all numbers in an object that was read as JSON."""
+    """Returns all numbers in a parsed JSON object."""
     if isinstance(found, (dict, list)):
         return [number for each in (found.values() if isinstance(found, dict) else found) for number in numbers(each)]
     return [found] if isinstance(found, (int, float)) else []
@@ -41,11 +41,11 @@ def test_a_benchmark_measures_real_runs(script, arguments, data_dir, tmp_path):
     assert min(numbers(json.loads(path.read_text()))) >= 0 and '\n|---|' in result.stdout
 
 
-def test_operations_are_counted_as_tensorflow_counts_them(graph):
+def test_operation_counts_match_tensorflows(graph):
     fast.inference(tf.zeros([1, 28, 28, 3]))
     options = tf.profiler.ProfileOptionBuilder(tf.profiler.ProfileOptionBuilder.float_operation())
     node, counted = tf.profiler.profile(graph, cmd='op', options=options.with_empty_output().build()), {}
-    while node.children:  # a kind of operation below the other
+    while node.children:  # one type of operation below the other
         node = node.children[0]
         counted[node.name] = node.float_ops
     expected = time_to_accuracy.layers(28)

@@ -26,10 +26,10 @@ A, B, C = (10, 0.5), (20, 0.7), (30, 0.6)  # the steps and accuracies of evaluat
     (B, [], [20], 30, B),  # a cleaner has removed the records
     (B, [C], [20, 30], 30, B),
     (A, [C], [10, 30], 30, C),
-    (B, [A], [10, 20], 10, A),  # that of step 20 cannot be read, so its steps are taken again
+    (B, [A], [10, 20], 10, A),  # step 20's checkpoint is corrupt, so its steps are repeated
     (B, [A], [20], 10, None),
     (B, [A, B, C], [10, 30], 30, C)])  # somebody has removed it
-def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved, step, best, tmp_path):
+def test_best_json_names_the_best_existing_checkpoint(noted, records, saved, step, best, tmp_path):
     def figures(evaluation):
         return dict(step=evaluation[0], accuracy=evaluation[1], cross_entropy=1.0, examples=10)
     path = str(tmp_path)
@@ -49,7 +49,7 @@ def test_best_json_names_the_best_checkpoint_that_is_there(noted, records, saved
 
 
 @pytest.mark.parametrize('figure', ['accuracy', None])
-def test_a_start_of_a_run_that_has_ended_leaves_its_best_checkpoint(figure, tmp_path):
+def test_starting_a_finished_run_keeps_its_best_checkpoint(figure, tmp_path):
     log = metrics.Log(str(tmp_path))
     for each, accuracy in (A, B, C):
         record = log.write(metrics.EVAL, each, accuracy=accuracy, cross_entropy=1.0, examples=10)
@@ -62,7 +62,7 @@ def test_a_start_of_a_run_that_has_ended_leaves_its_best_checkpoint(figure, tmp_
     assert steps(tmp_path) == [20, 30]
 
 
-def test_a_run_that_does_not_keep_its_best_notes_none(tmp_path):
+def test_a_run_without_keep_best_writes_no_best_json(tmp_path):
     record = metrics.record_of(metrics.EVAL, 10, accuracy=0.5, cross_entropy=1.0)
     (tmp_path / 'model.ckpt-10.index').touch()
     assert find_best(str(tmp_path), None, [record], 10, None) is None
@@ -70,7 +70,7 @@ def test_a_run_that_does_not_keep_its_best_notes_none(tmp_path):
 
 
 @pytest.mark.parametrize('content', ['', '{"step": "high"}'])
-def test_a_best_json_of_somebody_else_is_refused_and_stays(content, settings):
+def test_an_invalid_best_json_is_refused_and_kept(content, settings):
     folder = pathlib.Path(settings().run.train_dir)
     folder.mkdir()
     (folder / 'best.json').write_text(content)
@@ -88,7 +88,7 @@ def steps(train_dir):
     return [step_of(prefix) for prefix in checkpoints(train_dir)]
 
 
-def test_the_best_checkpoint_is_used_by_its_name_and_only_a_better_evaluation_writes_one(settings, tmp_path, capsys):
+def test_the_best_checkpoint_is_used_by_name_and_replaced_only_by_a_better_one(settings, tmp_path, capsys):
     written = []
     result = trainer.train(settings(**KEEPING))
     folder = settings().run.train_dir
@@ -105,11 +105,11 @@ def test_the_best_checkpoint_is_used_by_its_name_and_only_a_better_evaluation_wr
     assert f"next       {command('eval')} --train_dir={folder} --checkpoint=best evaluates the model; " in output
     assert evaluated(folder, tmp_path / 'eval', checkpoint='best')['correct'] == figures['correct']
     train(settings(**dict(KEEPING, max_steps=9, keep_best=False, save_steps=1)))
-    assert steps(folder) == sorted({best, 9})  # it stays
+    assert steps(folder) == sorted({best, 9})  # the best one stays
 
 
 @pytest.mark.parametrize('flag', ['checkpoint', 'warm_start'])
-def test_without_a_best_checkpoint_a_line_says_so(flag, one_step, settings, tmp_path):
+def test_a_missing_best_checkpoint_is_reported(flag, one_step, settings, tmp_path):
     folder = settings().run.train_dir
     with pytest.raises(UsageError, match=f'there is no {folder}/best.json; a run with --keep_best writes it'):
         if flag == 'checkpoint':
@@ -118,7 +118,7 @@ def test_without_a_best_checkpoint_a_line_says_so(flag, one_step, settings, tmp_
             trainer.train(settings(warm_start=f'{folder}/best', train_dir=str(tmp_path / 'other')))
 
 
-def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
+def test_evaluations_of_the_best_checkpoint_go_to_the_runs_folder(tmp_path):
     given = eval_settings(train_dir=str(tmp_path), checkpoint='best')
     assert (given.checkpoint, given.eval_dir, given.run_once) == (f'{tmp_path}/best', f'{tmp_path}/eval', True)
     assert eval_settings(checkpoint='best').checkpoint == '/tmp/cifar10_train/best'

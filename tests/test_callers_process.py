@@ -1,4 +1,4 @@
-"""The functions in a caller's process: they work in whatever state it is, and leave it as it was."""
+"""The API works in any state of the caller's process, and leaves the state unchanged."""
 import json
 import os
 import sys
@@ -35,7 +35,7 @@ def net(images, num_classes, training):
     return x @ tf.get_variable('w', [x.shape[1], num_classes], initializer=tf.zeros_initializer()) + 0 * (
         tf2.keras.backend.epsilon())
 '''
-# A process that does something before each run of a list, and prints the results of each; the process stays as it was.
+# A process that executes code before each of several runs and prints their results, then checks its own state.
 CALLER = '''
 import gc, json, logging, os, random, signal, sys, warnings
 out = open(os.dup(1), 'w')
@@ -90,7 +90,7 @@ os.closerange(0, 3)
 
 @pytest.fixture
 def called(data_dir, tmp_path):
-    """A function that runs a caller; returns its lines: the results after each state, and which Keras it has."""
+    """A function that runs a caller; returns its lines: the results after each state, and its version of Keras."""
     def run(befores, first):
         network = tmp_path / 'net.py'
         network.write_text(NET)
@@ -116,6 +116,6 @@ def called(data_dir, tmp_path):
 @pytest.mark.parametrize('first, befores', mostly_stress(
     [(IMPORTED, BOTH[1:]), (WRITER, BOTH), (NONE, ('pass', 'say = print')),
      (CLOSED, ('pass', 'say = print')), (IMPORT, ('pass', *SWITCHES))], (IMPORTED, BOTH[1:])))
-def test_the_results_are_the_same_and_the_process_is_as_it_was(called, first, befores):
+def test_results_and_the_callers_state_are_unchanged(called, first, befores):
     result, *others = called(befores, first)
     assert result[0] == 2 and others == [result] * len(others)

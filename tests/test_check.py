@@ -1,4 +1,4 @@
-"""`--check`: a start up to its first step, with what a training would print and raise, and nothing written."""
+"""`--check`: runs a start up to its first step, reports as a training does, and writes nothing."""
 import fcntl
 import os
 import re
@@ -18,7 +18,7 @@ from tests.helpers import mostly_stress, planned, small_disk, state_of, train
 from tests.test_picture_files import encoded
 
 
-def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path, capsys):
+def test_a_valid_start_is_described_and_nothing_is_written(data_dir, tmp_path, capsys):
     check(train_settings(dataset='shapes', data_dir=data_dir, num_gpus=2, train_dir=str(tmp_path / 'new' / 'train'),
                          tower_device='cpu', preset='fast', network='linear', precision='fp32', sizes='16',
                          batch_size=16))
@@ -34,7 +34,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_that_could_resume_says_where(settings, capsys):
+def test_a_resumable_run_is_described_with_its_step(settings, capsys):
     config = settings(num_gpus=2, batch_size=6)
     train(config)
     before = state_of(config.run.train_dir)
@@ -44,7 +44,7 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
         check(settings(**dict(dict(max_steps=9, batch_size=None), **changes)))
         output = capsys.readouterr().out
         assert part in output
-        if not changes:  # the settings are those of the run
+        if not changes:  # the run's own settings
             assert 'towers     2 on ' in output and '(6 of each tower)' in output and ', fp32\n' in output
     assert state_of(config.run.train_dir) == before
 
@@ -57,7 +57,7 @@ def network(images, num_classes, training):
 """
 
 
-def test_what_keeps_a_start_from_its_first_step_ends_a_check(settings, own):
+def test_an_error_in_the_first_step_fails_a_check(settings, own):
     config = settings(network=own(NETWORK), learning_rate=0.01)
     for start in check, trainer.train:
         with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan'):
@@ -65,7 +65,7 @@ def test_what_keeps_a_start_from_its_first_step_ends_a_check(settings, own):
         assert start is trainer.train or not os.path.exists(config.run.train_dir)
 
 
-def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
+def test_untried_parts_are_listed(settings, tmp_path, capsys):
     check(settings())
     lines = dict(lines_of(capsys.readouterr().out))
     assert lines['tried'].startswith('step 1, loss ') and 'not tried' not in lines
@@ -89,7 +89,7 @@ ONE_GROUP = dict(num_gpus=4, num_towers=1), '1 of 2 groups of 2 devices; --num_t
     (dict(num_gpus=3, gpus_per_tower=3, num_towers=2, network='three_parts'), None, 3),
     (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), '4 of 8 devices; --num_towers=8 would use them', None),
     (dict(num_towers=2), None, None)], ONE_GROUP))
-def test_devices_that_wait_are_named(settings, changes, idle, needed):
+def test_idle_devices_are_listed(settings, changes, idle, needed):
     expected = [f'idle       {idle}'] if idle else []
     if needed:
         why = needed if 'variable_update' in changes else (
@@ -103,7 +103,7 @@ def test_devices_that_wait_are_named(settings, changes, idle, needed):
     (dict(network='missing.py:network'), 'missing.py'), (dict(tower_device='gpu'), '--tower_device=gpu'),
     (dict(train_dir='file'), '--train_dir=file'),
     (dict(job_name='worker', task_index=0, worker_hosts='127.0.0.1:{port},127.0.0.1:1'), 'the port is in use')])
-def test_a_problem_ends_a_check_as_it_ends_a_training(call, data_dir, tmp_path, monkeypatch, flags, part):
+def test_a_check_fails_with_the_error_of_a_training(call, data_dir, tmp_path, monkeypatch, flags, part):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'file').write_text('')
     with socket.create_server(('127.0.0.1', 0)) as taken:
@@ -119,7 +119,7 @@ def lines_of(output):
     return [line.split(maxsplit=1) for line in output.splitlines() if not line.startswith(' ')]
 
 
-def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
+def test_missing_data_are_no_error_and_the_rest_is_checked(tmp_path, capsys):
     check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
                       preset='fast', precision='fp32', sizes='16'))
     lines = lines_of(capsys.readouterr().out)
@@ -131,14 +131,14 @@ def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_ther
 
 
 @pytest.mark.classic
-def test_a_disk_without_room_for_a_checkpoint_is_refused(settings, tmp_path):
+def test_insufficient_disk_space_for_a_checkpoint_is_refused(settings, tmp_path):
     with small_disk(tmp_path / 'disk', 2) as disk:
         for start in (check, trainer.train):
             with pytest.raises(UsageError, match=r' has no room for .* \(a checkpoint\); free some space'):
                 start(settings(train_dir=str(disk / 'train'), network='classic'))
 
 
-def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
+def test_images_before_conversion_are_counted_as_files(tmp_path, capsys):
     picture = encoded(np.zeros([8, 8, 3], np.uint8), 'PNG')
     for part, count in (('train', 30), ('test', 3)):
         for name in ('cat', 'dog'):
@@ -156,7 +156,7 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train'] and not os.path.exists(tmp_path / 'data')
 
 
-def test_a_run_in_progress_is_a_problem(tmp_path, data_dir):
+def test_a_run_in_progress_fails_a_check(tmp_path, data_dir):
     directory = TrainDir(str(tmp_path / 'train'))
     directory.refuse_another_process()
     running = re.escape(f'another process is training in --train_dir={directory.path} (process {os.getpid()} on ')
@@ -165,11 +165,11 @@ def test_a_run_in_progress_is_a_problem(tmp_path, data_dir):
     directory.refuse_another_process()
 
 
-def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
+def test_checking_the_lock_does_not_make_a_concurrent_start_fail(settings, tmp_path):
     directory = TrainDir(str(tmp_path))
     with open(tmp_path / 'lock', 'w') as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        directory.refuse_another_process()  # another look
+        directory.refuse_another_process()  # another check
         threading.Timer(0.2, looking.close).start()
         with directory.locked():
-            assert looking.closed  # it has waited for the look
+            assert looking.closed  # it has waited for the check

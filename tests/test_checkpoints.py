@@ -22,7 +22,7 @@ from cifar10.training import trainer
 from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, state_of, train
 
 
-def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
+def test_an_unreadable_checkpoint_is_reported_and_the_previous_one_is_used(settings, capsys):
     config = settings(max_steps=4, save_steps=1)
     expected = train(config)
     newest = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
@@ -30,7 +30,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     assert_same_bits(train(config), expected)
     output = capsys.readouterr().out
     assert 'model.ckpt-4 cannot be read' in output and 'resumed at step 3 of 4' in output
-    # A single changed byte is detected as well.
+    # A single changed byte is detected too.
     with open(newest, 'r+b') as stream:
         stream.seek(1000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
@@ -39,7 +39,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
 
 @pytest.fixture
 def saving(tmp_path):
-    """(A function that saves three variables as those of a step, their initial values by their names)."""
+    """(A function that saves three variables at a step, their initial values by name)."""
     names = ('global_step', 'examples_seen', 'weights')
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
     variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
@@ -54,7 +54,7 @@ def saving(tmp_path):
         yield save, dict(zip(names, values))
 
 
-def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, tmp_path):
+def test_each_checkpoint_has_a_record_with_a_digest_of_its_variables(saving, tmp_path):
     save, values = saving
     expected = []
     for step in (1, 2):
@@ -70,7 +70,7 @@ def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, t
         np.zeros(2, np.float32), np.zeros([1, 2], np.float32), np.zeros(2, np.int32), np.float32([0, -0.0]))}) == 4
 
 
-def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tmp_path, monkeypatch):
+def test_a_checkpoint_counts_only_once_it_is_verified_and_recorded(saving, tmp_path, monkeypatch):
     save, _ = saving
     save(1)
     write = tf.train.Saver.save
@@ -93,7 +93,7 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
     assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
 
 
-def test_best_json_is_written_once_its_checkpoint_is_there(saving, tmp_path, monkeypatch):
+def test_best_json_is_written_after_its_checkpoint(saving, tmp_path, monkeypatch):
     save, _ = saving
     replace, named = files.replace, []
 
@@ -108,7 +108,7 @@ def test_best_json_is_written_once_its_checkpoint_is_there(saving, tmp_path, mon
     assert {*named} == {(1, True), (3, True)}
 
 
-def test_a_checkpoint_by_the_clock_is_removed_once_the_next_one_is_there(saving, tmp_path, monkeypatch):
+def test_a_timed_checkpoint_is_removed_after_the_next_one_is_written(saving, tmp_path, monkeypatch):
     save, _ = saving
     remove, removed = of_run.remove, []
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_by_the_clock_is_removed_once_the_next_one_is_there(saving,
 DATA = 'model.ckpt-7.data-00000-of-00001'
 
 
-def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path, capsys):
+def test_an_incomplete_checkpoint_is_reported_with_its_missing_files(settings, tmp_path, capsys):
     folder = tmp_path / 'part'
     folder.mkdir()
     for name in (DATA, 'checkpoint'):
@@ -150,7 +150,7 @@ def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path
         trainer.train(settings(warm_start=str(folder / 'model.ckpt-7')))
 
 
-def test_only_the_files_of_a_checkpoint_are_removed_with_it(tmp_path):
+def test_only_a_checkpoints_own_files_are_removed_with_it(tmp_path):
     ours = ('model.ckpt-5.index', 'model.ckpt-5.meta', 'model.ckpt-5.data-00000-of-00001',
             '.model.ckpt-5.data-00000-of-00001.tempstate123')
     for name in (*ours, 'model.ckpt-5.tar.gz', 'model.ckpt-50.index'):
@@ -162,8 +162,8 @@ def test_only_the_files_of_a_checkpoint_are_removed_with_it(tmp_path):
 
 
 @pytest.mark.stress
-def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(one_step, settings, capsys):
-    # A process writes and removes checkpoints as fast as it can, like a trainer that keeps one checkpoint.
+def test_a_checkpoint_deleted_during_a_read_is_not_reported_as_unreadable(one_step, settings, capsys):
+    # Another process writes and removes checkpoints continuously, like a trainer with --max_to_keep=1.
     rotate = (
         'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.base import startup\n'
         'startup.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     assert 'cannot be read' not in capsys.readouterr().out
 
 
-def test_a_checkpoint_without_a_variable_is_refused_and_nothing_is_written(one_step, settings):
+def test_a_checkpoint_without_a_needed_variable_is_refused_and_nothing_is_written(one_step, settings):
     directory = settings().run.train_dir
     rewrite(checkpoints(directory)[-1], without=['linear/weights'])
     before = sorted(os.listdir(directory))
@@ -192,7 +192,7 @@ def test_a_checkpoint_without_a_variable_is_refused_and_nothing_is_written(one_s
     assert sorted(os.listdir(directory)) == before
 
 
-def test_a_checkpoint_of_other_shapes_is_refused(one_step, settings):
+def test_a_checkpoint_with_different_shapes_is_refused(one_step, settings):
     # A restore into resource variables does not check shapes, and the first step would never end.
     config = settings()
     rewrite(checkpoints(config.run.train_dir)[-1], **{'linear/weights': np.zeros([3, 8], np.float32)})
@@ -200,7 +200,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(one_step, settings):
         trainer.train(settings(max_steps=2))
 
 
-def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step, settings):
+def test_a_run_with_only_unreadable_checkpoints_is_not_restarted(one_step, settings):
     config = settings()
     data = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(data, 100)
@@ -209,14 +209,14 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step,
     assert os.path.getsize(data) == 100
 
 
-def test_a_run_that_has_ended_keeps_what_it_kept(settings):
-    # Without --max_to_keep=0 a second time.
+def test_starting_a_finished_run_again_removes_no_checkpoints(settings):
+    # The second start omits --max_to_keep=0.
     train(settings(max_steps=4, save_steps=1, max_to_keep=0))
     train(settings(max_steps=4, save_steps=1, max_to_keep=2))
     assert [step_of(prefix) for prefix in checkpoints(settings().run.train_dir)] == [1, 2, 3, 4]
 
 
-def test_a_finished_run_keeps_its_checkpoint_beside_a_later_one_that_cannot_be_read(settings, capsys):
+def test_a_finished_run_keeps_its_checkpoint_before_a_later_unreadable_one(settings, capsys):
     flags = dict(max_steps=2, save_steps=1, max_to_keep=1)
     trainer.train(settings(**flags))
     folder = settings().run.train_dir
@@ -229,7 +229,7 @@ def test_a_finished_run_keeps_its_checkpoint_beside_a_later_one_that_cannot_be_r
 
 
 @pytest.mark.parametrize('start', ['nothing', 'a checkpoint'])
-def test_a_lost_device_does_not_take_a_run_back_to_its_beginning(start, settings):
+def test_a_lost_device_does_not_restart_a_run_from_the_beginning(start, settings):
     directory = TrainDir(settings().run.train_dir)
     os.makedirs(directory.path)
     with tf.Graph().as_default():

@@ -1,4 +1,4 @@
-"""Weights of the classes: of mean 1 over the data set, the same on all towers, told where a data set is uneven."""
+"""Class weights: mean 1 over the data set, the same on all towers, suggested for uneven data sets."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def weighted(logits, labels):  # 60 images: 40, 15 and 5
 
 @pytest.mark.parametrize('text, relative', [
     ('balanced', (1 / 40, 1 / 8, 1 / 2)), ('dog=2', (1, 2, 1)), ('dog=0.5,hen=12', (1, 0.5, 12))])
-def test_their_mean_over_the_images_is_1(text, relative):
+def test_the_mean_weight_over_the_images_is_1(text, relative):
     weights = class_weights(text, COUNTS)
     np.testing.assert_allclose(weights / weights[0], np.array(relative) / relative[0], rtol=1e-6)
     assert weights @ list(COUNTS.values()) == pytest.approx(sum(COUNTS.values())) and weights.dtype == np.float32
@@ -30,7 +30,7 @@ def test_their_mean_over_the_images_is_1(text, relative):
 
 @pytest.fixture
 def uneven(tmp_path):
-    """Returns a function that makes the settings of a small run on 40, 15 and 5 images of three classes."""
+    """A function that makes the settings of a small run on 40, 15 and 5 images of three classes."""
     def images(seed):
         random = np.random.default_rng(seed)
         labels = random.permutation(np.repeat([0, 1, 2], [40, 15, 5]))
@@ -51,7 +51,7 @@ def trained(settings, name, folder, **changes):
     return variables(checkpoints(directory)[-1])
 
 
-def test_towers_take_the_steps_of_one_tower_and_of_a_loss_with_the_same_weights(uneven, tmp_path):
+def test_towers_with_class_weights_match_one_tower_and_an_equivalent_loss(uneven, tmp_path):
     loss = f'{tmp_path}/losses.py:'
     found = trained(uneven, 'three', tmp_path, class_weights='balanced', num_gpus=3, batch_size=4, loss=loss + 'own')
     expected = trained(uneven, 'by_hand', tmp_path, loss=loss + 'weighted')
@@ -60,7 +60,7 @@ def test_towers_take_the_steps_of_one_tower_and_of_a_loss_with_the_same_weights(
     assert any(np.abs(value).max() > 1e-3 for name, value in expected.items() if name.startswith('linear/'))
 
 
-def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, capsys):
+def test_a_start_lists_the_classes_and_evaluations_report_mean_recall(uneven, capsys):
     settings = uneven(eval_steps=4)
     result = train(say=print, **settings)
     output = capsys.readouterr().out
@@ -76,14 +76,14 @@ def test_a_start_shows_the_classes_and_evaluations_their_mean_recall(uneven, cap
 @pytest.mark.parametrize('text, problem', [
     ('cats=2', '--class_weights=cats=2: .* cats; .*0, 1, 2'),
     ('0=0', '--class_weights=0=0 is not valid; give balanced, none, or')])
-def test_weights_that_mean_nothing_are_refused(text, problem, uneven):
+def test_invalid_weights_are_refused(text, problem, uneven):
     with pytest.raises(UsageError, match=problem):
         train(**uneven(class_weights=text))
 
 
-@pytest.mark.stress  # by default, without runs: test_best.py
+@pytest.mark.stress  # by default without runs: test_best.py
 @pytest.mark.parametrize('weights, figure', [('none', 'accuracy'), ('balanced', 'mean_recall')])
-def test_a_run_keeps_its_best_by_the_figure_that_counts(weights, figure, uneven):
+def test_the_best_checkpoint_is_chosen_by_the_right_metric(weights, figure, uneven):
     settings = uneven(class_weights=weights, eval_steps=1, keep_best=True, max_steps=8, batch_size=6, learning_rate=0.3)
     train(**settings)
     records = metrics.read(settings['train_dir'], metrics.EVAL)

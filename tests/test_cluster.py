@@ -1,4 +1,4 @@
-"""Clusters, as real processes on loopback addresses: the same steps, one end for all, losses that are named."""
+"""Clusters as real processes on loopback addresses: same steps, one end for all, lost peers are named."""
 import os
 import pathlib
 import re
@@ -26,30 +26,30 @@ from tests.helpers import (
 )
 
 pytestmark = pytest.mark.classic
-SECONDS = patient(60)  # that a run of this file may take at most
+SECONDS = patient(60)  # limit of one run in this file
 
 
 @pytest.fixture
 def small(data_dir, tmp_path, monkeypatch):
-    """Flags of a small, quick run, in an environment whose proxy is dead: tasks must connect to each other directly."""
+    """Flags of a small, quick run. The environment has a dead proxy, so tasks must connect directly."""
     monkeypatch.setenv('https_proxy', 'http://127.0.0.1:9')
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=30,
                 log_frequency=5)
 
 
 def two_towers(flags, train_dir):
-    """Trains with these flags in this process, with two towers; two workers take the same steps to the bit."""
+    """Trains with two towers in this process; two workers must produce the same bits."""
     return train(train_settings(**dict(flags, train_dir=str(train_dir), num_gpus=2, tower_device='cpu')))
 
 
 def session_starts(train_dir):
-    """Returns the steps at which TensorBoard is told that a session starts."""
+    """Returns the steps of the session starts in the event files."""
     events, = [str(path) for path in pathlib.Path(train_dir, 'train').iterdir()]
     return [event.step for event in tf.train.summary_iterator(events)
             if event.session_log.status == event.session_log.START]
 
 
-# Other tasks, at random moments: test_cluster_stress.py.
+# Kills of other tasks at random moments: test_cluster_stress.py.
 def test_a_killed_worker_rejoins_and_the_run_ends_with_the_same_bits(small, tmp_path):
     flags = dict(small, network='linear', save_steps=10, log_frequency=1, summary_steps=6)
     whole = two_towers(flags, tmp_path / 'whole')
@@ -63,14 +63,14 @@ def test_a_killed_worker_rejoins_and_the_run_ends_with_the_same_bits(small, tmp_
     assert_same_bits(last_variables(flags['train_dir']), whole)
     steps = [int(step) for step in re.findall(r'step (\d+), loss', ends['worker 0'][1])]
     repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
-    assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # from the newest checkpoint on
+    assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # since the newest checkpoint
     assert min(rate for _, rate in scalars(flags['train_dir'], 'details/images_per_sec')) > 0
-    begin, again = session_starts(flags['train_dir'])  # TensorBoard drops what came after these
+    begin, again = session_starts(flags['train_dir'])  # TensorBoard drops the events after these steps
     assert begin == 1 and again in (11, 21)
 
 
 @pytest.mark.stress
-def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
+def test_a_lost_worker_is_named_and_the_wait_is_limited(small):
     with Tasks(2, 0, **dict(small, max_steps=100000, cluster_timeout_secs=4)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         address = tasks.commands['worker 0'][-1].split(',')[1]
@@ -83,7 +83,7 @@ def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, ps, victim', [('replicated', 1, 'worker 1'), ('local', 0, 'worker 0')])
-def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continues(mode, ps, victim, small, tmp_path):
+def test_a_lost_peer_ends_all_processes_of_an_all_reduce_and_a_new_start_resumes(mode, ps, victim, small, tmp_path):
     flags = dict(small, variable_update=mode, max_steps=60, save_steps=10, log_frequency=1)
     whole = two_towers(flags, tmp_path / 'whole')
     with Tasks(2, ps, **flags) as tasks:
@@ -116,7 +116,7 @@ def test_a_stopped_worker_changes_no_variable(small, tmp_path):
 
 
 @pytest.mark.stress
-def test_a_signal_to_all_ends_all_in_good_order(small):
+def test_a_signal_to_all_tasks_ends_them_cleanly(small):
     with Tasks(2, 1, **dict(small, max_steps=100000)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         for process in tasks.processes.values():
@@ -127,7 +127,7 @@ def test_a_signal_to_all_ends_all_in_good_order(small):
 
 
 @pytest.mark.stress
-def test_an_error_of_the_chief_ends_all(small, settings):
+def test_an_error_of_the_chief_ends_all_tasks(small, settings):
     small['network'] = 'linear'
     train(settings(train_dir=small['train_dir'], seed=7, network='linear'))
     with Tasks(2, 0, seed=0, **small) as tasks:
@@ -138,7 +138,7 @@ def test_an_error_of_the_chief_ends_all(small, settings):
 
 @pytest.mark.stress
 @pytest.mark.parametrize('worker_has', ["the run's images", 'other bytes', 'only its own'])
-def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(worker_has, tmp_path, monkeypatch):
+def test_workers_without_the_train_dir_need_the_runs_own_images(worker_has, tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ('chief', 'worker')]
     for folder in folders:
         folder.mkdir()
@@ -172,7 +172,7 @@ def test_a_run_keeps_to_its_images_on_workers_that_cannot_see_its_train_dir(work
 
 @pytest.mark.stress
 @pytest.mark.parametrize('flag', ['--deterministic', '--variable_update=replicated'])
-def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
+def test_a_task_with_a_conflicting_flag_is_refused_by_name(flag, small):
     with Tasks(2, 0, started=[], **small) as tasks:
         tasks.commands['worker 1'].append(flag)
         tasks.start('worker 0')
@@ -186,7 +186,7 @@ def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
 
 
 @pytest.mark.stress
-def test_a_chief_of_another_cluster_is_refused_and_the_healthy_one_goes_on(small, tmp_path, free_addresses):
+def test_a_chief_of_another_cluster_is_refused_while_the_first_continues(small, tmp_path, free_addresses):
     with Tasks(2, 0, **dict(small, max_steps=400, log_frequency=1)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')
@@ -202,9 +202,9 @@ def test_a_chief_of_another_cluster_is_refused_and_the_healthy_one_goes_on(small
 
 @pytest.mark.stress
 def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, free_addresses):
-    with socket.create_server(('127.0.0.1', 0)) as silent:  # which never answers
+    with socket.create_server(('127.0.0.1', 0)) as silent:  # it never answers
         hosts = f'{free_addresses(1)[0]},127.0.0.1:{silent.getsockname()[1]}'
-        # It would wait for longer than this test.
+        # Its own limit is longer than this test.
         process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts,
                                cluster_timeout_secs=100000, **small)
         read_until(process, 'waiting ')

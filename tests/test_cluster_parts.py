@@ -1,4 +1,4 @@
-"""The parts of a cluster: its members, the addresses that a task listens at, and its watch over the others."""
+"""The parts of a cluster: its members, the addresses that a task listens at, and the watch over its peers."""
 import contextlib
 import errno
 import json
@@ -24,14 +24,14 @@ def config(**changes):
     return train_settings(**changes).cluster
 
 
-def test_tf_config_describes_a_cluster_too(monkeypatch):
+def test_tf_config_describes_a_cluster(monkeypatch):
     jobs = dict(chief=['a:1'], worker=['b:2', 'c:3'], ps=['d:4'])
     for task, expected in ((('chief', 0), ('worker', 0)), (('worker', 1), ('worker', 2)), (('ps', 0), ('ps', 0))):
         monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=task[0], index=task[1]))))
         cluster = membership.resolve(config())
         assert (cluster.job, cluster.index) == expected and cluster.is_chief == (expected == ('worker', 0))
         assert cluster.workers == ('a:1', 'b:2', 'c:3') and cluster.ps == ('d:4',)
-    flags = membership.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags go first
+    flags = membership.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags take precedence
     assert flags.workers == ('x:1', 'y:2') and flags.others() == {'worker 0': 'x:1'}
 
 
@@ -43,7 +43,7 @@ def test_spaces_around_addresses_are_ignored():
 
 @pytest.mark.parametrize('text', [
     None, '{}', '{"task": {"type": "worker", "index": 0}}'])
-def test_without_a_cluster_in_tf_config_there_is_a_single_machine(text, monkeypatch):
+def test_tf_config_without_a_cluster_means_a_single_machine(text, monkeypatch):
     monkeypatch.delenv('TF_CONFIG', raising=False)
     if text is not None:
         monkeypatch.setenv('TF_CONFIG', text)
@@ -52,13 +52,13 @@ def test_without_a_cluster_in_tf_config_there_is_a_single_machine(text, monkeypa
 
 @pytest.fixture
 def alone():
-    """A function that returns the own addresses of a worker at an address, the only task of its cluster."""
+    """A function that returns the own addresses of the only task of a cluster."""
     def make(name, limit=5):
         return membership.Cluster((name,), (), 'worker', 0).own_addresses(limit)
     return make
 
 
-def test_a_name_with_several_addresses_is_served_at_each_local_one(alone, free_addresses, monkeypatch):
+def test_a_name_with_several_addresses_listens_at_each_local_address(alone, free_addresses, monkeypatch):
     answers = [(socket.AF_INET6, 1, 6, '', ('::1', 1, 0, 0)), (socket.AF_INET, 1, 6, '', ('127.0.0.1', 1)),
                (socket.AF_INET, 1, 6, '', ('192.0.2.77', 1))]
     monkeypatch.setattr(socket, 'getaddrinfo', lambda *arguments, **options: answers)
@@ -66,7 +66,7 @@ def test_a_name_with_several_addresses_is_served_at_each_local_one(alone, free_a
     assert alone('localhost:' + port) == ['::1', '127.0.0.1']
 
 
-def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
+def test_an_unresolved_name_is_waited_for(alone, monkeypatch, capsys):
     known, resolve = iter([False, True]), socket.getaddrinfo
 
     def getaddrinfo(host, port, **options):
@@ -78,7 +78,7 @@ def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
     assert "waiting    for this task's host name pod-0.cifar10 to resolve, up to 5 s" in capsys.readouterr().out
 
 
-def test_a_name_that_stays_unknown_is_reported_after_the_limit(alone):
+def test_a_name_that_stays_unresolved_is_reported_after_the_limit(alone):
     with pytest.raises(UsageError, match='nowhere.invalid, the host of this task, cannot be resolved'):
         alone('nowhere.invalid:2222', limit=0)
 
@@ -86,14 +86,14 @@ def test_a_name_that_stays_unknown_is_reported_after_the_limit(alone):
 @pytest.mark.parametrize('text', [
     '{', '[]', '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}}',
     '{"cluster": {"worker": {"0": "a:1"}}, "task": {"type": "worker"}}'])
-def test_a_broken_tf_config_is_reported(text, monkeypatch):
+def test_an_invalid_tf_config_is_reported(text, monkeypatch):
     monkeypatch.setenv('TF_CONFIG', text)
     with pytest.raises(UsageError, match='TF_CONFIG'):
         membership.resolve(config())
 
 
 @pytest.mark.parametrize('job, task', [('workers', 'worker'), ('PS', 'PS')])
-def test_a_job_of_tf_config_that_has_another_name_is_refused_by_name(job, task, monkeypatch):
+def test_an_unknown_job_in_tf_config_is_refused_by_name(job, task, monkeypatch):
     jobs = {'chief': ['a:1'], 'worker': ['d:1'], 'ps': ['e:1'], 'evaluator': ['f:1'], job: ['b:1']}
     monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=task, index=0))))
     with pytest.raises(UsageError, match=f'^TF_CONFIG: the job {job} is not supported; use chief, worker or ps$'):
@@ -104,7 +104,7 @@ def test_a_job_of_tf_config_that_has_another_name_is_refused_by_name(job, task, 
     (socket.AF_INET, '0.0.0.0', ['127.0.0.1'], ['127.0.0.2']),
     (socket.AF_INET6, '::', ['127.0.0.1'], ['127.0.0.2', '::1']), (socket.AF_INET6, '::', ['::1'], ['127.0.0.1']),
     (socket.AF_INET6, '::', ['127.0.0.3', '::1', '127.0.0.1'], ['127.0.0.2'])])
-def test_a_port_is_open_on_the_given_addresses_and_closed_on_all_others(family, everywhere, own, others):
+def test_a_port_accepts_only_the_given_addresses(family, everywhere, own, others):
     with socket.socket(family) as server:
         if family == socket.AF_INET6:
             server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -115,7 +115,7 @@ def test_a_port_is_open_on_the_given_addresses_and_closed_on_all_others(family, 
         listener.restrict(port, own, own)
         assert os.listdir('/proc/self/fd') == before
         assert all(reachable(f'{address}:{port}') for address in own)
-        with server.accept()[0] as connection:  # a firewall forgets what is idle for some minutes
+        with server.accept()[0] as connection:  # firewalls forget connections that are idle for minutes
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 120
         assert not any(reachable(f'{other}:{port}', 0.3) for other in others)
@@ -125,7 +125,7 @@ def test_a_port_is_open_on_the_given_addresses_and_closed_on_all_others(family, 
 
 
 
-def test_a_port_is_open_for_the_addresses_that_a_host_name_has_now(monkeypatch):
+def test_a_port_follows_the_current_addresses_of_a_host_name(monkeypatch):
     resolve, pod = socket.getaddrinfo, []
 
     def getaddrinfo(host, *arguments, **options):
@@ -158,12 +158,12 @@ def test_a_port_is_open_for_the_addresses_that_a_host_name_has_now(monkeypatch):
         sources_become(port, ['127.0.0.1', '127.0.0.2'])
         pod[:] = ['127.0.0.3']
         sources_become(port, ['127.0.0.1', '127.0.0.3'])
-        pod.clear()  # an outage of the name service
+        pod.clear()  # simulates an outage of the name service
         time.sleep(0.4)
         assert sources(port) == ['127.0.0.1', '127.0.0.3']
 
 
-def test_where_the_system_refuses_the_filter_a_task_serves_only_if_asked(free_addresses, monkeypatch):
+def test_a_task_without_a_packet_filter_serves_only_if_the_user_allows_it(free_addresses, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(errno.EPERM, 'Operation not permitted')
     monkeypatch.setattr(listener, 'restrict', refuse)
@@ -173,8 +173,8 @@ def test_where_the_system_refuses_the_filter_a_task_serves_only_if_asked(free_ad
     assert Server(second, choose(1, 'cpu'), 5, port_filter=False).target
 
 
-def test_a_watch_that_was_stopped_has_ended(monkeypatch):
-    # Its thread would end the process when a peer has ended, too.
+def test_stopping_a_watch_ends_its_thread(monkeypatch):
+    # A running watch would end this process when a peer ends.
     asking, before = threading.Event(), threading.active_count()
 
     def answer_late(address):
@@ -188,7 +188,7 @@ def test_a_watch_that_was_stopped_has_ended(monkeypatch):
     assert threading.active_count() == before
 
 
-def test_connections_with_a_peer_are_shut_down_and_no_others():
+def test_only_connections_with_the_given_peer_are_shut_down():
     code = '''
 import socket
 from cifar10.cluster.address import peer_of, shut_down
@@ -210,7 +210,7 @@ except TimeoutError:
     assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
 
 
-def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses):
+def test_a_watch_ends_its_process_even_if_nobody_reads_the_output(free_addresses):
     address, = free_addresses(1)
     code = ('import os, time; from cifar10.cluster.watch import Watch\n'
             'reading, writing = os.pipe(); os.dup2(writing, 1); os.close(reading); os.close(writing)\n'

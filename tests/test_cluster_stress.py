@@ -1,4 +1,4 @@
-"""Clusters under stress, minutes each: tasks killed at random moments, many starts and ends."""
+"""Stress tests of clusters, minutes each: tasks killed at random moments, many starts and ends."""
 import contextlib
 import random
 import signal
@@ -17,7 +17,7 @@ STARTING = ('task ', 'towers ', 'watch ', 'step 1,')  # lines of a chief
 
 @pytest.fixture
 def small(data_dir, tmp_path):
-    """Flags of a run of some seconds."""
+    """Flags of a run that takes some seconds."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', batch_size=8, max_steps=STEPS,
                 save_steps=10, log_frequency=1)
 
@@ -26,7 +26,7 @@ def small(data_dir, tmp_path):
 @pytest.mark.parametrize('mode, victim', [
     ('parameter_server', 'worker 1'), ('parameter_server', 'ps 0'), ('parameter_server', 'worker 0'),
     ('async', 'worker 1')])
-def test_killed_at_random_moments_a_run_ends_as_an_unbroken_one(mode, victim, small, tmp_path):
+def test_a_run_killed_at_random_moments_ends_as_an_unbroken_one(mode, victim, small, tmp_path):
     small['variable_update'] = mode
     with Tasks(2, 1, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
         tasks.ends()
@@ -34,7 +34,7 @@ def test_killed_at_random_moments_a_run_ends_as_an_unbroken_one(mode, victim, sm
     for k in range(6):
         flags = dict(small, train_dir=tmp_path / str(k))
         with Tasks(2, 1, **flags) as tasks:
-            # While it starts or trains, and long before the end: a busy machine kills late.
+            # During the start or the training, and long before the end: a busy machine kills late.
             line = STARTING[k] if k < len(STARTING) else f'step {moments.randrange(1, STEPS // 2)},'
             read_until(tasks['worker 0'], ': step ' if mode == 'async' and 'step' in line else line)
             time.sleep(moments.uniform(0, 0.2))
@@ -55,7 +55,7 @@ def test_killed_at_random_moments_a_run_ends_as_an_unbroken_one(mode, victim, sm
 @pytest.mark.parametrize('mode, ps, victim', [
     ('parameter_server', 1, 'worker 0'), ('parameter_server', 1, 'ps 0'), ('replicated', 0, 'worker 1'),
     ('async', 1, 'worker 1')])
-def test_a_run_in_which_a_process_is_stopped_at_one_of_its_last_events_ends_with_0(mode, ps, victim, small, tmp_path):
+def test_a_run_whose_process_is_stopped_near_the_end_exits_with_0(mode, ps, victim, small, tmp_path):
     flags = dict(small, max_steps=8, variable_update=mode, network='linear', summary_steps=0)
     with Tasks(2, ps, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
         lines = tasks.ends()['worker 0'][1].splitlines()
@@ -65,7 +65,7 @@ def test_a_run_in_which_a_process_is_stopped_at_one_of_its_last_events_ends_with
                 tasks['worker 0'].stdout.readline()
             line = tasks['worker 0'].stdout.readline()
             tasks[victim].send_signal(signal.SIGSTOP)
-            time.sleep(25)  # longer than anybody waits for one answer
+            time.sleep(25)  # longer than any limit for one answer
             tasks[victim].send_signal(signal.SIGCONT)
             ends = tasks.ends()
         assert {status for status, _ in ends.values()} == {0}, (line, ends)
@@ -73,7 +73,7 @@ def test_a_run_in_which_a_process_is_stopped_at_one_of_its_last_events_ends_with
 
 @contextlib.contextmanager
 def two_machines(**flags):
-    """Context with (function that starts worker k on a machine of its own, function that sets worker 1's link)."""
+    """Context with (a function that starts worker k on its own machine, a function that sets worker 1's link)."""
     tasks = []
     try:
         with machines(2, 0) as (names, addresses):
@@ -110,7 +110,7 @@ def test_a_worker_that_loses_power_or_its_network_rejoins(lost, small, tmp_path)
         chief, worker = start(0), start(1)
         read_until(chief, 'step 25,')
         if lost == 'power':
-            # Its kernel forgets the connections, so no packet ever tells the chief that they are gone.
+            # Its kernel drops the connections, so no packet reports the loss to the chief.
             worker.send_signal(signal.SIGSTOP)
             time.sleep(1)  # a step is under way by now
             link('down')
@@ -129,7 +129,7 @@ def test_a_worker_that_loses_power_or_its_network_rejoins(lost, small, tmp_path)
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
-def test_a_link_that_drops_everything_ends_both_sides(mode, small):
+def test_a_link_that_drops_all_packets_ends_both_sides(mode, small):
     with two_machines(**dict(small, max_steps=10 ** 6, variable_update=mode, cluster_timeout_secs=5)) as (start, link):
         tasks = start(0), start(1)
         read_until(tasks[0], ': step 20,')

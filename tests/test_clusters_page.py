@@ -1,4 +1,4 @@
-"""docs/clusters.md: what other programs read of it is well formed, and its flags and statuses are this program's."""
+"""docs/clusters.md: its files for other programs are well formed, and its flags and statuses are this program's."""
 import re
 import shlex
 import subprocess

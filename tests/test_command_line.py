@@ -23,8 +23,8 @@ from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.training import train_settings
 from tests.helpers import LINEAR, ROOT, mostly_stress, python, run_script
 
-# (script, flags, what the line says). %(file)s and %(none)s are the paths of a file and of nothing, %(checkpoints)s is
-# that of a folder with a checkpoint, %(taken)s an address that is in use.
+# (script, flags, parts of the error). %(file)s is an existing file, %(none)s a missing one, %(checkpoints)s a
+# folder with a checkpoint, and %(taken)s an address in use.
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
         ('--dataset=mnist', 'cifar10, cifar100, shapes, FILE.py:FUNCTION, FOLDER/'),
@@ -99,7 +99,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize('script, line, parts', [(script, line, parts) for script, line, *parts in REFUSED])
-def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(call, script, line, parts, tmp_path):
+def test_user_errors_exit_with_status_2_and_one_line_and_write_nothing(call, script, line, parts, tmp_path):
     (tmp_path / 'file').write_text('')
     for directory in (tmp_path, tmp_path / 'other'):
         directory.mkdir(exist_ok=True)
@@ -114,13 +114,13 @@ def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(c
         status, text = call(script, *flags)
     error, = text.strip().splitlines()
     assert status == 2 and error.startswith(f'{script}: error: ')
-    assert '_hosts=' in line or any(flag.partition('=')[0] in error for flag in flags)  # or it names the address
+    assert '_hosts=' in line or any(flag.partition('=')[0] in error for flag in flags)  # or the error names the address
     for part in parts:
         assert part % names in error
     assert sorted(tmp_path.rglob('*')) == before
 
 
-def test_as_a_process_the_status_and_the_stream_are_the_same():
+def test_a_process_uses_the_same_status_and_stream():
     result = run_script('multi_gpu_train.py', num_gpus='many')
     assert (result.returncode, result.stdout) == (2, '')
     assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help=all\n"
@@ -131,7 +131,7 @@ METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N
 
 
 def help_of(program, flag, columns, monkeypatch, capsys):
-    """Returns the lines that a program prints for a flag that asks for help, and those of each of its flags."""
+    """Returns the lines that a program prints for a help flag, and the lines of each of its flags."""
     monkeypatch.setenv('COLUMNS', str(columns))
     monkeypatch.setattr(sys, 'argv', [f"cifar10-{program.replace('_', '-')}", flag])
     with pytest.raises(SystemExit):
@@ -142,7 +142,7 @@ def help_of(program, flag, columns, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize('program', GROUPS)
-def test_help_is_a_screen_with_examples_and_all_of_it_says_every_default(program, monkeypatch, capsys):
+def test_help_fits_a_screen_and_help_all_lists_every_default(program, monkeypatch, capsys):
     lines, shown = help_of(program, '--help', 80, monkeypatch, capsys)
     assert len(lines) <= 40 and max(map(len, lines)) <= 84
     assert any(line.startswith(f"  cifar10-{program.replace('_', '-')} ") for line in lines)
@@ -171,7 +171,7 @@ HINTS = [
 
 
 @pytest.mark.parametrize('written, hint', HINTS)
-def test_what_is_mistyped_gets_a_hint_and_never_its_opposite(written, hint):
+def test_mistyped_flags_get_a_hint_but_never_their_opposite(written, hint):
     with pytest.raises(UsageError) as refused:
         train_settings(**flags.parse(training.GROUPS, '.', [written]))
     assert hint in str(refused.value)
@@ -183,7 +183,7 @@ def test_what_is_mistyped_gets_a_hint_and_never_its_opposite(written, hint):
     *((form, 'restart', False) for form in ('--restart=False', '--restart=no', '--norestart', '--no-restart')),
     ('--max-steps=1e3', 'max_steps', 1000), ('--max_steps=1_000', 'max_steps', 1000), ('--num_gpus=4', 'num_gpus', 4),
     ('--batch_size 32', 'batch_size', 32), ('--train-dir=/a-b=c', 'train_dir', '/a-b=c')])
-def test_flags_become_values_of_settings(written, name, value):
+def test_flags_set_the_values_of_settings(written, name, value):
     assert flags.parse(training.GROUPS, '.', written.split()) == {name: value}
 
 
@@ -201,20 +201,20 @@ PROGRAMS = 'train', 'eval', 'local_cluster'
     (['evl'], 2, 'python -m cifar10: error: there is no program evl (did you mean eval?); choose from: train, eval'),
     (['eval', '--stepp=1'], 2, 'python -m cifar10 eval: error: unknown flag --stepp'),
     (['local-cluster', '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')])
-def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
+def test_one_command_starts_all_programs_and_answers_without_tensorflow(arguments, status, part):
     result = python('-X', 'importtime', '-m', 'cifar10', *arguments)
     lines = [line for line in result.stderr.splitlines() if not line.startswith('import time:')]
     assert result.returncode == status and part in result.stdout + '\n'.join(lines)
     assert 'tensorflow' not in result.stderr.replace('TensorFlow', '')
 
 
-def test_each_program_has_a_command_of_its_own_in_the_package():
+def test_each_program_has_its_own_command_in_the_package():
     commands = {point.name: point.value for point in importlib.metadata.distribution('cifar10-towers').entry_points}
     assert commands == {f"cifar10-{name.replace('_', '-')}": f'cifar10.programs.{name}:run' for name in PROGRAMS}
     assert set(COMMANDS) == set(PROGRAMS)
 
 
-def test_the_page_has_every_exit_status():
+def test_the_page_lists_every_exit_status():
     table = (ROOT / 'docs' / 'records.md').read_text().split('## Exit status')[1].split('\n## ')[0]
     assert re.findall(r'^\| (\d+)', table, re.M) == [str(int(status)) for status in sorted([
         program.FINISHED, program.STOPPED, program.UNREAD, UsageError.status, RunError.status, TemporaryError.status,
@@ -223,7 +223,7 @@ def test_the_page_has_every_exit_status():
 
 @pytest.mark.parametrize('script, command', [
     ('multi_gpu_train.py', 'cifar10-train'), ('cifar10_eval.py', 'cifar10-eval')])
-def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(script, command, tmp_path):
+def test_a_script_copied_next_to_the_tutorials_file_is_refused_in_one_line(script, command, tmp_path):
     (tmp_path / 'cifar10.py').write_text('raise AttributeError("executed")')
     shutil.copy(ROOT / script, tmp_path)
     ended = subprocess.run([sys.executable, tmp_path / script], capture_output=True, text=True)
@@ -233,7 +233,7 @@ def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(scrip
 
 
 @pytest.mark.parametrize('kind', mostly_stress(['clone', 'package', 'installed', 'activated'], 'activated'))
-def test_commands_that_are_printed_and_recorded_exist_in_the_installation(kind, tmp_path):
+def test_printed_and_recorded_commands_exist_in_the_installation(kind, tmp_path):
     environment, executable, here = dict(os.environ), sys.executable, ROOT
     if kind != 'clone':
         shutil.copytree(ROOT / 'cifar10', tmp_path / 'site' / 'cifar10', ignore=shutil.ignore_patterns('__pycache__'))
@@ -264,7 +264,7 @@ def test_commands_that_are_printed_and_recorded_exist_in_the_installation(kind, 
         assert found == ['cifar10-train'] * 2 + ['cifar10-eval'] * 2
 
 
-def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
+def test_missing_tensorflow_is_reported_with_a_hint_to_activate_the_environment(tmp_path):
     code = "import sys; sys.modules['tensorflow'] = None; from cifar10.programs import train; sys.exit(train.run())"
     result = python('-c', code, f'--train_dir={tmp_path}')
     assert (result.returncode, result.stderr.count('\n')) == (2, 1)
@@ -273,7 +273,7 @@ def test_without_tensorflow_one_line_says_to_activate_the_environment(tmp_path):
 
 @pytest.mark.parametrize('flag, character', [
     ('--batch_size=8', '\r'), ('x', '\r'), ('--train_dir=x', '\r'), ('--train_dir=x', '\n'), ('--train_dir=x', '\x9b')])
-def test_a_control_character_is_told_as_such(flag, character, call, tmp_path):
+def test_control_characters_are_shown_escaped(flag, character, call, tmp_path):
     status, text = call('multi_gpu_train.py', flag + character)
     error, = text.splitlines()
     assert status == 2 and f'contains the control character {character!r}; leave it out' in error.replace('\\\\', '\\')
@@ -281,7 +281,7 @@ def test_a_control_character_is_told_as_such(flag, character, call, tmp_path):
 
 
 @pytest.mark.stress
-def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
+def test_training_works_with_any_option_of_the_interpreter(data_dir, tmp_path):
     arguments = [f'--data_dir={data_dir}', f'--train_dir={tmp_path}', f'--network={LINEAR}', '--dataset=shapes',
                  '--max_steps=1', '--batch_size=4', '--tower_device=cpu']
     code = f'import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom cifar10.programs import train\nsys.exit(train.run())'
@@ -290,7 +290,7 @@ def test_it_trains_with_any_options_of_the_interpreter(data_dir, tmp_path):
     assert 'step 1, loss' in result.stdout
 
 
-def test_a_value_that_asks_for_nothing_is_accepted_beside_any_other_setting():
+def test_values_that_turn_a_setting_off_are_accepted_with_any_other_setting():
     for field in fields(*training.GROUPS):
         if field.metadata['only_with'] and field.type is float:
             settings = train_settings(**{field.name: 0.0}, network='fast', loss='mine.py:loss')

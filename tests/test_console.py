@@ -1,4 +1,4 @@
-"""What reaches the terminal: not the lines that TensorFlow always prints, but all others; and exit statuses."""
+"""Terminal output: TensorFlow's standard start-up lines are hidden, all others are shown; exit statuses."""
 import fcntl
 import json
 import os
@@ -32,7 +32,7 @@ def test_tensorflow_starts_without_output():
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
-def test_unknown_lines_are_passed_on_in_order():
+def test_unknown_lines_are_passed_through_in_order():
     result = python('import os; from cifar10.base import startup\n'
                     'with startup.quiet_stderr():\n'
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
@@ -40,7 +40,7 @@ def test_unknown_lines_are_passed_on_in_order():
     assert result.stderr == 'first\nlast\nafter\n'
 
 
-def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monkeypatch):
+def test_lines_of_all_threads_go_to_the_current_receiver(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
     monkeypatch.setattr(console.stat, 'S_ISFIFO', lambda mode: False)
     lines = []
@@ -60,8 +60,8 @@ def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monk
     assert '0/2' in errors
 
 
-def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
-    # As TensorFlow's collectives word it.
+def test_reasons_of_tensorflow_errors_keep_the_cause_and_drop_the_advice():
+    # In the words of TensorFlow's collectives.
     cause = 'Collective ops is aborted by: NCCL: unable to load the library'
     advice = 'The error could be from a previous operation. Restart your program to reset.'
     failing = tf.debugging.check_numerics(np.nan, f'{cause}\n{advice}')
@@ -77,7 +77,7 @@ def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
     assert reason(tf.errors.AbortedError(None, None, f'{repeated} goo.gle/debugonly   graph_handle: "00"')) == repeated
 
 
-def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not_its_dataset():
+def test_reasons_of_errors_keep_the_cause_and_optionally_the_task_but_no_dataset():
     session = tf.Session(tf.train.Server.create_local_server().target)
     with session, pytest.raises(tf.errors.OpError) as raised:
         session.run(tf.io.read_file(tf.placeholder_with_default('/nowhere.jpg', [])))
@@ -114,7 +114,7 @@ sys.exit(program.run(main))
 
 @pytest.mark.parametrize('columns, environment, has_colour', [
     (80, {}, True), (100, {'NO_COLOR': '1'}, False), (100, {'TERM': 'dumb'}, False)])
-def test_on_a_terminal_lines_are_wrapped_between_words_and_have_colours(tmp_path, columns, environment, has_colour):
+def test_terminal_lines_are_wrapped_between_words_and_coloured(tmp_path, columns, environment, has_colour):
     (tmp_path / 'script.py').write_text(LINES)
     command = [sys.executable, tmp_path / 'script.py']
     environment = {**{k: v for k, v in os.environ.items() if k not in ('NO_COLOR', 'COLUMNS')}, 'TERM': 'xterm',
@@ -143,7 +143,7 @@ HOSTILE = '\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
 
 
 def test_text_that_could_control_a_terminal_is_escaped(capsys):
-    """In lines, in errors, and in what the processes of a local cluster print."""
+    """In lines, errors, and the output of a local cluster's processes."""
     shown = r'\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
     console.say('', f'a {HOSTILE} né 犬')
     lines = []
@@ -173,7 +173,7 @@ def test_exit_statuses(error, status, capsys, monkeypatch):
     assert program.run(main) == status and len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_where_json_is_asked_for_nothing_else_gets_to_standard_output(data_dir, tmp_path):
+def test_json_output_leaves_nothing_else_on_standard_output(data_dir, tmp_path):
     (tmp_path / 'prints.py').write_text("""
 import os
 import tensorflow.compat.v1 as tf

@@ -1,4 +1,4 @@
-"""A run goes on by its name: which settings are the run's where they are not given, and the command of a run."""
+"""Resuming a run by its name: which settings come from the run, and the command of a run."""
 import json
 import os
 import re
@@ -60,7 +60,7 @@ def write_config(folder, config, **changes):
 
 @pytest.fixture
 def stored(tmp_path):
-    """A function that writes the config.json of a run with these settings; returns (its folder, its settings)."""
+    """A function that writes the config.json of a run with the given settings; returns (its folder, its settings)."""
     def store(**given):
         settings = train_settings(**given)
         (tmp_path / 'train').mkdir(exist_ok=True)
@@ -69,14 +69,14 @@ def stored(tmp_path):
     return store
 
 
-def test_a_run_whose_length_is_in_epochs_is_not_ended_by_steps_but_by_an_interrupt(stored):
+def test_a_run_with_a_schedule_in_epochs_refuses_max_steps(stored):
     folder, _ = stored(preset='photos')
     with pytest.raises(UsageError, match='over the whole run, whose length must be in epochs; give --epochs instead'):
         resolve(dict(train_dir=folder, max_steps=60))
     assert resolve(dict(train_dir=folder, max_steps=60, schedule='staircase'))[0].run.max_steps == 60
 
 
-def test_only_settings_that_results_depend_on_are_reported_as_changes(one_step, settings):
+def test_only_settings_that_affect_results_are_reported_as_changes(one_step, settings):
     def changes(settings):
         return [line for line in planned(settings)[1] if line.startswith('changed')]
     now = settings(max_steps=2, stuck_secs=601, log_frequency=3, summary_steps=7, save_minutes=1.0, max_to_keep=2)
@@ -87,7 +87,7 @@ def test_only_settings_that_results_depend_on_are_reported_as_changes(one_step, 
 
 
 @pytest.mark.parametrize('run', RUNS)
-def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(stored, run):
+def test_settings_of_the_run_are_restored_but_not_those_of_the_machine(stored, run):
     folder, settings = stored(**RUNS[run])
     found, lines = resolve(dict(train_dir=folder))
     lines = list(map(str, lines))
@@ -103,7 +103,7 @@ def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(s
     dict(network='classic'), dict(max_steps=100), dict(preset='fast'), dict(schedule='linear', epochs=3),
     dict(optimizer='adamw', weight_decay=0.1, seed=5), dict(augmentation='shift', sizes='24'), dict(freeze='conv'),
     dict(preset='photos', epochs=9)], ids=str)
-def test_what_belongs_to_the_run_is_told_first_and_the_next_command_accepts_each_remedy(
+def test_an_existing_run_is_reported_first_and_each_suggested_remedy_works(
         given, stored, data_dir, tmp_path):
     folder, _ = stored(preset='photos', dataset='shapes', image_size=64, epochs=7)
     for name in ('index', 'data-00000-of-00001'):
@@ -116,7 +116,7 @@ def test_what_belongs_to_the_run_is_told_first_and_the_next_command_accepts_each
         start()
     said = str(refused.value)
     assert said.startswith(f'--train_dir={folder} has a run ')
-    start(**dict.fromkeys(given))  # 'leave these flags out'
+    start(**dict.fromkeys(given))  # the remedy 'leave these flags out'
     other = dict(train_dir=str(tmp_path / 'other'))
     remedies = {'use another --train_dir': other, f'--warm_start={folder} ': dict(other, warm_start=folder),
                 '--restart': dict(restart=True)}
@@ -128,7 +128,7 @@ def test_what_belongs_to_the_run_is_told_first_and_the_next_command_accepts_each
 
 @pytest.mark.parametrize('given', [
     dict(sizes='20:0.5,99'), dict(preset='fast', max_steps=9), dict(network='classic', image_size=48)], ids=str)
-def test_what_belongs_to_the_run_is_told_before_what_is_wrong_in_itself(given, stored, tmp_path):
+def test_an_existing_run_is_reported_before_invalid_settings(given, stored, tmp_path):
     folder, _ = stored(preset='photos', dataset='shapes', image_size=64, epochs=7)
     (tmp_path / 'train' / 'model.ckpt-5.index').touch()
     (tmp_path / 'train' / 'model.ckpt-5.data-00000-of-00001').touch()
@@ -137,13 +137,13 @@ def test_what_belongs_to_the_run_is_told_before_what_is_wrong_in_itself(given, s
 
 
 @pytest.mark.parametrize('mode', UPDATE_MODES)
-def test_the_number_of_towers_is_taken_unless_it_follows_from_the_devices(stored, mode):
+def test_the_number_of_towers_is_restored_unless_it_follows_from_the_devices(stored, mode):
     folder, _ = stored(num_towers=2, num_gpus=2, variable_update=mode)
     taken = resolve(dict(train_dir=folder))[0].towers.num_towers
     assert taken == (None if UPDATE_MODES.load(mode).one_tower_per_device else 2)
 
 
-def test_a_run_in_the_default_folder_goes_on_as_any_other(stored, monkeypatch):
+def test_a_run_in_the_default_folder_is_resumed_like_any_other(stored, monkeypatch):
     folder, settings = stored(**RUNS['classic'])
     monkeypatch.setattr(resolved, 'TRAIN_DIR', folder)
     found, lines = resolve({})
@@ -152,7 +152,7 @@ def test_a_run_in_the_default_folder_goes_on_as_any_other(stored, monkeypatch):
     assert any(line.startswith('taken      from the run: --') for line in lines)
 
 
-def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored, tmp_path):
+def test_images_are_restored_from_the_runs_location_if_it_exists_here(stored, tmp_path):
     folder, _ = stored(data_dir=str(tmp_path))
     found, lines = resolve(dict(train_dir=folder))
     lines = list(map(str, lines))
@@ -167,14 +167,14 @@ def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored
 
 
 @pytest.mark.parametrize('run', RUNS)
-def test_the_command_of_a_run_has_its_settings(run):
+def test_the_command_of_a_run_contains_its_settings(run):
     settings = train_settings(**RUNS[run])
     record = RunRecord(settings)
     python, script, *arguments = shlex.split(record.to_json()['command'])
-    assert script == str(ROOT / 'multi_gpu_train.py')  # from any directory
+    assert script == str(ROOT / 'multi_gpu_train.py')  # works in any directory
     parsed = train_settings(**flags.parse(GROUPS, 'Trains.', arguments)).flat()
     of_start = [field.name for field in fields(*GROUPS) if field.metadata['kind'] is Kind.START]
-    undecided = dict(batch_size=parsed['batch_size'])  # the preset's, where it is left out
+    undecided = dict(batch_size=parsed['batch_size'])  # the preset's, if it is omitted
     assert python in (os.path.basename(sys.executable), sys.executable)
     assert {**parsed, **undecided} == {**settings.flat(), **undecided, **{name: parsed[name] for name in of_start}}
 
@@ -186,7 +186,7 @@ def test_the_command_of_a_run_has_its_settings(run):
     (dict(use_fp16=True), dict(precision='fp16')), (dict(use_fp16=False), dict(precision='fp32')),
     (dict(variable_update='replicated'), dict(variable_update='replicated', local_steps=None)),
     (dict(restart=True), dict(seed=0, optimizer='sgd'))])
-def test_what_is_given_counts(stored, given, expected):
+def test_given_settings_override_the_runs(stored, given, expected):
     folder, _ = stored(**RUNS['classic'])
     found = resolve({**dict(train_dir=folder), **given})[0].flat()
     assert {name: found[name] for name in expected} == expected
@@ -203,7 +203,7 @@ def test_what_is_given_counts(stored, given, expected):
     *[({**train_settings().flat(), name: value}, f'has a setting .*--{name}=.*; correct it, use the version that wrote')
       for name, value in (('preset', 'later'), ('optimizer', 'later'), ('optimizer', 3), ('batch_size', '8'),
                           ('train_dir', 5), ('restart', 0))]])
-def test_a_record_that_is_none_or_was_changed_is_refused_by_name(content, said, tmp_path):
+def test_an_invalid_or_edited_record_is_refused_by_name(content, said, tmp_path):
     path = tmp_path / 'config.json'
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -214,14 +214,14 @@ def test_a_record_that_is_none_or_was_changed_is_refused_by_name(content, said, 
 
 
 @pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16'])
-def test_a_record_may_be_saved_as_editors_do(encoding, tmp_path):
+def test_a_record_may_have_any_encoding_that_editors_write(encoding, tmp_path):
     write_config(tmp_path, train_settings(seed=3))
     path = tmp_path / 'config.json'
     path.write_bytes(path.read_text().encode(encoding))
     assert look(str(tmp_path)).record.settings == train_settings(seed=3)
 
 
-def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
+def test_code_that_only_the_run_names_must_belong_to_the_user(stored, tmp_path):
     file = tmp_path / 'net.py'
     file.write_text('')
     file.chmod(0o666)
@@ -231,7 +231,7 @@ def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     assert resolve(dict(train_dir=folder, network=f'{file}:network'))[1] == []
 
 
-def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
+def test_the_commands_of_the_page_return_to_an_earlier_checkpoint(data_dir, tmp_path):
     page = (ROOT / 'docs' / 'train.md').read_text().split('## Go back')[1]
     block = re.search(r'```\n(.*?)```', page, re.S).group(1).replace('/tmp', str(tmp_path)).replace('5000', '2')
     make, copy, start = block.splitlines()
@@ -261,7 +261,7 @@ WAYS = f'{OTHER}, or --restart to rename that folder; to resume the run there, l
     (dict(), dict(freeze='^local', seed=1),
      ['run of --seed=0 without --freeze. For --seed=1 --freeze=', WAYS], 'none'),
     (dict(freeze='^local'), dict(freeze=None), [f'. For a run without --freeze {WAYS}'], 'none')])
-def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
+def test_a_refusal_lists_the_remedies(settings, run, now, parts, absent):
     config = settings(**{'max_steps': None, **run})
     directory = TrainDir(config.run.train_dir)
     os.makedirs(directory.path)
@@ -278,7 +278,7 @@ STEPS, GROWING = dict(max_steps=1), dict(preset='fast', schedule='staircase', ep
 
 @pytest.mark.parametrize('recipe', mostly_stress(
     [STEPS, GROWING, dict(epochs=0.016), dict(epochs=0.016, schedule='cosine')], STEPS), ids=str)
-def test_what_a_finished_run_recommends_is_accepted(recipe, settings, capsys):
+def test_the_recommendation_of_a_finished_run_is_accepted(recipe, settings, capsys):
     given = {**dict(max_steps=None), **recipe, 'batch_size': 16}
     train(settings(**given))
     capsys.readouterr()
@@ -295,18 +295,18 @@ def test_what_a_finished_run_recommends_is_accepted(recipe, settings, capsys):
     train(longer.replace(train_dir=f'{longer.run.train_dir}-2', warm_start=longer.run.train_dir))
 
 
-def test_an_evaluation_takes_the_same_flag():
+def test_an_evaluation_accepts_the_same_flag():
     assert eval_settings(train_dir='a').checkpoint_dir == 'a'
     with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a each select a model'):
         eval_settings(train_dir='a', checkpoint_dir='b')
 
 
-def test_the_page_names_all_flags_that_are_given_again():
+def test_the_page_lists_all_flags_that_must_be_repeated():
     page = (ROOT / 'docs' / 'train.md').read_text()
     machine, start = re.search(r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
                                r'- flags of a single command: (.*?),\s+and the\s+cluster flags\.\n', page, re.S).groups()
     of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['kind'] is kind} for kind in Kind}
-    assert set(re.findall(r'`(--\w+)`', machine)) == of[Kind.MACHINE] - {'--data_dir'}  # which is taken where it exists
+    assert set(re.findall(r'`(--\w+)`', machine)) == of[Kind.MACHINE] - {'--data_dir'}  # it is restored if it exists
     cluster = set(map(flag_of, fields(ClusterSettings)))
-    # --use_fp16 stands for a --precision, which is taken.
+    # --use_fp16 stands for --precision, which is restored.
     assert set(re.findall(r'`(--\w+)`', start)) == of[Kind.START] - cluster - {'--train_dir', '--use_fp16'}

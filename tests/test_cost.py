@@ -1,4 +1,4 @@
-"""Where the time of a start went: its last line, and a line if steps become slow."""
+"""The cost of a start: its last line shows the time of each part, and another line reports slow steps."""
 import re
 import time
 
@@ -12,7 +12,7 @@ from tests.helpers import slow_input
 
 
 def test_parts_are_measured(settings, monkeypatch, capsys):
-    slow_input(monkeypatch, 0.2)  # much longer than a step takes, also on a busy machine
+    slow_input(monkeypatch, 0.2)  # much longer than a step, even on a busy machine
     config = settings(num_gpus=2, batch_size=1, max_steps=8, eval_steps=8, save_steps=8, summary_steps=0)
     begin = time.perf_counter()
     trainer.train(config)
@@ -25,13 +25,13 @@ def test_parts_are_measured(settings, monkeypatch, capsys):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A list whose last item is the present time."""
+    """A list whose last item is the current time."""
     now = [0.0]
     monkeypatch.setattr(cost.time, 'perf_counter', lambda: now[-1])
     return now
 
 
-def test_a_line_has_the_seconds_of_each_part(clock):
+def test_a_line_shows_the_seconds_of_each_part(clock):
     costs = cost.Cost(0.0, 100, 160)
     assert 'images/s' not in costs.summary()
     with costs.of(cost.STARTING):
@@ -42,7 +42,7 @@ def test_a_line_has_the_seconds_of_each_part(clock):
             clock.append(130.0)
         with costs.of(cost.SAVING):
             clock.append(130.1)
-    # A session after the loss of a device begins with a step that belongs to its start.
+    # After the loss of a device, the first step of the new session counts as a part of its start.
     with costs.of(cost.STARTING):
         clock.append(140.1)
         costs.after_step(103, {})
@@ -55,7 +55,7 @@ def test_a_line_has_the_seconds_of_each_part(clock):
 @pytest.mark.parametrize('seconds, slow', [
     ([0.1], []),
     ([0.1] * 8 + [0.19] * 8, []),
-    ([0.1] * 8 + [0.21] * 8 + [0.1] * 8 + [0.5] * 8, [8]),  # once in a run
+    ([0.1] * 8 + [0.21] * 8 + [0.1] * 8 + [0.5] * 8, [8]),  # once per run
     ([0.1] + [0.4] * 8, []),  # too early to know
     ([0.4] + [0.1] * 20 + [0.15, 0.05] * 10, []),
     ([0.1] * 20 + [0.1, 0.3] * 10, [21])])
@@ -63,7 +63,7 @@ def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow,
     now = [0.0]
     progress = Progress(0, 10 ** 6, 100, 1, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
     step = 0
-    for each in seconds:  # of 200 steps
+    for each in seconds:  # each for 200 steps
         for _ in range(200):
             now[0] += each
             step += 1
@@ -74,7 +74,7 @@ def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow,
 
 @pytest.mark.parametrize('every, begin, last, rates', [
     (1, 0, 3, [0.8, 80, 80]), (4, 0, 8, [80, 80]), (4, 6, 10, [80, 80]), (4, 0, 1, [0.8])])
-def test_the_rates_of_a_run_leave_its_slow_first_step_out_unless_it_is_the_only_one(
+def test_rates_exclude_the_slow_first_step_unless_it_is_the_only_one(
         every, begin, last, rates, tmp_path, capsys):
     now = [0.0]
     progress = Progress(begin, last, every, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
@@ -86,7 +86,7 @@ def test_the_rates_of_a_run_leave_its_slow_first_step_out_unless_it_is_the_only_
     assert list(map(float, printed)) == pytest.approx(rates)
 
 
-def test_a_run_estimates_its_rest_once_from_its_steps_alone(tmp_path, capsys, monkeypatch):
+def test_a_run_estimates_its_remaining_time_once_from_its_steps_alone(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(console, 'shows_bars', lambda: True)
     now = [0.0]
     progress = Progress(0, 1001, 10 ** 6, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
@@ -101,7 +101,7 @@ def test_a_run_estimates_its_rest_once_from_its_steps_alone(tmp_path, capsys, mo
 
 
 @pytest.mark.parametrize('seconds, last', [(0.05, 1000), (0.9, 60)])
-def test_a_short_run_is_not_estimated(seconds, last, tmp_path, capsys):
+def test_a_short_run_prints_no_estimate(seconds, last, tmp_path, capsys):
     now = [0.0]
     progress = Progress(0, last, 10, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
     for step in range(1, last + 1):
@@ -111,7 +111,7 @@ def test_a_short_run_is_not_estimated(seconds, last, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('stop', [5, 6])
-def test_lines_are_in_the_order_of_their_times_also_after_an_interrupt(stop, settings, monkeypatch, capsys):
+def test_lines_are_in_order_of_time_even_after_an_interrupt(stop, settings, monkeypatch, capsys):
     monkeypatch.setattr(console.Output, 'is_log', False)  # as on a terminal
 
     class Interrupt:
@@ -138,7 +138,7 @@ def test_explain_is_not_recommended_where_it_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('mode, recommended', [('local', True), ('async', False)])
-def test_a_run_recommends_explain_in_the_modes_that_it_measures(mode, recommended, settings, monkeypatch):
+def test_explain_is_recommended_in_the_modes_that_it_measures(mode, recommended, settings, monkeypatch):
     given = []
     monkeypatch.setattr(run_files, 'Progress', lambda *arguments: given.append(arguments[-1]) or Progress(*arguments))
     trainer.train(settings(variable_update=mode, num_gpus=1, batch_size=1, max_steps=1, network='linear'))

@@ -1,6 +1,6 @@
-"""Processes that are killed on entering each of the system calls that change files, and power failures between them.
+"""Kills at each system call that changes files, and power failures between these calls.
 
-A snapshot of the folder before a call is what a SIGKILL leaves that arrives on entering it.
+A snapshot of the folder before a call equals the folder after a SIGKILL on entering the call.
 """
 import contextlib
 import functools
@@ -46,20 +46,20 @@ from tests.test_records import Server, published  # noqa: F401 (a fixture)
 
 @pytest.fixture(scope='module')
 def flags(data_dir):
-    """The flags of a run of 40 steps, 4 checkpoints, 2 of which are kept, with a network of 40 numbers."""
+    """The flags of a run of 40 steps and 4 checkpoints, with a network of 40 numbers; it keeps 2 checkpoints."""
     return dict(network=f'{ROOT}/tests/networks.py:tiny', dataset='shapes', data_dir=data_dir, batch_size=4,
                 max_steps=40, save_steps=10, max_to_keep=2, tower_device='cpu')
 
 
 @pytest.fixture(scope='module')
 def run(flags, tmp_path_factory):
-    """(The Traced of that run, its train_dir)."""
+    """(The Traced of the run with `flags`, its train_dir)."""
     return traced(tmp_path_factory.getbasetemp() / 'traced', tuple(flags.items()))
 
 
-@functools.cache  # fixtures that other modules import are made once for each module
+@functools.cache  # pytest makes an imported fixture once for each module
 def traced(scratch, flags):
-    """Returns (the Traced of a run with flags, pairs of a name and a value; its train_dir), in a new folder."""
+    """Traces a run with flags, pairs of a name and a value, in a new folder; returns (its Traced, its train_dir)."""
     command = script_command('multi_gpu_train.py', train_dir=scratch / 'train', **dict(flags))
     return trace(command, scratch / 'train', scratch / 'traced'), scratch / 'train'
 
@@ -71,14 +71,14 @@ def records_of(train_dir):
 
 
 def killed_states(traced):
-    """Returns the distinct states of the folder of a Traced that kills leave."""
+    """Returns the distinct states of a traced folder after kills."""
     return [state for _, state in distinct(enumerate(traced.states))]
 
 
 def assert_resumes(state, folder, flags, train_dir, capsys):
-    """Asserts that a run goes on from a state of its folder and ends as one that was never stopped.
+    """Asserts that a run resumes from a state of its folder and ends like an unbroken run.
 
-    Returns the step at which it went on.
+    Returns the step from which it resumed.
     """
     write_tree(folder, state)
     with tf.Graph().as_default():
@@ -93,7 +93,7 @@ def assert_resumes(state, folder, flags, train_dir, capsys):
 
 
 @pytest.mark.parametrize('chosen', mostly_stress([slice(30, 31), slice(None)], slice(30, 31)))
-def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(chosen, run, flags, tmp_path, capsys):
+def test_a_run_killed_at_a_system_call_resumes_to_the_same_bits_and_files(chosen, run, flags, tmp_path, capsys):
     states = killed_states(run[0])
     assert len(states) > 40
     for i, state in enumerate(states[chosen]):
@@ -119,7 +119,7 @@ ASIDE = ('import sys; from cifar10.run.takeover import TrainDir\n'
          '    directory.set_aside()')
 
 
-def test_killed_at_each_system_call_of_a_restart_the_old_run_is_whole_in_one_of_two_folders(tmp_path):
+def test_killed_at_any_system_call_of_a_restart_the_old_run_is_whole_in_one_folder(tmp_path):
     old = {'config.json': b'{}', 'notes.txt': b'mine', 'eval/metrics.jsonl': b'', 'lock': b''}
     write_tree(tmp_path / 'root' / 'train', old)
     traced = trace(command_of('-c', ASIDE, tmp_path / 'root' / 'train'), tmp_path / 'root', tmp_path / 'traced')
@@ -130,7 +130,7 @@ def test_killed_at_each_system_call_of_a_restart_the_old_run_is_whole_in_one_of_
         assert len(found) == 1
         assert all(state[f'{found[0]}/{name}'] == content for name, content in old.items() if name != 'lock')
         assert {path.partition('/')[0] for path in state} <= {'train', 'train.1'}
-    # The old run has its new name on the disk before the new one begins.
+    # The rename of the old run reaches the disk before the new run begins.
     renamed = traced.calls.index(['rename', 'train', 'train.1'])
     assert [call for call, path, *_ in traced.calls[renamed + 1:] if path in ('.', 'train')][:2] == ['fsync', 'mkdir']
 
@@ -146,7 +146,7 @@ def covered(calls):
     return found
 
 
-@pytest.mark.stress  # by default, without runs: below
+@pytest.mark.stress  # by default without runs: below
 def test_a_power_failure_loses_no_covered_checkpoint(run, flags, tmp_path, capsys):
     failures = distinct(power_failures(run[0]))
     assert len(failures) > 200
@@ -155,7 +155,7 @@ def test_a_power_failure_loses_no_covered_checkpoint(run, flags, tmp_path, capsy
 
 
 def curve(folder):
-    """Returns the steps of the points in the event files of a run, up to where one is torn."""
+    """Returns the steps of the points in a run's event files, up to the first torn file."""
     steps = set()
     for path in (folder / 'train').glob('events.*'):
         with contextlib.suppress(tf.errors.DataLossError):
@@ -164,7 +164,7 @@ def curve(folder):
     return steps
 
 
-def test_after_a_kill_or_a_power_failure_each_checkpoint_is_whole_and_has_its_records(run, tmp_path):
+def test_after_a_kill_or_power_failure_each_checkpoint_is_whole_and_has_its_records(run, tmp_path):
     states = [*enumerate(run[0].states), *power_failures(run[0])][::2]
     whole, steps = records_of(run[1]), set()
     for i, (number, state) in enumerate(distinct(states)):
@@ -180,13 +180,13 @@ def test_after_a_kill_or_a_power_failure_each_checkpoint_is_whole_and_has_its_re
 
 @pytest.fixture(scope='module')
 def keeping(flags, tmp_path_factory):
-    """(The flags, the Traced and the train_dir of a run that keeps its best checkpoint, where no checkpoint is due)."""
+    """(The flags, the Traced and the train_dir of a run whose best checkpoint is at a step without a regular one)."""
     flags = dict(flags, eval_steps=15, keep_best=True, save_steps=20, moving_averages=False, learning_rate=0.02)
     return flags, *traced(tmp_path_factory.getbasetemp() / 'keeping', tuple(flags.items()))
 
 
 def assert_keeps_the_best(state, folder, keeping):
-    """Asserts that a run goes on from a state of its folder and keeps the checkpoint that an unbroken one keeps."""
+    """Asserts that a run resumes from a state of its folder and keeps the best checkpoint of an unbroken run."""
     flags, _, train_dir = keeping
     write_tree(folder, state)
     with tf.Graph().as_default():
@@ -201,17 +201,17 @@ def assert_keeps_the_best(state, folder, keeping):
 
 
 @pytest.mark.stress
-def test_killed_at_each_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
+def test_a_run_killed_at_any_system_call_keeps_the_same_best_checkpoint(keeping, tmp_path):
     states = killed_states(keeping[1])
     ended = next(state for state in states if 'model.ckpt-40.index' in state)
-    assert b'"eval", "step": 40' in ended['metrics.jsonl']  # no checkpoint before all that belongs to its step
+    assert b'"eval", "step": 40' in ended['metrics.jsonl']  # a checkpoint comes after all records of its step
     for i, state in enumerate(states):
         assert_keeps_the_best(state, tmp_path / str(i), keeping)
 
 
 @pytest.fixture(scope='module')
 def evaluator(run, tmp_path_factory):
-    """(a function eval_dir -> settings, the Traced of an evaluator that evaluates a second checkpoint)."""
+    """(A function eval_dir -> settings, the Traced of an evaluator that evaluates a second checkpoint)."""
     folder = tmp_path_factory.mktemp('evaluator')
     images = np.random.default_rng(0).integers(0, 256, [10, 3, 32, 32], np.uint8)
     write_records(folder / 'data', [4] * 10, images)
@@ -237,7 +237,7 @@ def evaluator(run, tmp_path_factory):
 
 
 @pytest.mark.stress
-def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_else(evaluator, tmp_path):
+def test_an_evaluator_killed_at_any_system_call_leaves_only_its_records(evaluator, tmp_path):
     config, traced = evaluator
     expected = sorted({re.sub(r'events\.out.*', 'events', path) for path in traced.states[-1]})
     for i, state in enumerate(killed_states(traced)):
@@ -265,7 +265,7 @@ def pictures(folder):
 
 @pytest.mark.stress
 @pytest.mark.parametrize('size', [32, 65])
-def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path, size):
+def test_a_conversion_killed_at_any_system_call_leaves_nothing(tmp_path, size):
     folder, data = f"{pictures(tmp_path / 'photos')}/", tmp_path / 'data'
     data.mkdir()
     code = 'from cifar10.base import startup; startup.start_tensorflow(); ' + CONVERT
@@ -275,14 +275,14 @@ def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path, size):
     for i, state in enumerate(states):
         copy = write_tree(tmp_path / str(i), state)
         datasets.prepare(folder, str(copy), test_fraction=0.1, image_size=size)
-        # A process that was killed once it had finished has left the file of its lock.
+        # A process that was killed after it had finished leaves its lock file.
         found, expected = ({path: content for path, content in tree.items() if not path.endswith('.lock')}
                            for tree in (read_tree(copy), traced.states[-1]))
         assert found == expected
 
 
 @pytest.mark.stress
-def test_killed_at_each_system_call_an_export_leaves_nothing(run, tmp_path):
+def test_an_export_killed_at_any_system_call_leaves_nothing(run, tmp_path):
     (tmp_path / 'models').mkdir()
 
     def command(folder):
@@ -301,7 +301,7 @@ FETCH = ('import sys; from cifar10.data import download\n'
          'download.fetch(url, path, int(size), checksum)')
 
 
-def test_killed_at_each_system_call_a_download_leaves_nothing(published, tmp_path):  # noqa: F811
+def test_a_download_killed_at_any_system_call_leaves_nothing(published, tmp_path):  # noqa: F811
     folder, content, checksum = published
     (tmp_path / 'target').mkdir()
     with Server(folder) as url:

@@ -3,7 +3,7 @@ import numpy as np
 
 
 def majority(copies):
-    """Returns which copies, [U, K, V], have not the bits of most of the others, [K]."""
+    """Returns which copies, [U, K, V], differ from the majority, [K]."""
     odd = np.zeros(copies.shape[1], bool)
     for numbers in copies.view(np.int32):
         for column in numbers.T:

@@ -86,7 +86,7 @@ def accepted_two_updates(build):
 
 
 def mean_losses(build, K):
-    """An update that is applied twice is the same for all K."""
+    """Checks that an update that is applied twice is the same for all K."""
     devices = [f'/cpu:{k}' for k in range(K)]
     with tf.Graph().as_default(), common.session(devices) as session:
         losses, update = build(devices, np.array([1, 2, 4, 8, 16, 32], np.float32), 0.1)

@@ -1,7 +1,7 @@
 """Stand-in GPUs: devices of type GPU that compute on the CPU, so that GPU paths run on a machine without a GPU.
 
-They show what TensorFlow places where, what travels between devices, which GPUs a process uses and how their memory
-grows. They cannot show what CUDA, cuDNN or NCCL compute, nor how fast.
+They show where TensorFlow places operations, the copies between devices, the GPUs that a process uses, and the growth
+of their memory. They show neither the results nor the speed of CUDA, cuDNN or NCCL.
 
 `python -m tests.standin_gpu COMMAND ...` runs a command with four of them.
 """
@@ -25,12 +25,12 @@ _BUILT = pathlib.Path(__file__).with_name('built')
 
 
 class Unavailable(Exception):
-    """Stand-in GPUs cannot be used here; the message says why."""
+    """Stand-in GPUs are unavailable here; the message gives the reason."""
 
 
 @functools.cache
 def library() -> str:
-    """Returns the path of the plugin, built if it has not been built for this TensorFlow.
+    """Returns the path of the plugin, and builds it first if none exists for this TensorFlow.
 
     Raises:
       Unavailable: it cannot be built or used here.
@@ -49,7 +49,7 @@ def library() -> str:
 
 
 def _build(path):
-    """Builds the plugin for the TensorFlow that is installed; raises Unavailable if that fails."""
+    """Builds the plugin for the installed TensorFlow; raises Unavailable if that fails."""
     startup.start_tensorflow()
     import tensorflow as tf
     if not tf.test.is_built_with_cuda():
@@ -65,36 +65,36 @@ def _build(path):
                        check=True, capture_output=True, text=True)
         unfinished.rename(path)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.splitlines() or [error]  # a compiler that was killed says nothing
+        said = error.stderr.splitlines() or [error]  # a killed compiler prints nothing
         raise Unavailable(f'stand-in GPUs do not build: {said[0]}') from error
     except OSError as error:
         raise Unavailable(f'stand-in GPUs cannot be built: {error}') from error
 
 
 def environment(count: int = 4, megabytes: int = 2048) -> dict[str, str]:
-    """Returns the environment variables of a process that has `count` stand-in GPUs of that much memory.
+    """Returns the environment variables of a process with `count` stand-in GPUs of `megabytes` of memory each.
 
-    oneDNN is off, because TensorFlow uses it on CPU devices only: a process that is to compute the same bits on CPU
-    devices needs this variable too.
+    oneDNN is off, because TensorFlow uses it on CPU devices only. A process on CPU devices needs this variable too,
+    to compute the same bits.
     """
     return {_PLUGIN: library(), 'STANDIN_GPUS': str(count), 'STANDIN_MB': str(megabytes),
             'TF_ENABLE_ONEDNN_OPTS': '0', 'TF_CPP_MIN_LOG_LEVEL': '3'}
 
 
 class Report(NamedTuple):
-    """What this process has done with its stand-in GPUs so far.
+    """The use of stand-in GPUs by this process so far.
 
     Attributes:
-      copies: (from, to) -> (copies, bytes), where a place is the number of a GPU or HOST. Copies within one GPU
+      copies: (from, to) -> (copies, bytes), where a place is the number of a GPU, or HOST. Copies within one GPU
         do not count.
-      allocated: number of a GPU -> bytes that TensorFlow holds of its memory.
+      allocated: number of a GPU -> bytes of its memory that TensorFlow holds.
     """
     copies: dict
     allocated: dict
 
 
 def report() -> Report:
-    """Returns the Report of this process, which has stand-in GPUs."""
+    """Returns the Report of this process, which must have stand-in GPUs."""
     plugin = ctypes.CDLL(os.environ[_PLUGIN])
     plugin.standin_report.restype = ctypes.c_char_p
     found = Report({}, {})

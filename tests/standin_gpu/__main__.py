@@ -1,6 +1,6 @@
 """Runs a command with four stand-in GPUs: `python -m tests.standin_gpu python multi_gpu_train.py --num_gpus=4`.
 
-STANDIN_GPUS and STANDIN_MB set another number of them and the MiB of each.
+STANDIN_GPUS and STANDIN_MB set their number and the memory of each in MiB.
 """
 import os
 import sys
