@@ -1,4 +1,4 @@
-"""Which devices towers get, and which a process claims before it builds a graph. test_gpu.py needs a GPU."""
+"""The devices of towers, and the devices that a process claims before it builds a graph. test_gpu.py needs a GPU."""
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -15,18 +15,18 @@ def test_gpus_are_divided_among_towers():
     assert devices.choose(4, 'cpu', 2).groups == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
 
 
-def test_more_devices_than_anybody_has_are_refused_and_many_are_named_by_the_first_and_the_last():
+def test_too_many_devices_are_refused_and_long_lists_are_abbreviated():
     assert str(devices.choose(64, 'cpu')) == '64 CPU devices (as requested): /cpu:0 /cpu:1 /cpu:2 ... /cpu:63'
     assert str(devices.choose(8, 'cpu')).endswith(': ' + ' '.join(f'/cpu:{i}' for i in range(8)))
     with pytest.raises(UsageError, match=r'--num_gpus=400 .*\b64 CPU devices \(as requested\).*--num_gpus=64,'):
         devices.choose(400, 'cpu')
 
 
-# A machine without a GPU can run the following tests: they pretend to have GPUs.
+# The following tests pretend to have GPUs, so that they run on any machine.
 
 @pytest.fixture
 def pretend(monkeypatch, tmp_path):
-    """A function that pretends GPUs, given the memory limits of each one's logical devices, and a driver."""
+    """A function that simulates GPUs from the memory limits of each GPU's logical devices, and optionally a driver."""
     def set_up(*memory_limits, driver=False, nodes=0, visible=None, order=None):
         monkeypatch.setattr(gpus, 'memory_limits', lambda: list(memory_limits))
         (tmp_path / 'version').write_text('NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 2023')
@@ -41,7 +41,7 @@ def pretend(monkeypatch, tmp_path):
     return set_up
 
 
-def test_too_few_gpus_are_an_error_that_gives_their_number(pretend):
+def test_too_few_gpus_are_refused_with_the_number_available(pretend):
     pretend([], [])
     with pytest.raises(UsageError, match='--num_gpus=4, but this machine has 2 GPUs; use --num_gpus=2'):
         devices.choose(4, 'auto')
@@ -55,7 +55,7 @@ def test_too_few_gpus_are_an_error_that_gives_their_number(pretend):
     assert devices.choose(4, 'cpu').tower_devices == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
 
 
-def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(pretend):
+def test_parts_of_a_split_gpu_count_as_gpus(pretend):
     pretend([1024] * 4)
     assert devices.choose(4, 'auto').tower_devices == tuple(f'/gpu:{k}' for k in range(4))
 
@@ -69,7 +69,7 @@ def test_parts_of_one_gpu_do_not_reduce_through_nccl(pretend):
 
 
 @pytest.mark.parametrize('visible, with_it', [(None, ''), ('0,1', ' with CUDA_VISIBLE_DEVICES=0,1')])
-def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, with_it, pretend):
+def test_a_driver_without_a_usable_gpu_is_refused_with_all_remedies(visible, with_it, pretend):
     pretend(driver=True, nodes=2, visible=visible)
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
@@ -81,7 +81,7 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
 
 @pytest.mark.parametrize('machine, found', [
     (dict(), 'no GPU found'), (dict(driver=True), 'this container has no GPU')])
-def test_selected_gpus_that_are_not_there_are_an_error(machine, found, pretend):
+def test_selected_but_missing_gpus_are_refused(machine, found, pretend):
     pretend(**machine, visible='2,5')
     for kind in ('auto', 'gpu'):
         with pytest.raises(UsageError) as refused:
@@ -91,7 +91,7 @@ def test_selected_gpus_that_are_not_there_are_an_error(machine, found, pretend):
     assert devices.choose(2, 'cpu').reason == 'as requested'
 
 
-def test_a_selection_of_too_few_gpus_is_an_error_that_shows_it(pretend):
+def test_a_selection_of_too_few_gpus_is_refused_with_the_selection(pretend):
     for visible in ('2', '2,-1,5', '2,9', 'GPU-2ead', 'MIG-1/2/3'):
         pretend([], driver=True, nodes=8, visible=visible)
         with pytest.raises(UsageError, match=f'=2, but CUDA_VISIBLE_DEVICES={visible} leaves 1 GPU; use --num_gpus=1'):
@@ -104,7 +104,7 @@ def test_a_selection_of_too_few_gpus_is_an_error_that_shows_it(pretend):
     (dict(driver=True, nodes=1, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
     (dict(driver=True, nodes=1, visible='-1,0'), 'CUDA_VISIBLE_DEVICES=-1,0 hides all GPUs'),
     (dict(visible='NoDevFiles'), 'CUDA_VISIBLE_DEVICES=NoDevFiles hides all GPUs')])
-def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
+def test_the_line_about_devices_says_why_there_is_no_gpu(machine, reason, pretend):
     pretend(**machine)
     assert str(devices.choose(2, 'auto')) == f'2 CPU devices ({reason}): /cpu:0 /cpu:1'
     with pytest.raises(UsageError, match=f'--tower_device=gpu: {reason}; use --tower_device=cpu'):
@@ -132,12 +132,12 @@ def test_any_number_of_towers_is_spread_over_the_devices(num_devices, per_tower,
     (2, 'cpu', [], []),
     (3, 'gpu', [[512] * 4, []], [(0, False)]),
     (5, 'gpu', [[512] * 4, [512] * 4, []], [(0, False), (1, False)])])
-def test_only_the_gpus_that_are_used_are_claimed_and_their_memory_grows(count, kind, memory_limits, expected):
+def test_only_used_gpus_are_claimed_and_their_memory_grows(count, kind, memory_limits, expected):
     local = devices.Devices(tuple((f'/{kind}:{k}',) for k in range(count)), kind == 'gpu')
     assert gpus.used(local.num_gpus, memory_limits) == expected
 
 
-def test_sessions_are_configured_as_the_process_is(pretend):
+def test_sessions_share_the_configuration_of_the_process(pretend):
     pretend([], [])
     config = session_config(devices.choose(1, 'gpu'))
     assert config.gpu_options.allow_growth and config.device_count == {'GPU': 1}
@@ -148,7 +148,7 @@ def test_sessions_are_configured_as_the_process_is(pretend):
     assert [list(parts.memory_limit_mb) for parts in config.experimental.virtual_devices] == [[512, 256]]
 
 
-def test_missing_devices_are_named_by_task_type_and_number():
+def test_missing_devices_are_listed_by_task_type_and_number():
     local = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     both = local.spread(2, 0, 'grpc://a:1')
     present = [f'/job:worker/replica:0/task:{i}/device:GPU:0' for i in (0, 1)]
@@ -166,8 +166,8 @@ def test_a_session_without_the_towers_devices_is_refused():
         refuse_absent(session, three)
 
 
-def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
-    # As in a process whose runtime has started: TensorFlow then raises a RuntimeError.
+def test_a_started_runtime_cannot_claim_other_gpus(monkeypatch):
+    # Once the runtime has started, TensorFlow raises a RuntimeError.
     def refuse(*arguments):
         raise RuntimeError('Visible devices cannot be modified after being initialized')
     monkeypatch.setattr(tf.config, 'set_visible_devices', refuse)

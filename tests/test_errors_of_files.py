@@ -1,4 +1,4 @@
-"""Each system call on a run's files fails: a line names the file and the cause, and the same command goes on later."""
+"""A failure of each system call on a run's files: one line names the file and the cause, and a restart recovers."""
 import errno
 import json
 import os
@@ -25,7 +25,7 @@ from tests.helpers import (
 from tests.test_crashes import evaluator, flags, keeping, pictures, records_of, run  # noqa: F401 (fixtures)
 from tests.tracer import form
 
-# The errors that a call may have, and 0: a write of half the bytes.
+# Possible errors of each call; 0 means a write of half the bytes.
 ERRORS = {
     'write': (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EINTR, 0),
     'open': (errno.EMFILE, errno.EACCES, errno.EROFS, errno.ESTALE, errno.EINTR),
@@ -40,7 +40,7 @@ KINDS = dict(write='write', pwrite64='write', writev='write', open='open', opena
 
 
 def places(log):
-    """Returns the numbers of the first call of each name on files of each name, with the errors that each may have."""
+    """Returns the number of the first call of each name on files of each name, with its possible errors."""
     found = {}
     for number, line in enumerate(open(log), 1):
         name, *paths = json.loads(line)
@@ -50,18 +50,18 @@ def places(log):
 
 
 def faults(log):
-    """Returns (number of a call, its error, whether all later ones fail as well), for each place and error."""
+    """Returns (number of a call, error, whether all later calls fail too) for each place and error."""
     return [(number, error, always) for number, errors in places(log) for error in errors
-            for always in (False, *[True] * (error != errno.EINTR))]  # who is interrupted tries again
+            for always in (False, *[True] * (error != errno.EINTR))]  # an interrupted call is retried
 
 
 def assert_told(result, error, folder):
-    """Asserts that a process ended well, or with one line that names a file of the folder and the cause."""
+    """Asserts that a process succeeded, or failed with one line that names a file of the folder and the cause."""
     assert 'Traceback' not in result.stderr, result.stderr
     if result.returncode == 0:
         return
     lines = [line for line in result.stderr.splitlines() if ' error: ' in line]
-    # TensorFlow takes a stale file handle, and an interruption, for a device that was lost.
+    # TensorFlow reports a stale file handle or an interruption as a lost device.
     assert (result.returncode in (1, 2) or error in (errno.ESTALE, errno.EINTR)) and len(lines) == 1, result
     causes = [os.strerror(error)] if error else ['']
     if error == errno.EACCES:
@@ -70,20 +70,20 @@ def assert_told(result, error, folder):
 
 
 def chosen(found, count):
-    """Returns every so many of the faults, so that about `count` remain."""
+    """Returns about `count` of the faults, evenly spaced."""
     return found[::max(len(found) // count, 1)]
 
 
 def assert_survives(command, begin, compare, count, tmp_path, ends=(0,)):
-    """Asserts that a program tells of each fault in one line, and does all it had to do when it is started again.
+    """Asserts that a program reports each fault in one line, and completes its work after a restart.
 
     Args:
       command: function (folder) -> the command line of the program.
-      begin: {path: bytes}, the folder before.
-      compare: function (folder of the faults, folder of a run without any) that asserts that the first is as it should
-        be.
-      count: how many of the faults are tried, about.
-      ends: the statuses that a second start may have.
+      begin: {path: bytes}, the initial content of the folder.
+      compare: function (folder after a fault, folder of an undisturbed run) that asserts that the first folder is
+        correct.
+      count: approximate number of faults to try.
+      ends: the allowed exit statuses of a restart.
     """
     def started(name, *options):
         folder = tmp_path / name
@@ -112,7 +112,7 @@ def assert_survives(command, begin, compare, count, tmp_path, ends=(0,)):
 @pytest.mark.stress
 @pytest.mark.parametrize('begins', ['new', 'resumed'])
 def test_training(begins, run, flags, tmp_path):  # noqa: F811
-    # A run that is resumed goes on from step 20.
+    # The resumed run starts from step 20.
     begin = {} if begins == 'new' else next(
         tree for tree in run[0].states if 'model.ckpt-20.index' in tree and 'checkpoint' in tree)
 
@@ -126,7 +126,7 @@ def test_training(begins, run, flags, tmp_path):  # noqa: F811
 
 
 @pytest.mark.stress
-def test_a_best_checkpoint_that_is_kept(keeping, tmp_path):  # noqa: F811
+def test_keeping_a_best_checkpoint(keeping, tmp_path):  # noqa: F811
     def compare(folder, whole):
         assert_same_bits(last_variables(folder), last_variables(whole))
         assert_same_bits(variables(best_prefix(folder)), variables(best_prefix(whole)))
@@ -159,7 +159,7 @@ def test_an_evaluation_that_reads_a_run(run, data_dir, tmp_path):  # noqa: F811
 
 
 @pytest.mark.stress
-def test_data_that_are_read(flags, data_dir, tmp_path):  # noqa: F811
+def test_reading_data(flags, data_dir, tmp_path):  # noqa: F811
     def compare(folder, whole):
         assert read_tree(folder) == read_tree(whole)
         assert_same_bits(*(last_variables(f'{each}-train') for each in (folder, whole)))
@@ -168,16 +168,16 @@ def test_data_that_are_read(flags, data_dir, tmp_path):  # noqa: F811
 
 
 @pytest.mark.stress
-def test_a_conversion_of_photos(flags, tmp_path):  # noqa: F811
+def test_conversion_of_photos(flags, tmp_path):  # noqa: F811
     def command(folder):
         for file in (folder / 'photos').glob('*/*'):
-            os.utime(file, (0, 0))  # the times are in the names of what is prepared
+            os.utime(file, (0, 0))  # the names of prepared photos contain the times
         return script_command('multi_gpu_train.py', **dict(
             flags, dataset=f'{folder}/photos/', data_dir=folder / 'data', max_steps=2, train_dir=f'{folder}-train'))
 
     def compare(folder, whole):
         found, expected = ({path: content for path, content in read_tree(each).items() if not path.endswith('.lock')}
-                           for each in (folder, whole))  # a lock may be left
+                           for each in (folder, whole))  # a lock may remain
         assert found == expected
         assert_same_bits(*(last_variables(f'{each}-train') for each in (folder, whole)))
     pictures(tmp_path / 'begin' / 'photos')
@@ -185,26 +185,26 @@ def test_a_conversion_of_photos(flags, tmp_path):  # noqa: F811
 
 
 @pytest.mark.stress
-def test_an_export(run, tmp_path):  # noqa: F811
+def test_export(run, tmp_path):  # noqa: F811
     def command(folder):
         return script_command('cifar10_eval.py', checkpoint_dir=folder / 'run', export_dir=folder / '1',
                               tower_device='cpu')
 
     def compare(folder, whole):
         assert names(folder) == names(whole)
-    # The model may be whole already.
+    # The model may already be complete.
     assert_survives(command, {f'run/{path}': content for path, content in read_tree(run[1]).items()}, compare, 20,
                     tmp_path, ends=(0, 2))
 
 
 def torn(content, size):
-    """Returns what a disk that lies may hold of a file that was replaced, where its parts meet at an offset."""
+    """Returns possible contents of a replaced file on a disk that loses writes, torn at an offset."""
     forms = content[:size], content[:size] + bytes(len(content) - size), bytes(size) + content[size:]
     return sorted({*forms} - {content})
 
 
-@pytest.mark.stress  # what a program reads of it, by default: below
-def test_with_a_torn_file_a_run_goes_on_as_with_a_whole_one_or_is_refused(run, flags, tmp_path):  # noqa: F811
+@pytest.mark.stress  # readers of the file are tested by default: below
+def test_a_run_with_a_torn_file_is_refused_or_resumes_to_the_same_bits(run, flags, tmp_path):  # noqa: F811
     tree = read_tree(run[1])
     longer = dict(flags, max_steps=50)
 
@@ -247,7 +247,7 @@ def best_in(folder):
         assert str(error).startswith(f'{folder}/best.json ')
 
 
-# Of each file that is replaced, and that a program reads: what it holds, or None.
+# A reader for each replaced file; it returns the content, or None if the file is unusable.
 READERS = {'model.ckpt-40.index': checkpoint_in, 'model.ckpt-40.data-00000-of-00001': checkpoint_in,
            'config.json': record_in, 'best.json': best_in}
 EVERY = pytest.mark.parametrize('every', mostly_stress([97, 7], 97))
@@ -255,7 +255,7 @@ EVERY = pytest.mark.parametrize('every', mostly_stress([97, 7], 97))
 
 @EVERY
 @pytest.mark.parametrize('name', mostly_stress(READERS, 'model.ckpt-40.index', 'config.json'))
-def test_wherever_a_file_is_torn_it_is_read_as_whole_or_not_there(name, every, request, tmp_path):
+def test_a_torn_file_is_read_as_complete_or_as_missing(name, every, request, tmp_path):
     train_dir = request.getfixturevalue('keeping' if 'best' in name else 'run')[-1]
     tree, read = read_tree(train_dir), READERS[name]
     folder = write_tree(tmp_path / 'torn', tree)
@@ -269,7 +269,7 @@ def test_wherever_a_file_is_torn_it_is_read_as_whole_or_not_there(name, every, r
 
 
 @EVERY
-def test_wherever_the_file_of_the_records_is_torn_each_record_is_whole_or_not_there(every, run, tmp_path):  # noqa: F811
+def test_each_record_of_a_torn_file_is_complete_or_missing(every, run, tmp_path):  # noqa: F811
     def found():
         return [record for kind in metrics.KINDS for record in metrics.read(str(tmp_path), kind)]
     path = tmp_path / metrics.NAME
@@ -281,6 +281,6 @@ def test_wherever_the_file_of_the_records_is_torn_each_record_is_whole_or_not_th
     for size, content in forms:
         path.write_bytes(content)
         metrics.Log(str(tmp_path)).drop_after(10 ** 6)
-        if content.startswith(whole[:size]):  # then nothing stays but the lines that are whole
+        if content.startswith(whole[:size]):  # only complete lines remain
             assert path.read_bytes() == whole[:whole.rfind(b'\n', 0, size) + 1], content
         assert all(record in records for record in found()), content

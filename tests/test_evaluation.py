@@ -36,7 +36,7 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
 
 @pytest.fixture
 def evaluate(trained, tmp_path, capsys):
-    """A function that evaluates once; returns (precision, correct, total, step) as printed."""
+    """A function that evaluates once and returns the printed (precision, correct, total, step)."""
     def call(**changes):
         config = dict(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
                       num_examples=200)
@@ -48,7 +48,7 @@ def evaluate(trained, tmp_path, capsys):
 
 
 def independent_result(arrays, files, count, suffix=''):
-    """Computes (correct, mean cross entropy) with stock operations from arrays and files alone."""
+    """Computes (correct, mean cross entropy) with stock operations, from arrays and files alone."""
     rows = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in files])[:count]
     images = rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)[:, 4:28, 4:28].astype(np.float32)
 
@@ -88,34 +88,34 @@ def test_each_example_counts_once(evaluate, first_step, data_dir, tmp_path):
 
 
 @pytest.mark.stress
-def test_plain_variables_training_images_and_a_part_of_them(evaluate, first_step, data_dir):
+def test_plain_variables_and_a_subset_of_the_training_images_can_be_evaluated(evaluate, first_step, data_dir):
     data, trained = datasets.prepare('shapes', data_dir), first_step('classic')
     correct, _ = independent_result(last_variables(trained), data.files, 250)
     _, printed, total, _ = evaluate(checkpoint_dir=trained, use_ema=False, eval_data='train_eval', num_examples=250)
     assert total == 250 and abs(printed - correct) <= 1
 
 
-def test_what_a_run_cannot_be_evaluated_on_is_refused(evaluate):
+def test_data_that_do_not_fit_the_run_are_refused(evaluate):
     with pytest.raises(UsageError, match='--num_examples=2001, but there are 200 test images'):
         evaluate(num_examples=2001)
     with pytest.raises(UsageError, match='--dataset=cifar10 has classes that the run does not have: airplane, '):
         evaluate(dataset='cifar10')
 
 
-def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(
+def test_the_tutorials_checkpoint_reaches_its_measured_accuracy(
         evaluate, classic_checkpoint_dir, real_data_dir):
     _, correct, total, _ = evaluate(checkpoint_dir=classic_checkpoint_dir, data_dir=real_data_dir, num_examples=None)
     assert total == 5000 and abs(correct - 3896) <= 3  # counted by another program
 
 
-def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, trained, tmp_path):
+def test_a_run_without_a_checkpoint_yet_raises_a_temporary_error(evaluate, trained, tmp_path):
     begun = tmp_path / 'begun'
     shutil.copytree(trained, begun, ignore=shutil.ignore_patterns('model.ckpt*', 'checkpoint'))
     with pytest.raises(TemporaryError, match='no checkpoint in .*; the run there has saved none yet'):
         evaluate(checkpoint_dir=str(begun))
 
 
-def test_an_unreadable_checkpoint_is_passed_over(evaluate, trained, tmp_path, data_dir):
+def test_an_unreadable_checkpoint_is_skipped(evaluate, trained, tmp_path, data_dir):
     shutil.copytree(trained, tmp_path / 'copy')
     os.truncate(tmp_path / 'copy' / 'model.ckpt-12.data-00000-of-00001', 100)
     assert evaluate(checkpoint_dir=str(tmp_path / 'copy'))[3] == 11
@@ -124,7 +124,7 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, trained, tmp_path, da
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
 
-def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, trained, tmp_path, capsys):
+def test_concurrent_evaluations_in_one_eval_dir_wait_for_each_other(evaluate, trained, tmp_path, capsys):
     (tmp_path / 'eval').mkdir()
     given = eval_settings(checkpoint_dir=trained, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
                           tower_device='cpu')
@@ -141,7 +141,7 @@ def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, trained, tmp_pa
     assert record['examples'] == 50
 
 
-def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, trained, tmp_path):
+def test_a_checkpoint_without_averages_is_refused_with_the_flag_to_use(evaluate, trained, tmp_path):
     (tmp_path / 'plain').mkdir()
     prefix = checkpoints(trained)[-1]
     averages = [name for name in variables(prefix) if 'Average' in name]
@@ -155,15 +155,15 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, trained, 
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
 
 
-def test_eval_dir_is_refused_if_it_is_that_of_the_run(evaluate, trained):
+def test_the_runs_own_folder_is_refused_as_eval_dir(evaluate, trained):
     with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
         evaluate(eval_dir=trained + '/../' + os.path.basename(trained))
-    with pytest.raises(UsageError, match=f'--eval_dir={trained} is {trained}; use'):  # no flag that nobody has given
+    with pytest.raises(UsageError, match=f'--eval_dir={trained} is {trained}; use'):  # without an unset flag
         of_checkpoints.evaluate(eval_settings(checkpoint=checkpoints(trained)[0], eval_dir=trained, tower_device='cpu'))
 
 
-def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, tmp_path):
-    # As a process of its own, and with a trainer's files that appear one after the other, behind a damaged checkpoint.
+def test_watching_waits_for_the_first_checkpoint_and_evaluates_each_once(trained, tmp_path):
+    # In its own process. The trainer's files appear one by one, behind a corrupt checkpoint.
     watched = tmp_path / 'watched'
     watched.mkdir()
     process = start_script('cifar10_eval.py', checkpoint_dir=watched, eval_dir=tmp_path / 'eval', eval_interval_secs=1,
@@ -184,7 +184,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(trained, t
         process.kill()
 
 
-def test_errors_name_the_flag_that_was_given(trained, tmp_path):
+def test_errors_name_the_given_flag(trained, tmp_path):
     prefix = checkpoints(trained)[-1]
     for flag, other in (('train_dir', 'checkpoint_dir'), ('checkpoint_dir', 'train_dir')):
         for folder, part in ((str(tmp_path), 'no checkpoint in {given};'),
@@ -196,7 +196,7 @@ def test_errors_name_the_flag_that_was_given(trained, tmp_path):
 
 
 @pytest.mark.stress
-def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(data_dir, tmp_path):
+def test_a_watching_evaluator_ends_when_another_run_replaces_its_run(data_dir, tmp_path):
     def begin(**flags):
         trainer.train(train_settings(**dict(dict(
             data_dir=data_dir, dataset='shapes', train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=2,
@@ -207,7 +207,7 @@ def test_a_watching_evaluator_ends_where_another_run_takes_the_place_of_its_own(
                            eval_interval_secs=1)
     try:
         read_until(process, 'precision @ 1')
-        with tf.Graph().as_default():  # of another network, with the same steps in its checkpoints' names
+        with tf.Graph().as_default():  # another network, with the same steps in its checkpoints' names
             begin(network='linear')
         read_until(process, f"error: the run in {tmp_path / 'train'} was replaced or removed; start again")
         assert process.wait(timeout=patient(30)) == TemporaryError.status
@@ -224,7 +224,7 @@ def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path):
     assert [record['step'] for record in metrics.read(str(tmp_path), metrics.EVAL)] == [11]
 
 
-def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(trained, tmp_path):
+def test_conflicts_with_a_single_checkpoint_are_refused_in_one_line(trained, tmp_path):
     older, newest = checkpoints(trained)
     for flags, part in ((dict(checkpoint_dir=trained), 'each select a model; give one of them'),
                         (dict(train_dir=trained), 'each select a model; give one of them')):

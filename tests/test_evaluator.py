@@ -1,4 +1,4 @@
-"""Evaluation and classification of a linear network against plain NumPy, several views of an image included."""
+"""Evaluation and classification of a linear network against plain NumPy, including several views of an image."""
 import dataclasses
 
 import numpy as np
@@ -16,7 +16,7 @@ from cifar10.run.record import RunRecord
 from cifar10.settings.training import completed
 from tests.helpers import mostly_stress, write_records
 
-# If it is built as for training, no prediction is correct.
+# A network built in training mode gets no prediction right.
 LINEAR = '''
 import tensorflow.compat.v1 as tf
 def linear(images, num_classes, training):
@@ -32,7 +32,7 @@ def softmax(logits):
 
 @dataclasses.dataclass
 class Known:
-    """Images uint8 [n, 32, 32, 3], weights, and for each of six views the logits [6, n, 10] of NumPy."""
+    """Images uint8 [n, 32, 32, 3], weights, and NumPy's logits [6, n, 10] for each of six views."""
     recipe: Recipe
     images: np.ndarray
     weights: np.ndarray
@@ -55,11 +55,11 @@ def known(own):
     return Known(recipe, images, weights.astype(np.float32), logits)
 
 
-def test_an_evaluation_equals_numpys(known, tmp_path):
+def test_an_evaluation_matches_numpy(known, tmp_path):
     count = 50
     plain = known.logits[0].argmax(1)
     averaged = known.averaged.argmax(1)
-    labels = np.concatenate([plain[:20], averaged[20:35], np.arange(25) % 10])  # so that some predictions are correct
+    labels = np.concatenate([plain[:20], averaged[20:35], np.arange(25) % 10])  # some predictions are correct
     write_records(tmp_path, labels, known.images.transpose(0, 3, 1, 2))
     data = datasets.prepare('shapes', str(tmp_path), datasets.TEST)
     evaluator = Evaluator(data, known.recipe, ['/cpu:0', '/cpu:1'], 8, count, True)
@@ -90,7 +90,7 @@ def test_an_evaluation_equals_numpys(known, tmp_path):
                 each.image, (known.images[each.example] - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
 
 
-# To the logits of an image of one value, this is added.
+# This is added to the logits of an image of one value.
 ADDED = np.zeros([5, 10], np.float32)
 ADDED[1], ADDED[2, 3], ADDED[3, 5], ADDED[4, 7] = np.nan, np.nan, np.inf, -np.inf
 NOT_ALWAYS_FINITE = f'''
@@ -106,7 +106,7 @@ def linear(images, num_classes, training):
 '''.replace('nan', 'np.nan').replace('inf', 'np.inf')
 
 
-def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_path):
+def test_nonfinite_predictions_are_wrong_and_listed_first(known, own, tmp_path):
     kinds = np.repeat(np.arange(5), [20, 2, 2, 2, 4])
     kinds = np.random.default_rng(1).permutation(kinds)
     count, rng = len(kinds), np.random.default_rng(2)
@@ -130,10 +130,10 @@ def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_pat
     np.testing.assert_array_equal(result.confusion, confusion)
     assert result.counts == dict(examples=count, correct=(predicted == labels).sum(), not_finite=6)
     assert not np.isfinite(result.cross_entropy)
-    averaged = np.where(kinds[:, None] == 0, known.averaged[:count], logits)  # all views of one value are the same
+    averaged = np.where(kinds[:, None] == 0, known.averaged[:count], logits)  # all views of one value are equal
     assert result.averaged_accuracy == (is_finite & (averaged.argmax(1) == labels)).sum() / count
     assert f'6 not finite, such as that of {data.name_of(int(np.argmin(is_finite)))}' in result.line()
-    is_impossible = (kinds == 4) & (labels == 7)  # a loss of infinity, but finite probabilities
+    is_impossible = (kinds == 4) & (labels == 7)  # an infinite loss, but finite probabilities
     expected = [*np.flatnonzero(~is_finite), *np.flatnonzero(is_impossible)]
     assert [each.example for each in result.predictions][:len(expected)] == expected
     listed = result.largest_losses
@@ -142,7 +142,7 @@ def test_predictions_that_are_not_finite_are_wrong_and_first(known, own, tmp_pat
 
 
 @pytest.mark.parametrize('averaging', mostly_stress([False, True], True))
-def test_probabilities_are_of_averaged_logits(averaging, known):
+def test_probabilities_come_from_averaged_logits(averaging, known):
     names = tuple(f'class {i}' for i in range(10))
     model = Model(None, RunRecord(completed({})), names, known.recipe, False, averaging, 128, None)
     classifier = Classifier(model, '/cpu:0')
@@ -153,11 +153,11 @@ def test_probabilities_are_of_averaged_logits(averaging, known):
     for n, probabilities in by_count.items():
         np.testing.assert_allclose(probabilities, expected[:n], atol=1e-5)
     of_probabilities = np.average(softmax(known.logits), 0, [2, 1, 1, 2, 1, 1])
-    assert np.abs(softmax(known.averaged) - of_probabilities)[:5].max() > 0.05  # another average would show
+    assert np.abs(softmax(known.averaged) - of_probabilities)[:5].max() > 0.05  # another average would differ
 
 
 @pytest.mark.parametrize('use_ema', [True, False])
-def test_a_variable_gets_its_moving_average_if_it_has_one_and_that_is_asked_for(use_ema):
+def test_a_variable_is_replaced_by_its_moving_average_if_requested(use_ema):
     def build():
         return [tf.get_variable(name, []) for name in ('trained', 'fixed')]
     opened = ModelSession(build, choose(1, 'cpu'), use_ema)

@@ -1,4 +1,4 @@
-"""The files for TensorBoard, as TensorBoard's own reader shows them."""
+"""The files for TensorBoard, read by TensorBoard's own reader."""
 import os
 import time
 
@@ -13,7 +13,7 @@ from tests.helpers import evaluated, train
 
 
 def shown(folder):
-    """Returns the points of the curve, as TensorBoard shows them: step -> value."""
+    """Returns the curve's points {step: value} from TensorBoard's reader."""
     return {event.step: round(event.value, 3) for event in EventAccumulator(str(folder)).Reload().Scalars('loss')}
 
 
@@ -30,7 +30,7 @@ def write(folder, values, first_step=None):
     events.close()
 
 
-def test_no_file_of_the_same_second_is_overwritten(tmp_path):
+def test_files_of_the_same_second_are_not_overwritten(tmp_path):
     for step in range(10):
         write(tmp_path, {step: step})
     assert shown(tmp_path) == {step: step for step in range(10)}
@@ -38,24 +38,24 @@ def test_no_file_of_the_same_second_is_overwritten(tmp_path):
 
 @pytest.mark.parametrize('name', [
     'events.out.tfevents.{:010}.another.host.99999.cifar10', 'events.out.tfevents.{:013}.in-milliseconds'])
-def test_a_start_whose_clock_is_behind_comes_after_the_earlier_ones(tmp_path, name):
+def test_a_start_with_a_slow_clock_sorts_after_earlier_starts(tmp_path, name):
     write(tmp_path, dict.fromkeys(range(1, 8), 0.1))
     earlier, = files(tmp_path)
     number = (time.time() + 7200) * (1000 if '13' in name else 1)
-    os.rename(tmp_path / earlier, tmp_path / name.format(int(number)))  # as a clock that was ahead would have named it
+    os.rename(tmp_path / earlier, tmp_path / name.format(int(number)))  # a name from a fast clock
     write(tmp_path, dict.fromkeys(range(5, 10), 0.5), first_step=5)
     assert files(tmp_path)[0] == name.format(int(number))
     assert shown(tmp_path) == {**dict.fromkeys(range(1, 5), 0.1), **dict.fromkeys(range(5, 10), 0.5)}
 
 
-def test_a_folder_that_is_gone_is_named(tmp_path):
+def test_a_missing_folder_is_named(tmp_path):
     gone = tmp_path / 'gone'
     with pytest.raises(RunError, match=rf'^the file for TensorBoard cannot be written \({gone}/.*: No such file'):
         Events(str(gone / 'train'))
 
 
 def contents(folder):
-    """Returns what each event file of a folder shows, oldest file first: the set of tags, and '' for a graph."""
+    """Returns the set of tags in each event file of a folder, oldest file first; '' means a graph."""
     found = []
     for name in files(folder):
         events = list(tf.train.summary_iterator(os.path.join(folder, name)))
@@ -69,7 +69,7 @@ OF_A_RESULT = {'accuracy', 'cross_entropy', 'details/mean_recall', 'by_class', '
 SETTINGS = '_hparams_/session_start_info'
 
 
-def test_an_evaluation_is_not_shown_twice(settings, tmp_path):
+def test_an_evaluation_is_not_written_twice(settings, tmp_path):
     train(settings(max_steps=4, eval_steps=4, augmentation='shift'))
     folder = tmp_path / 'train' / 'eval'
     for flags in ({}, {}, dict(num_examples=100)):
@@ -77,11 +77,11 @@ def test_an_evaluation_is_not_shown_twice(settings, tmp_path):
     averaged = {'details/averaged_accuracy'}
     assert [tags - {SETTINGS} for tags in contents(folder)] == [
         OF_A_RESULT, averaged, set(), OF_A_RESULT | averaged]
-    evaluated(tmp_path / 'train', tmp_path / 'elsewhere')  # which TensorBoard may show alone
+    evaluated(tmp_path / 'train', tmp_path / 'elsewhere')  # TensorBoard may show this folder alone
     assert contents(tmp_path / 'elsewhere') == [OF_A_RESULT | averaged | {SETTINGS}]
 
 
-def test_the_graph_is_shown_once_and_what_differs_from_the_preset_at_each_start(settings, tmp_path):
+def test_the_graph_is_written_once_and_differences_from_the_preset_at_each_start(settings, tmp_path):
     for max_steps in (2, 4):
         train(settings(max_steps=max_steps, learning_rate=0.05, seed=3, augmentation='none'))
     first, second = contents(tmp_path / 'train' / 'train')

@@ -1,4 +1,4 @@
-"""The examples, as processes: what they print, and that it does not depend on the number of towers."""
+"""The examples, as processes: their output, which does not depend on the number of towers."""
 import gzip
 import os
 import re
@@ -21,7 +21,7 @@ def run(script, *arguments):
 
 @pytest.fixture
 def call(call_lesson):
-    """A function like `run` that runs the script in this process, where TensorFlow is imported already."""
+    """A function like `run` that runs the script in this process, which has imported TensorFlow."""
     return lambda script, *arguments: subprocess.CompletedProcess(
         script, *call_lesson(f'../examples/{script}', *arguments))
 
@@ -30,7 +30,7 @@ REPORT = r'after +(\d+) updates, loss = (\d+\.\d+)(?:, gradient of b2: ([-\d. ]+
 
 
 def fit(run, *arguments):
-    """Returns {step: loss} and {step: [each tower's gradient of b2, their mean]} as parabola.py prints them."""
+    """Returns {step: loss} and {step: [each tower's gradient of b2, their mean]} from the output of parabola.py."""
     result = run('parabola.py', *arguments)
     assert result.returncode == 0 and result.stderr == '', result.stderr
     reports = [re.fullmatch(REPORT, line).groups() for line in result.stdout.splitlines()]
@@ -40,7 +40,7 @@ def fit(run, *arguments):
 
 
 def numpy_fit(steps, towers=1):
-    """The same fit in plain NumPy, from the network's own initial values; returns what `fit` returns."""
+    """Computes the fit in plain NumPy from the network's initial values; returns the same as `fit`."""
     with tf.Graph().as_default(), tf.Session() as session:
         w1, b1, w2, b2 = (session.run(tf.random.stateless_normal(shape, [0, zlib.crc32(name)])).astype(np.float64)
                           for name, shape in ((b'w1', [1, 5]), (b'b1', [5]), (b'w2', [5, 1]), (b'b2', [1])))
@@ -52,7 +52,7 @@ def numpy_fit(steps, towers=1):
         error = 2 * (hidden @ w2 + b2 - y) / 50
         if step % 50 == 0:
             losses[step] = np.mean((50 * error / 2) ** 2)
-            # The gradient of a tower's sum over its points, divided by 50 / towers; the mean is that of all points.
+            # The gradient of a tower's sum over its points, divided by 50 / towers; their mean is the whole gradient.
             gradients[step] = [*(towers * error[part].sum() for part in parts), error.sum()]
         back = (error @ w2.T) * (1 - hidden ** 2)
         w1, b1, w2, b2 = (w1 - 0.01 * x.T @ back, b1 - 0.01 * back.sum(0), w2 - 0.01 * hidden.T @ error,
@@ -60,7 +60,7 @@ def numpy_fit(steps, towers=1):
     return losses, gradients
 
 
-def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(call):
+def test_losses_and_gradients_of_any_number_of_towers_match_plain_numpy(call):
     for towers, mode in ((3, 'parameter_server'), (4, 'replicated')):
         losses, gradients = fit(call, '--steps=100', f'--towers={towers}', f'--variable_update={mode}')
         expected_losses, expected_gradients = numpy_fit(100, towers)
@@ -71,7 +71,7 @@ def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(c
             np.testing.assert_allclose(values, expected_gradients[step], rtol=1e-3, atol=1e-3)
 
 
-def test_the_script_for_one_device_has_the_losses_of_towers(call):
+def test_the_single_device_script_has_the_same_losses_as_towers(call):
     losses, gradients = fit(call, '--alone', '--steps=130')
     expected, _ = numpy_fit(130)
     assert list(losses) == [0, 50, 100, 130] and gradients == {}
@@ -79,7 +79,7 @@ def test_the_script_for_one_device_has_the_losses_of_towers(call):
 
 
 @pytest.mark.stress
-def test_processes_whose_master_averages_print_the_same_losses():
+def test_processes_averaged_by_a_master_print_the_same_losses():
     result = python('-m', 'cifar10', 'local_cluster', '--workers=3', '--', sys.executable, 'examples/parabola.py',
                     '--steps=200')
     assert result.returncode == 0, result.stdout
@@ -101,7 +101,7 @@ def test_asynchronous_towers_fit_as_well(call):
     assert gradients == {}, 'asynchronous gradients have no mean'
 
 
-def test_many_asynchronous_towers_make_no_more_updates_than_asked_for(call):
+def test_asynchronous_towers_make_exactly_the_requested_updates(call):
     losses, _ = fit(call, '--towers=6', '--steps=130', '--variable_update=async')
     assert max(losses) == 130
 
@@ -113,7 +113,7 @@ def test_many_asynchronous_towers_make_no_more_updates_than_asked_for(call):
     ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
     ('lenet_fashion_mnist.py', '--learning_rate=0', "'0' is not a number above 0"),
     ('lenet_fashion_mnist.py', '--tower_device=gpu', 'hides all GPUs; use --tower_device=cpu')])
-def test_invalid_arguments_are_rejected_before_it_starts(script, argument, said, call):
+def test_invalid_arguments_are_rejected_before_the_start(script, argument, said, call):
     if argument.startswith('--plot'):
         pytest.importorskip('matplotlib')
     result = call(script, *argument.split())
@@ -123,7 +123,7 @@ def test_invalid_arguments_are_rejected_before_it_starts(script, argument, said,
 
 @pytest.fixture(scope='module')
 def stand_in(tmp_path_factory):
-    """A folder with four idx.gz files as Fashion-MNIST's, of generated images."""
+    """A folder with four idx.gz files in the format of Fashion-MNIST, with generated images."""
     folder = tmp_path_factory.mktemp('fashion')
     train_images, train_labels, test_images, test_labels = fashion_mnist.generate(2600, 500)
     for part, arrays in (('train', (train_images, train_labels)), ('t10k', (test_images, test_labels))):
@@ -135,7 +135,7 @@ def stand_in(tmp_path_factory):
 
 
 @pytest.mark.stress
-def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
+def test_lenet_prints_its_devices_and_one_line_per_epoch(stand_in, call):
     data = f'--data_dir={stand_in}'
     results = [runner('lenet_fashion_mnist.py', data, f'--towers={k}', '--epochs=2')
                for k, runner in ((1, call), (3, run))]
@@ -154,8 +154,8 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
 def first_step(images, labels, num_towers):
     """Returns how LeNet's variables change in its first step with towers, {name: change}, at the rate 1000.
 
-    The rate makes the changes large against the rounding of the variables. Without towers, the gradients are those that
-    TensorFlow computes of the mean loss over the batch.
+    The rate makes the changes large relative to the rounding of the variables. For 0 towers, TensorFlow computes the
+    gradients of the mean loss over the batch.
     """
     with tf.Graph().as_default():
         images, labels = tf.constant(images), tf.constant(labels, tf.int32)
@@ -175,9 +175,9 @@ def first_step(images, labels, num_towers):
                     for variable, start, after in zip(primaries, before, session.run(primaries))}
 
 
-def test_lenet_takes_the_step_of_the_whole_batch_on_three_towers():
+def test_lenet_on_three_towers_takes_the_step_of_the_whole_batch():
     images, labels, *_ = fashion_mnist.generate(64, 1)
-    changes, expected = first_step(images, labels, 3), first_step(images, labels, 0)  # shares of different sizes
+    changes, expected = first_step(images, labels, 3), first_step(images, labels, 0)  # shares of unequal sizes
     assert changes.keys() == expected.keys()
     for name, change in expected.items():
         assert np.abs(change).max() > 0, name
@@ -185,15 +185,15 @@ def test_lenet_takes_the_step_of_the_whole_batch_on_three_towers():
 
 
 @pytest.mark.stress
-def test_lenet_learns_the_varied_images_over_several_epochs(tmp_path, monkeypatch, call):
-    monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # where nothing listens
+def test_lenet_learns_the_augmented_images_over_several_epochs(tmp_path, monkeypatch, call):
+    monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # nothing listens there
     result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', '--towers=2', '--tower_device=cpu')
     first, second, third, fourth = map(float, re.findall(r'test acc (.*)', result.stdout))
     assert first < 0.2 and second < 0.5 < third < fourth < 0.9
 
 
-def test_without_a_network_it_takes_generated_images_and_says_so(tmp_path, monkeypatch, call):
-    monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # where nothing listens
+def test_without_a_network_connection_generated_images_are_used_and_reported(tmp_path, monkeypatch, call):
+    monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # nothing listens there
     result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', '--batch_size=25601')
     assert re.match(r'images     generated, because http://127.0.0.1:9/train\S+ cannot be reached', result.stdout)
     assert result.returncode == 2 and 'there are 25600 images' in result.stderr
@@ -208,7 +208,7 @@ def test_a_broken_file_is_named(stand_in, tmp_path, call):
 
 
 @pytest.mark.parametrize('variable_update', ['parameter_server', 'replicated'])
-def test_a_script_of_ones_own_has_the_variables_of_one_device(variable_update):
+def test_a_users_script_has_the_variables_of_one_device(variable_update):
     loss, _, one = own_script.train(1, 20, variable_update)
     loss_of_4, _, four = own_script.train(4, 20, variable_update)
     assert loss_of_4 == pytest.approx(loss, abs=1e-5) and loss < np.log(own_script.CLASSES)
@@ -219,9 +219,9 @@ def test_a_script_of_ones_own_has_the_variables_of_one_device(variable_update):
 
 
 def steps_of_plain_script(steps):
-    """Returns the variables after steps of the script's step function in plain TensorFlow 1."""
+    """Returns the variables after steps of the script's step function, in plain TensorFlow 1."""
     with tf.Graph().as_default(), tf.Session() as session:
-        tf.set_random_seed(0)  # as a graph of the script without one has it
+        tf.set_random_seed(0)  # the default seed of the script's graph
         words, topics = own_script.sentences(4096)
         data = tf.data.Dataset.from_tensor_slices(dict(words=words, topics=topics)).repeat()
         batch = tf.data.make_one_shot_iterator(data.batch(own_script.BATCH, drop_remainder=True)).get_next()
@@ -233,6 +233,6 @@ def steps_of_plain_script(steps):
 
 
 @pytest.mark.stress
-def test_a_script_as_people_begin_it_runs_in_a_process_of_its_own():
+def test_the_users_script_runs_in_its_own_process():
     shown = run('own_script.py', '--devices=4', '--steps=30').stdout
     assert shown.startswith('30 steps on 4 devices: loss ')

@@ -1,6 +1,6 @@
-"""The exercises of the lessons: answers that the checkers accept, and answers that they refuse with a counterexample.
+"""The exercises of the lessons: checkers accept right answers, and refuse wrong answers with a counterexample.
 
-The answers are in tests/exercises/<function>.py, whose form tests/answers.py describes.
+The answers are in tests/exercises/<function>.py; tests/answers.py describes their form.
 """
 import importlib
 import inspect
@@ -16,12 +16,12 @@ from tests.helpers import ROOT, mostly_stress, patient
 from tests.stubs import write_stubs
 
 FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
-# What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
+# Tests that build many graphs take seconds for each exercise, so the default run tries only some exercises.
 NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards')
 
 NOT_RIGHT = 'wrong: ', 'does not run: '
 
-# What stands only in the section of the page that is about a function.
+# Phrases that occur only in the page's section about a function.
 SUBJECTS = {'clip_mean_gradients': 'the clipped mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
             'divide': 'Who divides', 'after_update': 'Means are added', 'read_row': 'sec/batch',
             'updates_and_epochs': 'epochs', 'shards': 'What is sharded is divided by D'}
@@ -29,21 +29,21 @@ SUBJECTS = {'clip_mean_gradients': 'the clipped mean', 'order_of_1f1b': '1F1B', 
 
 @pytest.fixture(scope='module', autouse=True)
 def forking():
-    """Starts the process that has imported all checkers, before the first is needed."""
+    """Starts the process that has imported all checkers, before the first test needs it."""
     check.forking(check.LESSONS)
 
 
 def verdict_on(name, answer, folder, seed=0):
-    """Returns the verdict on an answer to an exercise, of which the file is written into a folder."""
+    """Writes an answer to a file in a folder; returns the checker's verdict on it."""
     path = folder / f'{answer}.py'
     path.write_text(answers_to(name)[answer].text)
-    # Of what never ends, the test does not wait for the end.
+    # Answers that never end get a short limit.
     seconds = 1 if 'endless' in answer else patient(check.SECONDS)
     return check.verdict(FUNCTIONS[name], name, str(path), seed, seconds)
 
 
 def verdicts(name, is_right, folder, seed=0):
-    """Returns {answer: text of the verdict} for the right or the wrong answers to an exercise."""
+    """Returns {answer: text of the verdict} for all right or all wrong answers to an exercise."""
     return {answer: verdict_on(name, answer, folder, seed).text
             for answer, (_, counterexample) in answers_to(name).items() if (counterexample is None) == is_right}
 
@@ -54,14 +54,14 @@ def hints_of(name):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_what_is_right_is_accepted(name, tmp_path):
+def test_right_answers_are_accepted(name, tmp_path):
     found = verdicts(name, True, tmp_path)
     assert len(found) >= 2
     assert found == dict.fromkeys(found, 'right')
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_what_is_wrong_is_refused_with_its_counterexample(name, tmp_path):
+def test_wrong_answers_are_refused_with_their_counterexample(name, tmp_path):
     found = verdicts(name, False, tmp_path)
     assert len(found) >= 4
     others = {answer: text for answer, text in found.items()
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_refused_with_its_counterexample(name, tmp_path):
     assert [each for each in patterns if not any(re.search(each, text) for text in found.values())] == []
 
 
-def test_a_file_may_import_another_one_beside_it(tmp_path):
+def test_an_answer_may_import_a_file_beside_it(tmp_path):
     (tmp_path / '_rows.py').write_text('import numpy as np\n\n\ndef joined(rows):\n    return np.concatenate(rows)\n')
     path = tmp_path / 'towers.py'
     path.write_text('import _rows\n\n\ndef mean_of_sparse_gradients(gradients):\n'
@@ -81,7 +81,7 @@ def test_a_file_may_import_another_one_beside_it(tmp_path):
 
 
 @pytest.mark.parametrize('name', FUNCTIONS)
-def test_there_is_a_general_hint_and_a_section_to_read_again(name):
+def test_every_exercise_has_a_general_hint_and_a_section_to_reread(name):
     assert [hint for hint in hints_of(name) if isinstance(hint, str)]
     *_, line = check.help_after(FUNCTIONS[name], name, check.Verdict('wrong: x', hints_of(name), ''), 3)
     page, section = re.fullmatch('read again: (.*), the section (.*)', line).groups()
@@ -89,7 +89,7 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     assert SUBJECTS.get(name, '') in text
 
 
-def test_the_hint_fits_the_mistake_and_a_general_one_follows(tmp_path):
+def test_the_first_hint_fits_the_mistake_and_a_general_hint_follows(tmp_path):
     found = verdict_on('weighted_mean', 'empty_share_is_nan', tmp_path)
     first, second = (check.help_after(FUNCTIONS['weighted_mean'], 'weighted_mean', found, count) for count in (1, 2))
     assert len(first) == 1 and '0 * NaN is NaN' in first[0]
@@ -106,7 +106,7 @@ def test_verdicts_do_not_depend_on_the_seed(name, seed, tmp_path):
 
 
 @pytest.mark.parametrize('number', mostly_stress(check.LESSONS, 4, 5))
-def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
+def test_solutions_are_right_and_have_the_exercises_parameters(number):
     lesson, names = check.LESSONS[number]
     exercises, solutions = (ROOT / 'lessons' / kind / f'{lesson}.py' for kind in ('exercises', 'solutions'))
     for name in names:
@@ -117,7 +117,7 @@ def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
 
 
 @pytest.mark.stress
-def test_a_stub_is_not_written_yet(tmp_path, call_lesson):
+def test_a_stub_is_reported_as_not_written(tmp_path, call_lesson):
     write_stubs(tmp_path)
     status, text, error = call_lesson('check.py', f'--folder={tmp_path}', '--seed=7')
     seed, *lines = text.splitlines()
@@ -126,7 +126,7 @@ def test_a_stub_is_not_written_yet(tmp_path, call_lesson):
         f'lesson {number} {name} not written yet' for name, number in FUNCTIONS.items()]
 
 
-def test_check_ends_with_status_0_where_all_is_right(call_lesson):
+def test_check_exits_with_status_0_if_all_answers_are_right(call_lesson):
     status, text, error = call_lesson('check.py', '5', '--solutions', '--seed=7')
     assert (status, text, error) == (0, 'cases drawn with --seed=7\nlesson 5 split_points right\n', '')
 
@@ -144,7 +144,7 @@ def test_check_ends_with_status_0_where_all_is_right(call_lesson):
     ('open("data.txt")', "cannot be loaded: [Errno 2] No such file or directory: 'data.txt'"),
     ('while True: pass', 'cannot be loaded: it does not end within 1 seconds; it is in line 1 then'),
     (None, 'does not exist')])
-def test_code_that_does_not_run_is_told_as_such_in_one_line_without_a_hint(text, said, tmp_path, capsys, monkeypatch):
+def test_code_that_does_not_run_is_reported_in_one_line_without_a_hint(text, said, tmp_path, capsys, monkeypatch):
     path = tmp_path / 'split_batch.py'
     if text is not None:
         path.write_text(text)
@@ -158,7 +158,7 @@ def test_code_that_does_not_run_is_told_as_such_in_one_line_without_a_hint(text,
 
 
 @pytest.mark.parametrize('text, status', [('import os\nos._exit(0)', 0), ('import os\nos.abort()', -6)])
-def test_a_process_that_ends_early_is_wrong(text, status, tmp_path):
+def test_an_answer_that_ends_its_process_early_is_wrong(text, status, tmp_path):
     (tmp_path / 'split_batch.py').write_text(text)
     verdict = check.verdict(4, 'weighted_mean', str(tmp_path / 'split_batch.py'), seconds=patient(10)).text
     assert verdict == f'wrong: its process ends before it is checked, with the exit status {status}'
@@ -169,7 +169,7 @@ def test_a_process_that_ends_early_is_wrong(text, status, tmp_path):
     ('tf.stack(losses), update', '(a tensor, an operation)'),
     ('update', 'an operation'), ('None', 'None'), ('[*losses, update]', '[a tensor, a tensor, an operation]'),
     ('losses[:1], update', '([a tensor], an operation)')])
-def test_the_checker_first_says_which_form_is_right(returned, shown, tmp_path):
+def test_the_checker_describes_the_right_form_of_a_result(returned, shown, tmp_path):
     text = answers_to('build_step')['one_loop'].text.replace(
         'return losses, update', f'update = tf.group(update)\n    return {returned}')
     (tmp_path / 'towers.py').write_text(text)
@@ -179,7 +179,7 @@ def test_the_checker_first_says_which_form_is_right(returned, shown, tmp_path):
 
 
 def write_plain_mean(folder):
-    """Writes a wrong answer to the exercise of lesson 4, which prints what it is given."""
+    """Writes a wrong answer to the exercise of lesson 4, which prints its arguments."""
     (folder / 'split_batch.py').write_text(
         'import numpy as np\n\n\ndef weighted_mean(gradients, sizes):\n    print("sizes", sizes)\n'
         '    return np.mean(gradients, 0)\n')
@@ -201,7 +201,7 @@ def test_hints_follow_wrong_answers_until_one_is_right(tmp_path, call_lesson, mo
     assert hints[0] in call_lesson('check.py', '4', f'--folder={tmp_path}')[1]
 
 
-def test_what_a_function_prints_stands_apart_from_the_verdict(tmp_path, call_lesson):
+def test_printed_output_of_an_answer_is_separated_from_the_verdict(tmp_path, call_lesson):
     write_plain_mean(tmp_path)
     status, text, error = call_lesson('check.py', '4', f'--folder={tmp_path}', '--seed=1')
     lines = text.splitlines()

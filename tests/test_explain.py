@@ -1,4 +1,4 @@
-"""`--explain`: planted causes show in the steps that leave something out."""
+"""`--explain`: planted slowdowns show up in the steps that omit something."""
 import re
 
 import pytest
@@ -27,14 +27,14 @@ class Costly(tf.train.GradientDescentOptimizer):
 
 
 def seconds_of(output):
-    """Returns {kind of steps, or a device alone: seconds} of a report."""
+    """Returns {kind of steps, or one device: seconds} of a report."""
     found = re.findall(r'^(?:.*\| )?(a step|same batch|no update|no average|one device) +([\d.]+) s'
                        r'(?:.*, (\S+) alone,)?', output, re.M)
     return {what if kind == 'one device' else kind: float(seconds) for kind, seconds, what in found}
 
 
 @pytest.mark.stress
-def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, capsys, monkeypatch):
+def test_a_slow_tower_is_slow_alone_too_and_the_run_is_unchanged(settings, capsys, monkeypatch):
     slow_towers(monkeypatch, lambda k: 0.03 if k else 0.01)
     config = settings(num_gpus=2, batch_size=4, network='linear', summary_steps=0)
     trainer.train(config)
@@ -49,12 +49,12 @@ def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, cap
     assert list(seconds) == [STEP, SAME_BATCH, NO_UPDATE, NO_AVERAGE, '/cpu:0', '/cpu:1']
     slow, = re.findall(r'^slow       a tower on (\S+) takes [\d.]+ s .* each step waits ([\d.]+) s', output, re.M)
     assert slow[0] == '/cpu:1' and 0.01 < float(slow[1]) < 0.03
-    # The slow tower sleeps for 30 ms, the other for 10.
+    # The slow tower sleeps for 30 ms, the other one for 10.
     assert seconds[STEP] > 0.03 and seconds['/cpu:1'] > 0.03 > seconds['/cpu:0'] > 0.01
 
 
 @pytest.mark.stress
-def test_slow_input_is_gone_with_one_batch_again_and_again(settings, capsys, monkeypatch):
+def test_slow_input_disappears_when_one_batch_is_repeated(settings, capsys, monkeypatch):
     slow_input(monkeypatch, 0.1)
     explain(settings(num_gpus=1, batch_size=4, network=f'{SLOW}:sleeping', explain=True), seconds=1)
     seconds = seconds_of(capsys.readouterr().out)
@@ -62,13 +62,13 @@ def test_slow_input_is_gone_with_one_batch_again_and_again(settings, capsys, mon
     assert seconds[STEP] > 0.1 and seconds[SAME_BATCH] < 0.7 * seconds[STEP]
 
 
-def test_what_contradicts_explain_is_refused():
+def test_conflicts_with_explain_are_refused():
     for mode in ('async', 'mirrored'):
         with pytest.raises(UsageError, match=f'--explain is incompatible with --variable_update={mode}, whose steps'):
             train_settings(explain=True, variable_update=mode)
 
 
-def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
+def test_the_report_compares_full_steps_with_steps_that_omit_something():
     measured = {STEP: [0.1, 0.09, 0.2], SAME_BATCH: [0.08, 0.07, 0.16], NO_UPDATE: [0.0999, 0.091, 0.202],
                 NO_AVERAGE: [0.1, 0.09, 0.21], '/cpu:0': [0.05, 0.06, 0.05], '/gpu:0+/gpu:1': [0.09, 0.08, 0.1]}
     found = [str(line) for line in lines(measured, 256, towers=3)]
@@ -82,8 +82,8 @@ def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
         'efficiency 2,560 images/s of the 4,373 that these devices reach alone: 59%',
         'slow       a tower on /gpu:0+/gpu:1 takes 0.090 s alone, 3.6 times as long as on the other devices; each step '
         'waits 0.065 s for it: end other programs there, use another device, or try --variable_update=async']
-    # Of three towers, the first device has two: 171 images in 0.05 s, and 85 in 0.089 s.
-    for line in found[1:-2]:  # the change is that of the seconds beside it
+    # Three towers, two of them on the first device: 171 images in 0.05 s, and 85 in 0.089 s.
+    for line in found[1:-2]:  # the change of the seconds on its line
         seconds, change = re.search(r'([\d.]+) s, ([+-]\d+)%', line).groups()
         assert 100 * (float(seconds) / 0.1 - 1) == pytest.approx(int(change), abs=1)
     assert len(lines({STEP: [0.1], SAME_BATCH: [0.1]}, 256, towers=1)) == 2
@@ -92,7 +92,7 @@ def test_the_report_has_the_step_and_the_steps_that_leave_something_out():
 @pytest.mark.parametrize('second, is_slow', [
     ([0.1, 0.1, 0.1, 0.1, 0.1], False), ([0.119] * 5, False), ([0.12, 0.13, 0.12, 0.15, 0.13], True),
     ([0.3, 0.3, 0.3, 0.3, 0.09], False)])
-def test_a_device_is_slow_if_its_towers_take_longer_in_each_round(second, is_slow):
+def test_a_device_is_slow_only_if_its_towers_are_slower_in_each_round(second, is_slow):
     towers, counts = 3, (2, 1)
     measured = {STEP: [1.0] * 5, '/gpu:0': [counts[0] * 0.1] * 5, '/gpu:1': [counts[1] * each for each in second]}
     slow = [line for line in map(str, lines(measured, 256, towers)) if line.startswith('slow ')]
@@ -104,7 +104,7 @@ def test_a_device_is_slow_if_its_towers_take_longer_in_each_round(second, is_slo
 
 @pytest.mark.timing
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
-def test_a_costly_update_is_gone_without_it_in_every_mode(mode, settings, own, capsys):
+def test_a_costly_update_disappears_without_updates_in_every_mode(mode, settings, own, capsys):
     explain(settings(num_gpus=2, batch_size=1, variable_update=mode, optimizer=own(COSTLY, 'optimizer'),
                      learning_rate=0.1, explain=True), seconds=3)
     seconds = seconds_of(capsys.readouterr().out)

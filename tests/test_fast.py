@@ -11,7 +11,7 @@ from tests.helpers import value_of
 
 
 @pytest.mark.parametrize('size', [2, 5, 6])
-def test_the_gradients_of_the_convolution_equal_the_stock_ones(size):
+def test_gradients_of_the_convolution_match_stock_ones(size):
     rng = np.random.default_rng(size)
     x = tf.placeholder_with_default(rng.normal(size=(3, size, size, 4)).astype(np.float32), [None, None, None, 4])
     filters = tf.constant(rng.normal(size=(3, 3, 4, 6)), tf.float32)
@@ -25,7 +25,7 @@ def test_the_gradients_of_the_convolution_equal_the_stock_ones(size):
 def test_whitened_patches_are_uncorrelated():
     rng = np.random.default_rng(0)
     smooth = rng.normal(size=(200, 9, 9, 3)).astype(np.float32)
-    images = smooth[:, 1:] + smooth[:, :-1]  # neighbours correlate
+    images = smooth[:, 1:] + smooth[:, :-1]  # neighbours are correlated
     filters = whitening_filters(images)
     assert filters.shape == (2, 2, 3, 24)
     outputs = value_of(tf.nn.conv2d(images, filters, 1, 'VALID')).reshape(-1, 24)
@@ -66,7 +66,7 @@ def numpys_network(images, values, training):
 
 
 @pytest.mark.parametrize('training', [True, False])
-def test_the_network_equals_numpys(training):
+def test_the_network_matches_numpy(training):
     rng = np.random.default_rng(0)
     images, whitening = rng.normal(size=(3, 20, 20, 3)), rng.normal(size=(2, 2, 3, 24))
     logits = fast.inference(tf.constant(images, tf.float32), training, 10, (5, 6, 7), whitening)
@@ -76,7 +76,7 @@ def test_the_network_equals_numpys(training):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         for variable in tf.global_variables():
-            if variable.op.name != 'whiten/weights':  # these are set by the argument
+            if variable.op.name != 'whiten/weights':  # whitening weights are set by the argument
                 low = 0.5 if variable.op.name.endswith('variance') else -0.3
                 variable.load(rng.uniform(low, 0.6, variable.shape.as_list()), session)
         values = {variable.op.name: session.run(variable).astype(float) for variable in tf.global_variables()}
@@ -90,7 +90,7 @@ def test_the_network_equals_numpys(training):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_the_first_filters_each_pass_on_one_channel():
+def test_the_first_filters_pass_one_channel_each():
     images = tf.placeholder_with_default(np.zeros([2, 20, 20, 3], np.float32), [2, 20, 20, 3])
     fast.inference(images, widths=(32, 16, 16))
     weights = {variable.op.name: value for variable, value in zip(tf.trainable_variables(),
@@ -100,7 +100,7 @@ def test_the_first_filters_each_pass_on_one_channel():
     assert np.abs(first[0, :, :, :24]).max() == 0 < np.abs(first[..., 24:]).max() <= (9 * 24) ** -0.5
 
 
-def test_other_filters_and_the_head_are_uniform_in_pytorchs_bounds():
+def test_other_filters_and_the_head_are_uniform_within_pytorchs_bounds():
     fast.inference(tf.zeros([2, 20, 20, 3]), widths=(64, 16, 256))
     weights = {variable.op.name: value for variable, value in zip(tf.trainable_variables(),
                                                                  value_of(tf.trainable_variables()))}
@@ -111,8 +111,8 @@ def test_other_filters_and_the_head_are_uniform_in_pytorchs_bounds():
         np.testing.assert_allclose([values.mean(), values.std()], [0, bound / 3 ** 0.5], atol=0.03 * bound)
 
 
-def test_whitening_filters_begin_with_the_largest_eigenvalue_and_stay_finite():
-    # The red of a patch's first pixel has variance 4, everything else is 0.
+def test_whitening_filters_start_with_the_largest_eigenvalue_and_stay_finite():
+    # The red of a patch's first pixel has variance 4; all else is 0.
     images = np.zeros([2000, 2, 2, 3], np.float32)
     images[:, 0, 0, 0] = np.resize([2, -2], 2000)
     filters = whitening_filters(images).reshape(12, 24)

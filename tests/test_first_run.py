@@ -1,4 +1,4 @@
-"""docs/first-run.md: its commands, and the facts that it promises on any processor."""
+"""docs/first-run.md: its commands, and its statements that hold on any processor."""
 import json
 import re
 import shlex
@@ -15,7 +15,7 @@ from cifar10.settings import evaluation, training
 from tests.helpers import ROOT, Forked, patient, read_until, run_forked
 
 PAGE = (ROOT / 'docs' / 'first-run.md').read_text()
-# A command ends with its line, except after a backslash or within quotes.
+# A command ends with its line, unless the line ends with a backslash or within quotes.
 COMMANDS = re.findall(r'^\$ ((?:[^\n"\\]|\\\n|"[^"]*")*)$', PAGE, re.M)
 TRAIN, TABLE, DRAW, CLASSIFY, CONTINUE, MOVE, WHOLE, HASHES = COMMANDS
 
@@ -24,7 +24,7 @@ def words_of(command):
     return shlex.split(command.replace('\\\n', ' '))
 
 
-def test_the_programs_know_the_flags_of_the_page():
+def test_the_programs_have_the_flags_of_the_page():
     groups = {'multi_gpu_train.py': training.GROUPS, 'cifar10_eval.py': evaluation.GROUPS}
     given = [flags.parse(groups[script], '', rest) for _, script, *rest in map(words_of, COMMANDS) if script in groups]
     assert len(given) == 6
@@ -33,7 +33,7 @@ def test_the_programs_know_the_flags_of_the_page():
 
 
 @pytest.mark.stress
-def test_the_commands_of_the_page_show_what_it_says(tmp_path):
+def test_the_commands_of_the_page_produce_its_output(tmp_path):
     scripts = {name: str(ROOT / name) for name in ('multi_gpu_train.py', 'cifar10_eval.py')}
 
     def command(text):

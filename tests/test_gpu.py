@@ -1,7 +1,7 @@
-"""What only a real GPU can show; run `pytest -m gpu -n 0 -s` on a machine that has one.
+"""Tests of behaviour that only real GPUs show; run `pytest -m gpu -n 0 -s` on a machine with a GPU.
 
-Every test starts processes that see the GPUs. A single GPU is split into four logical ones. NCCL joins whole GPUs only,
-so it is tested where there are two.
+Every test starts processes that see the GPUs. A single GPU is split into four logical GPUs. NCCL joins whole GPUs only,
+so its test needs two.
 """
 import json
 import re
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.gpu
 
 MODES = ['parameter_server', 'replicated', 'async', 'mirrored']
 TOWERS = 4
-# Float32 products that are float32 on a GPU too; by default recent ones round their factors to TF32.
+# Full float32 products on GPUs; recent GPUs round the factors to TF32 by default.
 FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
-# The parts of a GPU share one cuBLAS, which repeats its bits on several streams only with workspaces of this kind.
+# The parts of a GPU share one cuBLAS, which is deterministic on several streams only with such a workspace.
 REPEATING = dict(CUBLAS_WORKSPACE_CONFIG=':4096:8')
-# Trains with the settings that are given as JSON; the first GPU is split into logical ones if there are too few.
+# Trains with settings from JSON; the first GPU is split into logical ones if there are too few.
 TRAIN = """
 import json, sys
 from cifar10.base import startup
@@ -46,13 +46,13 @@ sys.exit(program.run(main))
 
 
 def python(*arguments, **environment):
-    """Runs Python with the GPUs in sight; returns the CompletedProcess."""
+    """Runs Python with visible GPUs; returns the CompletedProcess."""
     return helpers.python(*arguments, environment=dict(WITH_GPUS, **environment), seconds=300)
 
 
 @pytest.fixture(scope='module', autouse=True)
 def gpus():
-    """How many GPUs there are."""
+    """The number of GPUs."""
     result = python('-c', 'import tensorflow as tf; print(len(tf.config.list_physical_devices("GPU")))')
     count = int(result.stdout.split()[-1]) if result.stdout.split() else 0
     if not count:
@@ -62,7 +62,7 @@ def gpus():
 
 @pytest.fixture
 def train(data_dir, tmp_path):
-    """A function that trains in a process; returns (the arrays of the newest checkpoint, what was printed)."""
+    """A function that trains in a process and returns (the arrays of the newest checkpoint, the output)."""
     def run(name, environment=FULL_FLOAT32, **changes):
         settings = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / name), num_gpus=TOWERS,
                         batch_size=8, max_steps=10, tower_device='gpu', summary_steps=0)
@@ -77,7 +77,7 @@ def train(data_dir, tmp_path):
 def test_each_mode_trains_on_gpus_as_on_cpu_devices(mode, train):
     found, output = train('gpu', variable_update=mode)
     assert re.search(rf'towers     {TOWERS} on {TOWERS} GPUs.*: /gpu:0 /gpu:1 /gpu:2 /gpu:3\n', output)
-    if mode == 'async':  # the order of its updates is another each time
+    if mode == 'async':  # its order of updates varies
         assert found['global_step'] == 10 and all(np.isfinite(array).all() for array in found.values())
         return
     expected, _ = train('cpu', variable_update=mode, tower_device='cpu')
@@ -104,7 +104,7 @@ print([(gpu.name, tf.config.experimental.get_memory_growth(gpu)) for gpu in tf.c
 """
 
 
-def test_only_what_is_used_is_visible_and_grows():
+def test_only_used_gpus_are_visible_and_their_memory_grows():
     assert python('-c', CLAIMED % (1, 'gpu')).stdout == "[('/physical_device:GPU:0', True)]\n"
     assert python('-c', CLAIMED % (2, 'cpu')).stdout == '[]\n'
 

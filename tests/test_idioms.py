@@ -1,6 +1,6 @@
-"""Networks as people write them: on any number of towers they have the variables of one tower, or they are refused.
+"""Networks in the style of TensorFlow 1: any number of towers gives the variables of one tower, or they are refused.
 
-What is right for one network must be right for any, so the table has idioms and not features: a new one is a line.
+The table has idioms and not features, because the same rules must work for any network. A new idiom is a line.
 """
 import itertools
 
@@ -35,7 +35,7 @@ TRAINED = [
     'unbiased_average', 'halved', 'frozen_in_training_only', 'read_after_it_is_assigned_in_an_update', 'made_twice',
     'kept_variable', 'counted_names', 'template_of_the_file', 'on_the_first_gpu', 'fed', 'with_an_optimizer',
     'printed']
-# Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
+# Towers that normalise with their own batches repeat their bits, but differ from one tower.
 BY_BATCH = [
     'centred_by_what_is_assigned', 'normalised_by_image', 'read_after_it_is_assigned', 'batch_normalised',
     'batch_statistics', 'of_tf_layers_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed',
@@ -73,7 +73,7 @@ def data(data_dir):
 
 
 class Examples(Source):
-    """Random examples, which take less time than the images of a data set."""
+    """Random examples, which are faster than the images of a data set."""
 
     def __init__(self, batch_size):
         self.batch_size, self.count, self.facts = batch_size, STEPS * GLOBAL_BATCH, {}
@@ -92,12 +92,12 @@ class Examples(Source):
 
 @pytest.fixture
 def after_steps(data, data_dir, tmp_path):
-    """A function that takes steps with a network; returns (its variables before, after).
+    """A function that takes steps with a network and returns (its variables before, after).
 
-    `each` is called with the results of each, which include the batch of the first tower.
+    It calls `each` with each step's results, which include the first tower's batch.
     """
     def run(network, mode, towers, batch_size, before=None, each=lambda results: None, summary_steps=0):
-        # More towers than devices, where a mode takes them: some share a device, and with it a copy of the variables.
+        # More towers than devices, if the mode allows it: towers on one device share a copy of the variables.
         count = towers if UPDATE_MODES.load(mode).one_tower_per_device else min(towers, 2)
         config = train_settings(
             network=name_of(network), dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path), num_gpus=count,
@@ -124,8 +124,8 @@ def one_tower():
     return {}
 
 
-# Towers on devices of their own, towers in turn, towers in turn that share a copy, a copy for each tower, replicas,
-# threads. Each network is tried in two of them, by turns.
+# One device per tower, towers in turn, towers in turn with a shared copy, one copy per tower, replicas,
+# threads. Each network runs in two of these.
 SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), ('local', 2), ('mirrored', 2),
           ('async', 1)]
 
@@ -133,12 +133,12 @@ SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), (
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
     [(network, *SHAPES[(k + j) % len(SHAPES)]) for k, network in enumerate(TRAINED) for j in (0, 2)],
     ('dropped', 'replicated', 4)))
-def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
+def test_towers_have_the_variables_of_one_tower_and_repeat_their_bits(network, mode, towers, after_steps, one_tower):
     assert rehearsed(name_of(network)) == []
     if network not in one_tower:
         one_tower[network] = after_steps(network, 'parameter_server', 1, GLOBAL_BATCH)
     before, expected = one_tower[network]
-    share = GLOBAL_BATCH if mode == 'async' else GLOBAL_BATCH // towers  # one tower of `async` takes the steps here
+    share = GLOBAL_BATCH if mode == 'async' else GLOBAL_BATCH // towers  # one tower of `async` takes all steps here
     found, again = (after_steps(network, mode, towers, share, before)[1] for _ in range(2))
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
@@ -147,7 +147,7 @@ def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, 
 
 
 @pytest.mark.parametrize('network', mostly_stress(TRAINED, 'averages_of_weights'))
-def test_evaluation_needs_no_variable_that_training_does_not_save(network, after_steps):
+def test_evaluation_needs_only_variables_that_training_saves(network, after_steps):
     _, saved = after_steps(network, 'replicated', 2, 4)
     with tf.name_scope('tower_0'):
         own_towers(name_of(network)).evaluate(tf.placeholder(tf.float32, [4, 24, 24, 3]))
@@ -156,7 +156,7 @@ def test_evaluation_needs_no_variable_that_training_does_not_save(network, after
         assert set(saved_names(names, saved, averaged).values()) - {tf.GraphKeys.GLOBAL_STEP} <= saved.keys()
 
 
-# What the losses of a network are where it has summed them up itself; others have all that it has collected.
+# The losses of networks that sum them themselves; the loss of any other network is the sum of all collected losses.
 ONE_DEVICE = {**dict.fromkeys([
     'over_trainable_variables', 'regularizer_of_a_scope', 'regularizer_of_a_shared_variable',
     'moving_averages_in_a_group', 'moving_average_in_place', 'exponential_moving_average', 'counter',
@@ -172,7 +172,7 @@ ONE_DEVICE = {**dict.fromkeys([
 @pytest.mark.parametrize('network', mostly_stress(
     ONE_DEVICE, 'over_trainable_variables', 'exponential_moving_average', 'variables_by_hand', 'counter_set_twice',
     'of_tf_layers_normalised', 'fed', 'read_after_it_is_assigned'))
-def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(network, after_steps):
+def test_a_tower_is_trained_as_a_tensorflow_1_script_trains_it_on_one_device(network, after_steps):
     steps = []
     before, found = after_steps(network, 'parameter_server', 1, GLOBAL_BATCH, each=steps.append)
     images, labels = tf.placeholder(tf.float32, [GLOBAL_BATCH, 24, 24, 3]), tf.placeholder(tf.int32, [GLOBAL_BATCH])
@@ -189,18 +189,18 @@ def test_a_tower_is_trained_as_a_script_of_tensorflow_1_trains_it_on_one_device(
         for step in steps:
             feed = {images: step['images'], labels: step['labels'], rate: step['figures']['learning_rate']}
             feed.update({key: step['images'] if value is images else value for key, value in given.items()})
-            if 'normalised' in network:  # whose updates follow the weights before the step
+            if 'normalised' in network:  # its updates follow the weights before the step
                 session.run([train, *update_ops], feed)
-            else:  # whose steps follow the averages before them; together, which comes first would be undefined
+            else:  # its steps follow the averages before them; the order of both together would be undefined
                 session.run(train, feed)
                 session.run(update_ops, feed)
         for name, variable in variables.items():
             np.testing.assert_allclose(found[name], session.run(variable), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.stress  # their moving statistics, by default: test_updates.py
+@pytest.mark.stress  # their moving statistics are tested by default: test_updates.py
 @pytest.mark.parametrize('network, mode', list(itertools.product(BY_BATCH, UPDATE_MODES)))
-def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, after_steps):
+def test_towers_that_normalise_by_batch_repeat_their_bits(network, mode, after_steps):
     before, found = after_steps(network, mode, 2, 4)
     _, again = after_steps(network, mode, 2, 4, before)
     assert {name: value.tobytes() for name, value in found.items()} == {
@@ -210,18 +210,18 @@ def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, 
 @pytest.mark.parametrize('network', mostly_stress(
     WARNED, 'assigned_in_vain', 'ignored_losses', 'batch_statistics', 'chosen_beside_a_counter',
     'summed_by_a_small_change', 'failing_on_noise', 'queued'))
-def test_what_is_hardly_meant_is_told(network):
+def test_suspicious_networks_get_a_warning(network):
     assert any(WARNED[network] in warning for warning in rehearsed(name_of(network)))
 
 
-def test_of_the_activations_tensorboard_shows_the_outputs_of_layers(after_steps):
+def test_tensorboard_shows_the_activations_of_layer_outputs_only(after_steps):
     steps = []
     after_steps('activations_of_all_kinds', 'parameter_server', 2, 4, each=steps.append, summary_steps=1)
     shown = {value.tag for step in steps for value in tf.Summary.FromString(step['summary']).value}
     assert [tag for tag in shown if tag.endswith('/activations')] == ['variables/layer/activations']
 
 
-def test_a_branch_that_is_not_taken_adds_no_loss(graph):
+def test_an_untaken_branch_adds_no_loss(graph):
     computed = add_tower(own_towers(name_of('loss_in_the_other_branch')), tf.ones([4, 24, 24, 3]))
     assert computed.scalars.keys() == {'total_loss', 'cross_entropy', 'accuracy'}
     with tf.Session() as session:
@@ -231,12 +231,12 @@ def test_a_branch_that_is_not_taken_adds_no_loss(graph):
 
 @pytest.mark.parametrize('network, options', [
     ('normalised_by_image', dict(batch_size=1)), ('normalised_with_a_bias', dict(batch_size=16, sizes=[32]))])
-def test_a_gradient_that_is_nothing_but_rounding_is_not_told(network, options):
+def test_a_gradient_of_pure_rounding_gets_no_warning(network, options):
     assert rehearsed(name_of(network), **options) == []
 
 
 @pytest.mark.parametrize('network', REFUSED)
-def test_what_cannot_be_right_on_several_towers_is_refused(network):
+def test_networks_that_cannot_be_right_on_several_towers_are_refused(network):
     with pytest.raises(UsageError) as refused:
         rehearsed(name_of(network))
     assert REFUSED[network] in str(refused.value) and '\n' not in str(refused.value)

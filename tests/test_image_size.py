@@ -1,4 +1,4 @@
-"""Images of another size: how they are resized, what augmentations and networks make of them, and who follows."""
+"""Images of any size: resizing, augmentation, networks, and the checks of their combinations."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_classic_crops_three_quarters(size, crop):
     pixels = random.integers(0, 256, [6, size, size, 3], np.uint8)
     numbers = np.float32(random.random([6, 4]))
     numbers[:4, :3] = [[0, 0, 0], [0, 0, 0.9], [0.999, 0.999, 0], [0.999, 0.999, 0.9]]  # the corners
-    numbers[:, 3] = 0.5  # the contrast as it is
+    numbers[:, 3] = 0.5  # no change of contrast
     images, evaluated = value_of([augment.augment(tf.constant(pixels), numbers),
                                   augment.Classic(None, None, 0, size)(tf.constant(pixels))])
     for image, original, (row, column, mirror, _) in zip(images, pixels, numbers):
@@ -41,7 +41,7 @@ def test_classic_crops_three_quarters(size, crop):
     np.testing.assert_allclose(evaluated, value_of(tf.image.per_image_standardization(centre)), atol=2e-5)
 
 
-def test_shift_takes_the_size_of_the_data_or_smaller_ones():
+def test_shift_uses_the_size_of_the_data_or_smaller_sizes():
     assert shift.Shift(None, None, 0, 48).image_sizes() == [48]
     pixels = np.random.default_rng(0).integers(0, 256, [2, 64, 64, 3], np.uint8)
     images = value_of(shift.Shift([(0.0, 32)], None, 0, 64)(tf.constant(pixels)))
@@ -50,7 +50,7 @@ def test_shift_takes_the_size_of_the_data_or_smaller_ones():
 
 
 @pytest.mark.parametrize('size, sizes', [(32, '20:0.5,28'), (64, '40:0.5,56'), (17, '12:0.5,14'), (512, '320:0.5,448')])
-def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(size, sizes):
+def test_sizes_of_a_preset_scale_with_the_images_but_given_sizes_stay(size, sizes):
     assert train_settings(preset='fast', image_size=size).recipe.sizes == sizes
     assert train_settings(preset='fast', image_size=size, sizes='12:0.5,16').recipe.sizes == '12:0.5,16'
 
@@ -59,7 +59,7 @@ def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(s
     dict(dataset='photos/', image_size=128), dict(image_size=64), dict(augmentation='shift'),
     dict(augmentation='resized_crop', image_size=48), dict(image_size=16),
     dict(preset='photos', image_size=16)], ids=str)
-def test_where_a_network_does_not_take_the_images_each_remedy_is_flags_and_the_first_keeps_those_given(given):
+def test_remedies_for_an_unsupported_image_size_work_and_the_first_keeps_given_flags(given):
     with pytest.raises(UsageError) as refused:
         check_network(train_settings(**given))
     texts = str(refused.value).split('; use ')[1].split(', or ')
@@ -83,7 +83,7 @@ def network(images, num_classes, training):
     ('[images.shape[0] or -1, images.shape[1] * images.shape[2] * 3]', 64, [
         'ValueError: Dimensions must be equal, but are 6912 and 1728 (line 5 of ', '; it is fed 48x48 images: build']),
     ('[-1, 24 * 24 * 3]', 64, ['it returns 32 rows for 8 images (line 5 of ', ', and it is fed 48x48 images; in a '])])
-def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, own, shape, size, parts):
+def test_an_error_of_a_users_network_for_another_size_names_its_input(call, own, shape, size, parts):
     status, error = call('multi_gpu_train.py', f'--network={own(FIXED.format(shape=shape))}', f'--image_size={size}',
                          '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and all(part in error for part in parts), error

@@ -1,4 +1,4 @@
-"""Uses of a trained model: its evaluations, tables of classes, classified images, a SavedModel."""
+"""Uses of a trained model: evaluation, confusion tables, classification, and export as a SavedModel."""
 import contextlib
 import csv
 import json
@@ -29,7 +29,7 @@ from tests.test_picture_files import encoded, served
 
 @pytest.fixture(scope='module')
 def pictures(tmp_path_factory, data_dir):
-    """A folder with the first test images as PNG files, and their pixels."""
+    """(A folder with the first test images as PNG files, their pixels)."""
     folder = tmp_path_factory.mktemp('pictures')
     data = datasets.prepare('shapes', data_dir, datasets.TEST)
     pixels = data.images(6)
@@ -39,7 +39,7 @@ def pictures(tmp_path_factory, data_dir):
     return folder, pixels
 
 
-def test_tables_of_a_confusion():
+def test_confusion_tables():
     counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
     assert confusion.per_class(counts, ['cat', 'dog', 'eel']) == [
         ('cat', 8, 10, 0.8, 1.0, 'dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'), ('eel', 0, 0, math.nan, 0.0, '')]
@@ -48,7 +48,7 @@ def test_tables_of_a_confusion():
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
                                                      ['eel', '0', '0', '0']]
     assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in result_pictures.class_table(counts, ['cat', 'dog', 'eel'])
-    with_others = np.c_[counts, [3, 0, 5]]  # of which three and five have no finite prediction
+    with_others = np.c_[counts, [3, 0, 5]]  # a column for examples without a finite prediction
     assert confusion.per_class(with_others, ['cat', 'dog', 'eel']) == [
         ('cat', 8, 13, 8 / 13, 1.0, 'not finite (3), dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'),
         ('eel', 0, 5, 0.0, 0.0, 'not finite (5)')]
@@ -60,14 +60,14 @@ def test_tables_of_a_confusion():
     assert len(confusion.lines(np.eye(100, dtype=int), [f'class {i}' for i in range(100)])) == 101  # no matrix
 
 
-def test_the_picture_of_a_confusion_has_any_names_and_a_size_for_a_screen():
+def test_the_confusion_picture_allows_any_names_and_fits_a_screen():
     assert drawn_names(['caf\u00e9', '\u732b', 'a\nb', 'dog']) == ['cafe', 'class 1', 'class 2', 'dog']
     for n, length in ((2, 200), (20, 3)):
         picture = result_pictures.confusion_image(np.full([n, n], 1_234_567), ['m' * length] * n)
         assert max(picture.shape) < 1900
 
 
-def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
+def test_the_largest_losses_are_in_the_same_order_in_picture_and_table():
     ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
     found = [Prediction(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}', 0.9) for i in range(6)]
     classes = ['cat', 'a|b', '*d* <b>_x_']
@@ -77,7 +77,7 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
     first, second = picture[:180, :180], picture[:180, width:width + 180]
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
     third = picture[height:]
-    assert (third[:180, :180] == first).all() and (third[:, 2 * width:] == 255).all()  # and no seventh
+    assert (third[:180, :180] == first).all() and (third[:, 2 * width:] == 255).all()  # there is no seventh image
     rows = result_pictures.losses_table(found, classes).splitlines()
     assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | \\*d\\* \\<b\\>\\_x\\_ |'
     assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | \\*d\\* \\<b\\>\\_x\\_ |'
@@ -93,20 +93,20 @@ def test_the_largest_losses_are_a_picture_and_a_table_in_the_same_order():
 
 
 @pytest.mark.parametrize('size', [24, 48, 96, 224])
-def test_the_words_below_images_are_readable_in_a_card_of_tensorboard(size):
+def test_captions_of_images_are_readable_in_a_card_of_tensorboard(size):
     images, classes = np.zeros([16, size, size, 3], np.float32), ['triangle', 'butterfly']
     found = [Prediction(5.0, i, 0, 1, image, f'{i}.png', 0.98) for i, image in enumerate(images)]
     height, width = result_pictures.losses_image(found, classes).shape[:2]
-    scale = min(348 / width, 215 / height)  # of Time Series; the card of Images is as wide, and its height has no limit
-    line = (height / 2 - width / 4) / 2  # images are square, and two lines are below each
-    assert line * scale > 11.5  # with letters of 10 pixels
+    scale = min(348 / width, 215 / height)  # a Time Series card; an Images card has the same width and any height
+    line = (height / 2 - width / 4) / 2  # square images, each with two lines below
+    assert line * scale > 11.5  # letters have 10 pixels
     places = [row.split(' | ')[0] for row in result_pictures.losses_table(found, classes).splitlines()]
     assert [place for place in places[2:] if 'row' in place] == [
         f'| row {row}, column {column}' for row in (1, 2) for column in (1, 2, 3, 4)] and len(places) == 18
 
 
 def probabilities_of(trained, pixels):
-    """Computes the softmax of the classic network from the moving averages in a checkpoint."""
+    """Computes the classic network's softmax from the moving averages in a checkpoint."""
     arrays = last_variables(trained)
     with tf.Graph().as_default(), tf.Session() as session:
         images = tf.image.per_image_standardization(tf.cast(pixels[:, 4:28, 4:28], tf.float32))
@@ -116,7 +116,7 @@ def probabilities_of(trained, pixels):
         return session.run(probabilities)
 
 
-def test_images_are_classified_and_files_that_are_none_are_named(first_step, pictures):
+def test_images_are_classified_and_invalid_files_are_listed(first_step, pictures):
     (folder, pixels), trained = pictures, first_step('classic')
     names = [str(folder / name) for name in ('0.png', 'text.png', '1.png', 'miss\ning\udcff.png')]
     rows, lines = [], []
@@ -139,9 +139,9 @@ def test_images_are_classified_and_files_that_are_none_are_named(first_step, pic
 
 @pytest.fixture(scope='module')
 def tree(pictures, tmp_path_factory):
-    """A folder with pictures at several depths and what else people have in such folders; the paths of its pictures.
+    """A folder with pictures at several depths, among other files; returns the paths of the pictures.
 
-    The third one cannot be read, the others are the first test images.
+    The third picture is unreadable; the others are the first test images.
     """
     folder, files = tmp_path_factory.mktemp('tree'), [str(pictures[0] / f'{i}.png') for i in range(3)]
     names = ['a/0.png', 'a/deep/1.PNG', 'b/broken.jpg', 'b/without_a_suffix']
@@ -184,7 +184,7 @@ def test_all_pictures_in_a_folder_are_classified_into_a_table(first_step, tree, 
     assert target.read_bytes() == before and os.listdir(target.parent) == ['table.csv']
 
 
-def test_a_folder_without_pictures_is_refused_and_a_file_is_taken_as_it_is(tmp_path):
+def test_a_folder_without_pictures_is_refused_but_any_file_is_accepted(tmp_path):
     (tmp_path / 'text').write_text('not a picture')
     (tmp_path / 'below').mkdir()
     with pytest.raises(UsageError, match=f'--image={tmp_path} has no pictures'):
@@ -192,8 +192,8 @@ def test_a_folder_without_pictures_is_refused_and_a_file_is_taken_as_it_is(tmp_p
     assert folders.pictures([str(tmp_path / 'text')]) == [str(tmp_path / 'text')]
 
 
-def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluation(first_step, pictures, tmp_path,
-                                                                                    data_dir):
+def test_arrays_are_classified_like_files_and_as_in_evaluation(first_step, pictures, tmp_path,
+                                                               data_dir):
     (folder, pixels), trained = pictures, first_step('classic')
     settings = dict(train_dir=trained, tower_device='cpu')
     of_array = predict(pixels, **settings)
@@ -203,7 +203,7 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     np.testing.assert_allclose(of_array.probabilities, probabilities_of(trained, pixels), atol=1e-6)
     assert of_array.files == () and of_array.errors == {} and of_array.notes == ()
     settings.update(train_dir=first_step('linear'))
-    grey = pixels[:2, ..., :1].repeat(40, 1)  # and another shape
+    grey = pixels[:2, ..., :1].repeat(40, 1)  # a different shape
     expected = predict(grey.repeat(3, 3), **settings).probabilities
     np.testing.assert_array_equal(predict(grey[..., 0], **settings).probabilities, expected)
     assert predict(pixels[:0], **settings).probabilities.shape == (0, 10)
@@ -213,7 +213,7 @@ def test_arrays_are_classified_as_the_files_of_the_same_pixels_and_as_in_evaluat
     np.testing.assert_array_equal(np.bincount(predicted, minlength=10), evaluated.confusion.sum(0))
 
 
-def test_files_may_be_given_as_bytes_and_paths_in_any_collection(first_step, pictures):
+def test_files_may_be_bytes_or_paths_in_any_collection(first_step, pictures):
     folder, _ = pictures
     paths = [str(folder / f'{i}.png') for i in range(2)]
     contents = [pathlib.Path(path).read_bytes() for path in paths]
@@ -232,7 +232,7 @@ def test_files_may_be_given_as_bytes_and_paths_in_any_collection(first_step, pic
 
 @pytest.mark.parametrize('given', [3, [3], ['a.png', b'a'], [['a.png']], [None], np.array(['a.png', 3], object),
                                    [np.zeros([4, 4, 3], np.uint8), np.zeros([5, 5, 3], np.uint8)], object()])
-def test_what_are_no_images_is_refused(given):
+def test_invalid_images_are_refused(given):
     with pytest.raises(UsageError, match='^predict got images of '):
         predict(given)
 
@@ -249,7 +249,7 @@ def network(images, num_classes, training):
 '''
 
 
-def test_a_run_that_is_replaced_between_its_settings_and_its_checkpoint_is_not_used(settings, tmp_path):
+def test_a_run_replaced_between_reading_its_settings_and_its_checkpoint_is_refused(settings, tmp_path):
     path, target = tmp_path / 'run', tmp_path / 'model'
     (tmp_path / 'net.py').write_text(REPLACED_WHEN_BUILT.format(tmp_path))
     train(settings(network=f'{tmp_path}/net.py:network', train_dir=str(path), max_steps=1))
@@ -314,7 +314,7 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(first_step, picture
     assert os.listdir(tmp_path / 'models') == ['1']
 
 
-def test_a_network_that_needs_to_know_the_number_of_images_is_evaluated_classified_and_exported(
+def test_a_network_that_needs_a_fixed_number_of_images_is_evaluated_and_exported(
         settings, pictures, tmp_path):
     network = f'{ROOT}/tests/idioms.py:of_a_known_number'
     train(settings(network=network, max_steps=2, batch_size=4, moving_averages=False))
@@ -350,7 +350,7 @@ def test_a_model_is_exported_from_python(first_step, tmp_path):
         cifar10.export(tmp_path / 'other', train_dir=trained, json=True)
 
 
-def test_an_export_that_another_one_has_overtaken_is_refused(first_step, tmp_path, monkeypatch):
+def test_an_export_overtaken_by_another_one_is_refused(first_step, tmp_path, monkeypatch):
     target = tmp_path / 'model'
 
     @contextlib.contextmanager
@@ -364,8 +364,8 @@ def test_an_export_that_another_one_has_overtaken_is_refused(first_step, tmp_pat
     assert os.listdir(tmp_path) == ['model'] and os.listdir(target) == ['saved_model.pb']
 
 
-def test_where_the_classes_of_a_model_are_is_said(trained, tmp_path):
-    without = shutil.ignore_patterns('config.json', 'metrics.jsonl')  # either has them
+def test_a_missing_list_of_classes_is_refused_with_its_source(trained, tmp_path):
+    without = shutil.ignore_patterns('config.json', 'metrics.jsonl')  # either file has the classes
     copied = shutil.copytree(trained, tmp_path / 'copied', ignore=without)
     (tmp_path / 'mine').mkdir()
     with pytest.raises(UsageError, match='no config.json in .*, so the classes are unknown; copy it from the run'):

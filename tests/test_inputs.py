@@ -30,27 +30,27 @@ def test_every_epoch_has_every_example_once():
 
 
 def test_epochs_and_seeds_are_independent():
-    # With the operation's default of 4 rounds consecutive epochs correlate at 0.6 to 0.75.
+    # With the operation's default of 4 rounds, consecutive epochs correlate at 0.6 to 0.75.
     shuffles = np.concatenate([orders(seed, epochs=6) for seed in (0, 1, 12345)])
     correlations = np.corrcoef(shuffles)[np.triu_indices(len(shuffles), 1)]
     assert np.abs(correlations).max() < 5 / np.sqrt(COUNT)
 
 
-def test_batch_means_spread_as_those_of_random_batches():
-    # Draws that are too even (4 rounds: 0.6 of the spread) make gradients look less noisy than they are.
+def test_batch_means_vary_like_those_of_random_batches():
+    # Shuffles that are too even (4 rounds: 0.6 of the spread) make gradients look less noisy than they are.
     means = orders(seed=0, epochs=32).reshape(-1, 100).mean(1)
     expected = COUNT / np.sqrt(12 * 100)
     assert 0.9 < means.std() / expected < 1.1
 
 
-def test_the_numbers_of_a_position_do_not_depend_on_the_batch():
+def test_draws_for_a_position_do_not_depend_on_the_batch():
     whole, parts = value_of([draws.draws(tf.constant(1000, tf.int64), 64, 7),
                              [draws.draws(tf.constant(1000 + start, tf.int64), 16, 7) for start in (0, 16, 32, 48)]])
     np.testing.assert_array_equal(whole, np.concatenate(parts))
     assert not np.array_equal(whole, value_of(draws.draws(tf.constant(1000, tf.int64), 64, 8)))
 
 
-def test_the_numbers_are_uniform_and_independent_also_of_those_of_a_network():
+def test_draws_are_uniform_and_independent_of_the_networks_draws():
     first = tf.constant(0, tf.int64)
     with network_draws.at_position(0, first):
         of_network = [network_draws.uniform_like(tf.zeros([20000, 4])) for _ in range(6)]
@@ -75,7 +75,7 @@ def pixels(rows):
     return rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32)
 
 
-def test_records_are_read_as_they_lie_in_the_files(data_dir):
+def test_records_are_read_exactly_as_stored(data_dir):
     data = datasets.prepare('shapes', data_dir)
     memory = loaded(data)
     with tf.Session() as session:
@@ -86,7 +86,7 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
     np.testing.assert_array_equal(images, pixels(rows))
 
 
-def test_augmentation_equals_stock_operations(in_memory, data_dir):
+def test_augmentation_matches_stock_operations(in_memory, data_dir):
     session, memory, rows = in_memory
     first, n, seed = 190, 64, 5  # across the end of the first epoch
     images = datasets.prepare('shapes', data_dir, datasets.TEST)
@@ -100,7 +100,7 @@ def test_augmentation_equals_stock_operations(in_memory, data_dir):
         top, left = int(row * 9), int(column * 9)
         crop = image[top:top + 24, left:left + 24]
         crop = crop[:, ::-1] if mirror < 0.5 else crop
-        # A shift of the brightness, as in the classic recipe: standardising cancels it.
+        # The classic recipe also shifts the brightness, which standardising cancels.
         stretched = tf.image.adjust_contrast(tf.constant(crop) + 41.0, 0.2 + 1.6 * contrast)
         expected.append(tf.image.per_image_standardization(stretched))
     np.testing.assert_allclose(images, value_of(tf.stack(expected)), atol=2e-5)
@@ -108,7 +108,7 @@ def test_augmentation_equals_stock_operations(in_memory, data_dir):
     assert len(crops) > 40 and 16 < (numbers[:, 2] < 0.5).sum() < 48
 
 
-def test_evaluation_takes_the_centre_of_each_example_once(in_memory):
+def test_evaluation_uses_the_centre_of_each_example_once(in_memory):
     session, memory, rows = in_memory
     iterator, start = eval_batches(memory, augment.Classic(None, None, 0), 150, 45)
     batch = iterator.get_next()
@@ -122,10 +122,10 @@ def test_evaluation_takes_the_centre_of_each_example_once(in_memory):
 
 
 class Marked:
-    """A data set whose images can be identified after any crop, mirroring and standardisation.
+    """A data set whose images remain identifiable after any crop, mirroring and standardisation.
 
-    Each image has one colour: the darkest channel 0, the brightest 255, the middle one k. Which
-    channel is which, k and the label identify it.
+    Each image has one colour: one channel is 0, one is 255, and one is k. The order of the
+    channels, k and the label identify it.
     """
     ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     LEVELS = 100
@@ -150,7 +150,7 @@ class Marked:
 
 
 def consumed(config, steps, directory):
-    """Runs the training graph, resuming what is in `directory`; returns the examples of each tower and step."""
+    """Runs the training graph, resuming from `directory`; returns the examples of each step and tower."""
     marked = Marked(COUNT)
     with tf.Graph().as_default():
         cpus = devices.choose(config.towers.num_gpus, 'cpu')
@@ -167,7 +167,7 @@ def consumed(config, steps, directory):
     return np.array(taken)
 
 
-def test_a_tower_gets_the_examples_at_its_distance_by_which_its_network_draws(settings):
+def test_towers_batches_and_draw_positions_match_one_large_tower(settings):
     found = []
     for towers, size in ((3, 4), (1, 12)):
         given, cpu = settings(num_towers=towers, batch_size=size), devices.choose(1, 'cpu').with_towers(towers)
@@ -178,7 +178,7 @@ def test_a_tower_gets_the_examples_at_its_distance_by_which_its_network_draws(se
     assert found[0] == found[1] and len(found[0]) == 12
 
 
-def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_path):
+def test_no_example_repeats_within_an_epoch_across_towers_and_a_resume(settings, tmp_path):
     marked = Marked(COUNT)
     helpers.write_records(tmp_path / 'marked', marked.labels, marked.images)
     common = dict(data_dir=str(tmp_path / 'marked'), max_steps=100)
@@ -188,13 +188,13 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
     taken = np.concatenate([first.ravel(), second.ravel()])
     np.testing.assert_array_equal(np.sort(taken[:COUNT]), np.arange(COUNT))
     assert len(taken) > COUNT
-    # The same positions in the same order as one tower would have taken them.
+    # One tower would take the same positions in the same order.
     np.testing.assert_array_equal(taken, orders(seed=0, epochs=2).ravel()[:len(taken)])
 
 
 @pytest.fixture
 def shifted(data_dir):
-    """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
+    """A function that returns a batch of the shift augmentation: normalised images [n, h, w, 3], labels."""
     data = datasets.prepare('shapes', data_dir, datasets.TEST)
     memory = loaded(data)
 
@@ -212,7 +212,7 @@ def normalised(rows):
     return (pixels(rows) - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7)
 
 
-def test_images_are_shifted_reflected_and_half_of_them_mirrored(shifted, data_dir):
+def test_images_are_shifted_with_reflection_and_half_of_them_mirrored(shifted, data_dir):
     rows = np.fromfile(datasets.prepare('shapes', data_dir, datasets.TEST).files[0], np.uint8).reshape(-1, 3073)
     n = 100
     images, labels = shifted(0, n)
@@ -234,7 +234,7 @@ def test_every_example_is_mirrored_in_every_other_epoch(data_dir):
     positions = augment.Positions(tf.constant(0, tf.int64), tf.constant(0, tf.int64),
                                   tf.tile(tf.range(50, dtype=tf.int64), [3]),
                                   tf.repeat(tf.range(3, dtype=tf.int64), 50), 50)
-    # A black image whose left half is white says which way it was turned.
+    # A black image with a white left half shows whether it was mirrored.
     halves = np.zeros([150, 32, 32, 3], np.uint8)
     halves[:, :, :16] = 255
     images = value_of(shift.Shift([(0.0, 32)], None, 3)(tf.constant(halves), positions))
@@ -248,13 +248,13 @@ def test_the_size_follows_the_position_of_the_step(shifted):
     sizes = ((0.0, 16), (0.3, 24), (0.6, 32))
     for step, expected in ((0, 16), (2999, 16), (3000, 24), (12000, 32)):
         assert shifted(step + 8, 8, sizes, step)[0].shape == (8, expected, expected, 3)
-    # A step's towers have one size, also where the size changes between two of their batches.
+    # All towers of a step use one size, even if the size changes between two of their batches.
     assert shifted(3000, 8, sizes, step=2992)[0].shape[1] == 16
 
 
 def test_a_shifted_batch_is_a_function_of_its_positions(shifted):
     whole, labels = shifted(190, 32, ((0.0, 24),))
-    parts = [shifted(190 + start, 16, ((0.0, 24),), step=190) for start in (0, 16)]  # of two towers
+    parts = [shifted(190 + start, 16, ((0.0, 24),), step=190) for start in (0, 16)]  # two towers' batches
     np.testing.assert_array_equal(whole, np.concatenate([images for images, _ in parts]))
     np.testing.assert_array_equal(labels, np.concatenate([part for _, part in parts]))
     assert not np.array_equal(whole, shifted(190, 32, ((0.0, 24),), seed=6)[0])

@@ -1,4 +1,4 @@
-"""What a user installs: the wheel, used from another directory, and the source archive with its own tests."""
+"""The wheel, used from another directory, and the source archive with its own tests."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.stress
 
 
 def run(*command, cwd, **environment):
-    """Runs a command to its end, with status 0; returns what it printed."""
+    """Runs a command that must succeed; returns its output."""
     done = subprocess.run([str(part) for part in command], cwd=cwd, env={**os.environ, **environment}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patient(300))
     assert done.returncode == 0, done.stdout
@@ -25,13 +25,13 @@ def run(*command, cwd, **environment):
 
 
 def tracked():
-    """Returns the names of the files that git has."""
+    """Returns the names of the files that git tracks."""
     return run('git', 'ls-files', '-z', cwd=ROOT).split('\0')[:-1]
 
 
 @pytest.fixture(scope='module')
 def built(tmp_path_factory):
-    """A folder with the wheel and the source archive, built from the files that git has."""
+    """A folder with the wheel and the source archive, built from the files that git tracks."""
     if not (ROOT / '.git').exists():
         pytest.skip('this is no checkout, so git does not list the files')
     folder = tmp_path_factory.mktemp('built')
@@ -45,14 +45,14 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def installed(built, tmp_path_factory):
-    """The folder of the programs of an environment with the wheel; everything else comes from this environment."""
+    """The bin folder of an environment with the wheel; all other packages come from this environment."""
     environment = tmp_path_factory.mktemp('environment')
     venv.create(environment, symlinks=True)
     [wheel] = built.glob('*.whl')
     packages = sysconfig.get_path('purelib', vars={'base': str(environment), 'platbase': str(environment)})
     programs = environment / 'bin'
     run(sys.executable, '-m', 'pip', '--python', programs / 'python', 'install', '--no-deps', wheel, cwd=built)
-    # These come last, so an editable installation among them does not count.
+    # These paths come last, so an editable installation among them does not count.
     others = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     (pathlib.Path(packages) / 'others.pth').write_text(others)
     return programs
@@ -79,7 +79,7 @@ def test_the_wheel_works_from_another_directory(installed, built, tmp_path):
         assert get('data/plugin/scalars/tags')['train']
 
 
-def test_the_source_archive_is_whole_and_passes_its_tests(built, tmp_path):
+def test_the_source_archive_is_complete_and_passes_its_tests(built, tmp_path):
     [archive] = built.glob('*.tar.gz')
     with tarfile.open(archive) as members:
         members.extractall(tmp_path, filter='data')

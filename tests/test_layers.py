@@ -1,4 +1,4 @@
-"""What own networks are made with, against NumPy: batch normalisation, dropout and random numbers by position."""
+"""Building blocks of users' networks against NumPy: batch normalisation, dropout and random numbers by position."""
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -14,7 +14,7 @@ SEED = 7
 
 
 @pytest.mark.parametrize('shape', [[4, 5, 5, 8], [60, 8], [6, 9, 8]])
-def test_batch_normalisation_with_its_defaults_equals_numpys(shape):
+def test_batch_normalisation_with_its_defaults_matches_numpy(shape):
     x = np.random.default_rng(0).normal(3, 2, size=shape).astype(np.float32)
     with tf.variable_scope('norm'):
         y = batch_normalisation(tf.constant(x), True)
@@ -38,12 +38,12 @@ def test_batch_normalisation_with_its_defaults_equals_numpys(shape):
 
 
 def variance_of_tensorflow_1(x):
-    """Returns the variance of a batch that the moving variance of `tf.layers.batch_normalization` follows."""
+    """Returns the batch variance as `tf.layers.batch_normalization` feeds it to its moving variance."""
     ones = tf.ones([x.shape[-1]])
     return tf.nn.fused_batch_norm(x, ones, ones)[2] if x.ndim == 4 else tf.nn.moments(x, list(range(x.ndim - 1)))[1]
 
 
-def test_scale_and_offset_of_batch_normalisation_can_be_left_out():
+def test_scale_and_offset_of_batch_normalisation_are_optional():
     x = np.random.default_rng(0).normal(3, 2, size=[50, 4]).astype(np.float32)
     y = batch_normalisation(tf.constant(x), True, momentum=0.9, epsilon=0.5, scale=False, offset=False)
     assert not tf.trainable_variables()
@@ -51,7 +51,7 @@ def test_scale_and_offset_of_batch_normalisation_can_be_left_out():
 
 
 def drawn(position, n, shape, calls=1, seed=SEED):
-    """Returns what the last of some calls draws for n examples from a position on."""
+    """Returns the draws of the last of `calls` calls for n examples, beginning at a position."""
     with at_position(seed, tf.constant(position, tf.int64)):
         for _ in range(calls):
             numbers = uniform_like(tf.zeros([n, *shape]))
@@ -59,18 +59,18 @@ def drawn(position, n, shape, calls=1, seed=SEED):
 
 
 @pytest.mark.parametrize('shape', [[], [7], [4, 4, 8], [5, 3]])
-def test_the_numbers_of_an_example_depend_on_its_position_and_not_on_its_batch(shape):
+def test_draws_for_an_example_depend_on_its_position_but_not_on_its_batch(shape):
     whole = drawn(40, 24, shape)
     np.testing.assert_array_equal(whole, np.concatenate([drawn(40, 8, shape), drawn(48, 16, shape)]))
     assert len(np.unique(whole, axis=0)) == 24
-    # With shapes that the graph does not know, too.
+    # Also with shapes that are unknown in the graph.
     x = tf.placeholder_with_default(np.zeros([24, *shape], np.float32), [None] * (1 + len(shape)))
     with at_position(SEED, tf.constant(40, tf.int64)):
         np.testing.assert_array_equal(value_of(uniform_like(x)), whole)
 
 
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
-def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evaluation(dtype):
+def test_dropout_zeroes_a_fraction_and_scales_the_rest_in_training_only(dtype):
     x = tf.cast(tf.fill([64, 10, 10], 3.0), dtype)
     with at_position(SEED, tf.constant(0, tf.int64)):
         y = dropout(x, 0.25, True)
@@ -84,7 +84,7 @@ def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evalua
 @pytest.mark.parametrize('data_format', ['NHWC', 'NCHW'])
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])
 @pytest.mark.parametrize('channels', [1, 7, 8])
-def test_filters_that_skip_pixels_get_the_gradient_of_those_that_see_the_others_only(
+def test_gradients_of_strided_filters_match_filters_over_the_selected_pixels(
         channels, padding, data_format, graph):
     shape = [4, channels, 16, 15] if data_format == 'NCHW' else [4, 16, 15, channels]
     x, filters = (tf.constant(np.random.default_rng(0).standard_normal(each, np.float32))
@@ -98,6 +98,6 @@ def test_filters_that_skip_pixels_get_the_gradient_of_those_that_see_the_others_
         found = gradients(x, 2)
     expected = gradients(seen, 1)
     if data_format == 'NCHW' and startup.numerics()['oneDNN'] == 'off':
-        return  # TensorFlow has no kernel of its own for it
+        return  # TensorFlow without oneDNN has no such kernel
     with tf.Session() as session:
         np.testing.assert_array_equal(*session.run([found, expected]))

@@ -1,4 +1,4 @@
-"""The course in docs/learn/: the form of its pages, and that the answers on them are what the programs print."""
+"""The course in docs/learn/: the form of its pages, and answers that match the output of the programs."""
 import os
 import re
 import subprocess
@@ -19,14 +19,14 @@ from tests.learn_pages import (
     try_items,
 )
 
-# What differs from run to run or from machine to machine, in the outputs below questions.
+# Text that varies between runs or machines in the outputs below questions.
 VARYING = {'parts.py': (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%'),
            'split_batch.py': (r'because \S+', r' +\d+\.\d+ seconds', r'\de-\d\d$'),
            'diagnosis.py': (r'^tower \d +\d\.\d{3} +\d\.\d{3}$',),
            'by_hand.py': (r'(?<=loss = \d\.\d{3})\d',),
            'how_fast.py': (r' +\d+\.\d+', r' +\d+%', r'^/cpu:\d  .{72}$', r'0 s +# s')}
 CHEAP = ('towers.py', 'by_hand.py')  # programs whose questions are tried in the default run
-OWN_PROCESS = ('other_words.py',)  # programs that use TensorFlow eagerly, which the tests do not
+OWN_PROCESS = ('other_words.py',)  # programs that use TensorFlow eagerly, unlike the tests
 
 
 def rows_of_index():
@@ -37,12 +37,12 @@ def rows_of_index():
 
 
 def name_of(path):
-    """Returns the name of a page, for the name of a test."""
+    """Returns the name of a page, as a test id."""
     return path.stem
 
 
 def minutes_to_read(prose):
-    """Returns how long a text takes at 200 words a minute."""
+    """Returns the minutes to read a text at 200 words a minute."""
     return len(prose.split()) / 200
 
 
@@ -61,13 +61,13 @@ def test_a_lesson_has_the_sections_of_all_lessons(page):
 
 
 @pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
-def test_a_lesson_shows_the_lines_of_its_program_that_matter(page):
+def test_a_lesson_shows_the_relevant_lines_of_its_program(page):
     excerpts = excerpts_of(page.read_text())
     for program, shown in excerpts:
         assert is_excerpt(shown, (ROOT / program).read_text()), f'not in {program}:\n{shown}'
     lines = [line for _, shown in excerpts for line in shown.splitlines() if line.strip() not in ('', '...')]
     assert 10 <= len(lines) <= 30
-    assert max(map(len, lines)) <= 96  # what GitHub shows without a scroll bar
+    assert max(map(len, lines)) <= 96  # GitHub's width without a scroll bar
 
 
 def test_the_index_has_every_lesson():
@@ -82,7 +82,7 @@ def test_the_index_has_every_lesson():
 
 
 def questions():
-    """Returns (page, number, item) of each item of `Try` with an answer that shows an output."""
+    """Returns (page, number, item) of each item of `Try` whose answer shows an output."""
     found = []
     for page in LESSON_PAGES:
         for number, item in enumerate(try_items(page.read_text()), 1):
@@ -102,13 +102,13 @@ def test_every_question_has_a_folded_answer(page):
 
 
 @pytest.mark.parametrize('item', questions())
-def test_answers_are_what_the_programs_print(item, tmp_path, call_lesson, capsys, monkeypatch):
-    """Each block below a question is what its command prints, with the change that the question asks for.
+def test_answers_match_the_output_of_the_programs(item, tmp_path, call_lesson, capsys, monkeypatch):
+    """Each block below a question is the output of its command, after the change that the question asks for.
 
-    And each number of the answer, but for whole ones of one digit, is printed by these commands, or by the page's
+    Each number of the answer, except one-digit integers, occurs in the output of these commands or in the page's
     formula in the same answer.
     """
-    monkeypatch.setattr(sys, 'path', [*sys.path])  # to which a lesson adds the folder above its own
+    monkeypatch.setattr(sys, 'path', [*sys.path])  # a lesson adds its parent folder
     blocks = blocks_of(item)
     program = tmp_path / 'lessons' / re.search(r'lessons/(\w+\.py)', blocks[0][0])[1]
     program.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Lesson 11: each planted fault shows in what the lesson measures, and the solution finds it there."""
+"""Lesson 11: the lesson's measurements show each planted fault, and the solution finds the fault in them."""
 import re
 import time
 
@@ -11,13 +11,13 @@ from lessons.solutions import diagnosis as solutions
 from tests.helpers import ROOT, mostly_stress, patient
 from tests.learn_pages import assert_on_page
 
-# The timeline, and what follows from times.
+# Timelines and figures that depend on times.
 TIMES = (r'^/cpu:\d  [IC\d|.=]{72}$', r'0 s +\d+\.\d\d s', r'^tower \d +\d\.\d{3} +\d\.\d{3}$',
          r'An update takes .*$')
 
 
 def trained(fault, tower):
-    """Trains with a fault; returns the Training and the error, if an update did not end."""
+    """Trains with a fault; returns (the Training, the error or None). The error says that an update did not end."""
     devices = common.choose_devices('cpu', diagnosis.TOWERS)
     with tf.Graph().as_default():
         training = diagnosis.Training(devices, fault, tower)
@@ -35,7 +35,7 @@ def test_the_solution_finds_the_planted_fault(fault):
 
 
 @pytest.mark.stress
-def test_a_sound_training_moves_as_by_hand_and_a_sum_does_not():
+def test_a_correct_training_moves_as_computed_by_hand_but_a_sum_does_not():
     x = np.arange(16) * 5 % 7 - 3.0
     y = 2 * x + 1 + (np.arange(16) % 3 - 1) / 2
     first = 0.04 * 2 * np.array([np.mean(x * y), np.mean(y)])  # from a line through 0
@@ -47,7 +47,7 @@ def test_a_sound_training_moves_as_by_hand_and_a_sum_does_not():
 
 
 @pytest.mark.stress
-def test_a_tower_that_stops_is_named_within_seconds(output_of):
+def test_a_stopped_tower_is_named_within_seconds(output_of):
     start = time.monotonic()
     text = output_of('diagnosis.py', '--device=cpu', '--seed=11')
     assert time.monotonic() - start < patient(20)
@@ -66,7 +66,7 @@ def test_the_page_shows_a_slow_tower(output_of):
 
 
 @pytest.mark.stress
-def test_the_reader_s_diagnosis_is_asked_about_a_run(monkeypatch, capsys):
+def test_the_readers_diagnosis_is_tried_on_a_run(monkeypatch, capsys):
     monkeypatch.setattr(diagnosis, 'EXERCISE', str(ROOT / 'lessons' / 'solutions' / 'diagnosis.py'))
     monkeypatch.setattr('sys.argv', ['diagnosis.py', '--device=cpu', '--exercise', '--fault=sum', '--answer'])
     with tf.Graph().as_default():

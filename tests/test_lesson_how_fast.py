@@ -1,4 +1,4 @@
-"""Lesson 9: what it predicts is what a simulation finds, and what it measures is not faster than that."""
+"""Lesson 9: its formulas match a simulation, and no measurement is faster than predicted."""
 import re
 
 import numpy as np
@@ -14,14 +14,14 @@ PAGE = ROOT / 'docs' / 'learn' / '09-how-fast.md'
 
 
 def simulated(layers, backward, bucket, message, during):
-    """Returns when the last message of a backward pass has been sent, message by message."""
+    """Returns the time at which the last message of a backward pass has been sent, message by message."""
     sent = 0
     for complete in range(bucket, layers + 1, bucket):
         sent = max(sent, backward * (complete if during else layers)) + message
     return sent
 
 
-def test_the_formulas_are_those_of_a_simulation(monkeypatch):
+def test_the_formulas_match_a_simulation(monkeypatch):
     random = np.random.default_rng(0)
     for _ in range(100):
         bucket, messages, backward, delay, send = (int(number) for number in random.integers(1, 40, 5))
@@ -33,7 +33,7 @@ def test_the_formulas_are_those_of_a_simulation(monkeypatch):
 
 
 def tables(text):
-    """Returns the numbers of the three tables that the lesson prints, as lists of rows."""
+    """Returns the numbers of the lesson's three tables, as lists of rows."""
     towers = re.findall(r'^ +(\d)' + r' +([\d.]+)%?' * 6 + '$', text, re.M)
     sending = re.findall(r'^ +(\d) +(\d)' + r' +([\d.]+)' * 4 + '$', text, re.M)
     clocks = re.findall(r'^(\S.*?)  +((?:> )?\d+) +([\d.]+)$', text, re.M)
@@ -56,11 +56,11 @@ def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(out
     for (backward, link), bucket in ((in_buckets, 2), (by_layer, 1)):
         assert re.findall(r'[BS]\d', backward) == [f'B{layer}' for layer in range(7, -1, -1)]
         assert re.findall(r'[BS]\d', link) == [f'S{layer}' for layer in range(8 - bucket, -1, -bucket)]
-        # The first message leaves when its gradients are there, long before the pass has ended.
+        # The first message leaves when its gradients are ready, long before the pass has ended.
         assert backward.index(f'B{8 - bucket}') < link.index(f'S{8 - bucket}') < backward.index('B0')
 
 
-def test_the_table_of_the_tutorial_is_read_with_the_function_that_the_reader_has_written(monkeypatch, capsys):
+def test_the_tutorials_table_is_read_with_the_readers_function(monkeypatch, capsys):
     monkeypatch.setattr(how_fast, 'EXERCISE', str(SOLUTIONS))
     how_fast.show_table()
     assert_on_page('python lessons/how_fast.py --exercise', capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""Lesson 10: the page shows its output, and the noise scale is right for gradients whose noise is known."""
+"""Lesson 10: the page shows its output, and the noise scale is right for gradients with known noise."""
 import os
 import re
 import sys
@@ -16,7 +16,7 @@ PAGE = ROOT / 'docs' / 'learn' / '10-larger-batch.md'
 
 
 @pytest.mark.stress
-def test_the_page_shows_what_is_printed(output_of):
+def test_the_page_shows_the_output(output_of):
     assert_on_page('python lessons/larger_batch.py', output_of('larger_batch.py', '--device=cpu'))
 
 
@@ -24,7 +24,7 @@ def test_the_page_shows_what_is_printed(output_of):
 def test_the_noise_scale_of_known_noise(scale):
     random = np.random.default_rng(1)
     G = random.normal(size=30)
-    noise = random.normal(size=[4000, 8, 30]) * np.sqrt(scale * (G @ G) / 30 / 16)  # of batches of 16
+    noise = random.normal(size=[4000, 8, 30]) * np.sqrt(scale * (G @ G) / 30 / 16)  # for batches of 16
     gradients = G + noise
     norm, variance, found, error = larger_batch.noise_scale(
         np.square(gradients).sum(-1).mean(1), np.square(gradients.mean(1)).sum(-1), 16)
@@ -34,7 +34,7 @@ def test_the_noise_scale_of_known_noise(scale):
 
 @pytest.mark.stress
 def test_the_noise_scale_of_the_classic_network(data_dir, monkeypatch, capsys):
-    """With images that are made for the tests: what is printed predicts the gradient of a larger batch."""
+    """With generated images: the printed noise scale predicts the gradient of a larger batch."""
     monkeypatch.setattr(noise_scale, 'STEPS', 32)
     monkeypatch.setattr(sys, 'argv', ['noise_scale.py', '--dataset=shapes', f'--data_dir={data_dir}', '--after=3,6'])
     noise_scale.main()
@@ -46,9 +46,9 @@ def test_the_noise_scale_of_the_classic_network(data_dir, monkeypatch, capsys):
 
 @pytest.mark.stress
 @pytest.mark.skipif(not REAL, reason='needs real images, in $CIFAR10_DATA_DIR/cifar-10-batches-bin')
-def test_the_noise_scale_of_real_images_is_what_the_page_shows(output_of):
+def test_the_noise_scale_of_real_images_matches_the_page(output_of):
     text = output_of('noise_scale.py', f'--data_dir={REAL}', '--after=100,500')
-    # Roundings of another processor lead to other weights.
+    # Different rounding on another processor leads to different weights.
     command = 'python lessons/noise_scale.py --data_dir=/tmp/cifar10_data --after=100,500'
     assert_on_page(command, text, r'(?<=\d) +[\d.]+( \+- \d+)?')
     (shown,) = shown_outputs(command)
@@ -58,12 +58,12 @@ def test_the_noise_scale_of_real_images_is_what_the_page_shows(output_of):
 
 
 def rows(text):
-    """Returns the numbers of each line of the table that noise_scale.py prints."""
+    """Returns the numbers of each row of the table that noise_scale.py prints."""
     return [[float(number) for number in re.findall(r'[\d.]+', line)] for line in text.splitlines()[3:]]
 
 
 @pytest.mark.stress
-def test_steps_at_the_same_weights_change_no_weight(data_dir):
+def test_measuring_at_fixed_weights_changes_no_weight(data_dir):
     run, looks = noise_scale.build('shapes', data_dir)
     with run.opened():
         run.take()
@@ -75,7 +75,7 @@ def test_steps_at_the_same_weights_change_no_weight(data_dir):
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
         assert np.any(moved[name] != value)
-    # A mean is shorter than its terms, and not longer than K of them would be at right angles.
+    # A mean is shorter than its terms, but not shorter than the mean of K orthogonal terms.
     assert found['squares'].mean() / 8 < np.square(found['mean']).sum() < found['squares'].mean()
 
 

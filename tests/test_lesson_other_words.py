@@ -1,6 +1,6 @@
-"""Lesson 12: four devices take the step of one in each framework that is installed, and the page shows what is printed.
+"""Lesson 12: four devices take the step of one in each installed framework, and the page shows the output.
 
-The programs for PyTorch and JAX are tested where Python finds these frameworks.
+The programs for PyTorch and JAX are tested if these frameworks are installed.
 """
 import importlib.util
 import re
@@ -15,25 +15,25 @@ X = np.arange(1, 9)
 
 
 def run(*command):
-    """Runs a program of lessons/; returns its standard output. It may not print anything else."""
+    """Runs a program of lessons/ and returns its standard output; it must not print to standard error."""
     result = python(*command)
     assert result.returncode == 0 and result.stderr == '', result.stderr
     return result.stdout
 
 
 def rows(text):
-    """Returns {name: numbers} of the lines of tables."""
+    """Returns {name: numbers} of the rows of tables."""
     found = re.findall(r'^  (\S.*?) {2,}((?:-?\d+\.\d+ *)+)', text, re.M)
     return {name: [float(number) for number in numbers.split()] for name, numbers in found}
 
 
 def w_after(rate, shares):
-    """Returns w after one update from 0, where the gradients of the shares' mean losses are averaged."""
+    """Returns w after one update from 0 with the average of the gradients of the shares' mean losses."""
     return -rate * np.mean([2 * np.mean(0 - np.asarray(share)) for share in shares])
 
 
 def assert_steps(table, names):
-    """Asserts that each of the ways has the loss at 0, and w after three updates, of NumPy on the whole batch."""
+    """Asserts that each row has NumPy's loss at 0, and NumPy's w after three updates on the whole batch."""
     w = [0.0]
     for _ in range(3):
         w.append(w[-1] - 0.1 * np.mean(2 * (w[-1] - X)))
@@ -81,6 +81,6 @@ def test_shard_map_takes_the_same_steps():
 
 
 @pytest.mark.parametrize('name, framework', [('ddp.py', 'torch'), ('jax_shard_map.py', 'jax')])
-def test_the_programs_of_other_frameworks_need_nothing_of_this_project(name, framework):
+def test_programs_of_other_frameworks_do_not_import_this_project(name, framework):
     text = (ROOT / 'lessons' / 'in_other_words' / name).read_text()
     assert f'import {framework}\n' in text and not re.search(r'cifar10|^(import|from) (tensorflow|lessons)', text, re.M)

@@ -1,4 +1,4 @@
-"""Lesson 8, sharding: all stages train to the weights of NumPy, and hold and send what the formulas say."""
+"""Lesson 8, sharding: all stages train to NumPy's weights, and memory and messages match the formulas."""
 import re
 
 import numpy as np
@@ -36,8 +36,8 @@ def in_numpy():
 
 @pytest.mark.parametrize('stage, count', mostly_stress(
     [(stage, count) for stage in range(4) for count in (1, 2, 4)], (0, 4), (1, 2), (3, 4)))
-def test_every_stage_takes_the_updates_of_numpy(stage, count, monkeypatch):
-    # With whole numbers, some sums before a ReLU are 0 up to rounding, so another order of adding gives another step.
+def test_every_stage_takes_numpys_updates(stage, count, monkeypatch):
+    # With integers, some sums before a ReLU are 0 up to rounding, so the order of addition would change the step.
     monkeypatch.setattr(sharding, 'whole_numbers', lambda seed, *shape: (
         np.random.default_rng(seed).normal(size=shape).astype(np.float32)))
     weights, held, sent, most = sharding.train(stage, [f'/cpu:{d}' for d in range(count)])
@@ -64,7 +64,7 @@ def test_all_copies_of_the_weights_are_updated(stage):
         assert (session.run(held['weights', 0])[0] != before[0]).any()
 
 
-def test_without_its_order_whole_weights_are_there_at_the_same_time():
+def test_prefetching_holds_all_whole_weights_at_the_same_time():
     devices = ['/cpu:0', '/cpu:1']
     for prefetch, expected in ((False, 1), (True, 8)):
         with tf.Graph().as_default():
@@ -73,7 +73,7 @@ def test_without_its_order_whole_weights_are_there_at_the_same_time():
 
 
 @pytest.mark.parametrize('count', [1, 2, 3, 5])
-def test_the_halves_of_the_ring_add_and_gather(count):
+def test_the_two_halves_of_the_ring_add_and_gather(count):
     devices = [f'/cpu:{d}' for d in range(count)]
     arrays = np.random.default_rng(count).integers(-9, 9, [count, 2 * count]).astype(np.float32)
     with tf.Graph().as_default(), common.session(devices) as session:
@@ -91,7 +91,7 @@ def test_the_halves_of_the_ring_add_and_gather(count):
     np.testing.assert_array_equal(values[2], [arrays.sum(0).reshape(2, count)] * count)
 
 
-def test_what_is_sent_includes_variables_that_another_device_reads():
+def test_sent_bytes_include_variables_that_another_device_reads():
     with tf.Graph().as_default():
         with tf.device('/cpu:0'):
             variable = tf.get_variable('v', initializer=np.zeros(6, np.float32))
@@ -103,7 +103,7 @@ def test_what_is_sent_includes_variables_that_another_device_reads():
 
 
 @pytest.mark.stress
-def test_the_pages_show_what_the_programs_print(output_of):
+def test_the_pages_show_the_output(output_of):
     text = output_of('sharding.py', '--device=cpu')
     assert_on_page('python lessons/sharding.py', text, ROUNDING)
     differences = re.findall(r'^(?:replicated|ZeRO \d) +0 +0 +0 +0 +(\S+) +(\S+)$', text, re.M)
@@ -113,7 +113,7 @@ def test_the_pages_show_what_the_programs_print(output_of):
     assert_on_page('python lessons/tensor_parallel.py', text)
 
 
-def test_cut_layers_compute_what_one_device_computes():
+def test_split_layers_compute_the_result_of_one_device():
     arrays = [np.random.default_rng(seed).normal(size=shape).astype(np.float32) for seed, shape in enumerate(
         [(16, 8), (16, 8), (8, 16), (16, 8)])]
     for count in (1, 2, 4):

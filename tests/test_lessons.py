@@ -1,4 +1,4 @@
-"""Lessons 1 to 7: what they print is what their pages show, with NumPy's numbers; mistakes in any lesson."""
+"""Lessons 1 to 7: their pages show their output, which has NumPy's numbers; user errors in any lesson."""
 import multiprocessing
 import pathlib
 import re
@@ -24,14 +24,14 @@ PROGRAMS = [str(path.relative_to(ROOT)) for path in sorted([*LESSONS.rglob('*.py
 @pytest.mark.parametrize('command', [
     'towers.py --towers=2', 'all_reduce.py --devices=4', 'by_hand.py --towers=1', 'by_hand.py --towers=4',
     'by_hand.py --order'])
-def test_the_page_shows_what_is_printed(command, output_of):
-    # The last digit of a loss may be rounded otherwise on another processor.
+def test_the_page_shows_the_output(command, output_of):
+    # The last digit of a loss may differ on another processor.
     assert_on_page(f'python lessons/{command}', output_of(*command.split(), '--device=cpu'),
                    r'(?<=loss = \d\.\d{3})\d')
 
 
 @pytest.mark.parametrize('count', [1, 4])
-def test_the_mean_of_the_towers_gradients_is_that_of_the_whole_batch(count, output_of):
+def test_the_mean_of_the_towers_gradients_is_the_gradient_of_the_whole_batch(count, output_of):
     text = output_of('towers.py', '--device=cpu', f'--towers={count}')
     x, y = np.array([[1, 2], [2, 1], [3, 0], [0, 3]]), np.array([1, 2, 3, -1])
     gradient = np.mean(2 * (x @ [1, -1] - y)[:, None] * np.column_stack([x, np.ones(4)]), 0)
@@ -55,18 +55,18 @@ def test_a_split_batch_is_complete_and_trains_alike_on_one_device_and_two(output
     accuracies = [float(value) for value in re.findall(r'accuracy (\d\.\d+)', text)]
     assert len(accuracies) == 6 and accuracies[1] > 2 * accuracies[0]
     np.testing.assert_allclose(accuracies[:3], accuracies[3:], atol=0.02)
-    # A plain mean of the shares of 31 and 32 differs by 1e-5 after the first update, and its accuracies hardly.
+    # A plain mean of shares of 31 and 32 differs by 1e-5 after the first update, and hardly in accuracy.
     differences = {int(updates): float(size) for updates, size in re.findall(r'after +(\d+) updates? +(\de-\d+)$', text,
                                                                              re.M)}
     assert list(differences) == [1, 16, 32, 48] and 0 <= differences[1] < 1e-6
 
 
-# The fit of lesson 5: four parameters, and the points.
+# The fit of lesson 5: its four parameters and its points.
 PARAMETERS, X = [np.ones([1, 5]), np.zeros(5), np.ones([5, 1]), np.zeros(1)], np.linspace(-2, 2, 50)[:, None]
 
 
 @pytest.mark.stress
-def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_the_mean(output_of):
+def test_processes_return_their_points_gradients_to_a_master_that_averages_them(output_of):
     text = output_of('processes.py', '--device=cpu')
     assert_on_page('python lessons/processes.py', text, r'pid \d+')
     assert len(set(re.findall(r'^process \d has pid (\d+)$', text, re.M))) == 3
@@ -74,7 +74,7 @@ def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_t
     assert differences == ['0.0000000000'] * 3
 
 
-def test_a_process_that_has_ended_is_reported():
+def test_a_dead_process_is_reported():
     lesson = runpy.run_path(str(LESSONS / 'processes.py'))
     pipes = [multiprocessing.Pipe() for _ in range(2)]
     pipes[1][1].close()
@@ -105,11 +105,11 @@ def test_the_pictures_are_drawn(script, output_of, tmp_path):
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
-TIMES = (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%')  # of lesson 7
+TIMES = (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%')  # lesson 7
 
 
 def gradients_of_parts(count):
-    """Returns the gradients of the weights of lesson 7 with a number of parts, in NumPy."""
+    """Returns the weights' gradients of lesson 7 for a number of parts, in NumPy."""
     x = np.arange(48.0).reshape(24, 2) % 7 - 3
     weights = np.array([[1, 0.5], [-0.5, 1]])
     inputs = [x]
@@ -136,14 +136,14 @@ def test_parts_wait_less_with_micro_batches(output_of):
     assert 5 < several < one and one >= 49
 
 
-def test_parts_work_in_the_order_that_the_reader_has_written(monkeypatch, capsys):
+def test_parts_work_in_the_order_of_the_readers_function(monkeypatch, capsys):
     monkeypatch.setattr(parts, 'EXERCISE', solutions.__file__)
     monkeypatch.setattr(sys, 'argv', ['parts.py', '--device=cpu', '--exercise'])
     parts.main()
     assert_on_page('python lessons/parts.py --exercise', capsys.readouterr().out, *TIMES)
 
 
-def test_three_parts_compute_the_gradients_of_numpy_in_the_order_of_1f1b(monkeypatch):
+def test_three_parts_compute_numpys_gradients_in_1f1b_order(monkeypatch):
     monkeypatch.setattr(parts, 'SECONDS', dict(forward=0.01, backward=0.01))
     orders = [solutions.order_of_1f1b(p, 3, 6) for p in range(3)]
     values, timeline = parts.run([f'/cpu:{p}' for p in range(3)], orders, 6)
@@ -157,7 +157,7 @@ def test_three_parts_compute_the_gradients_of_numpy_in_the_order_of_1f1b(monkeyp
 @pytest.mark.parametrize('lesson, function', [
     (parts, parts.written_order), (how_fast, how_fast.show_table),
     pytest.param(diagnosis, diagnosis.written_diagnosis, marks=pytest.mark.stress)])
-def test_a_lesson_does_not_use_a_function_that_is_not_written(lesson, function, tmp_path, monkeypatch):
+def test_a_lesson_does_not_call_an_unwritten_function(lesson, function, tmp_path, monkeypatch):
     write_stubs(tmp_path)
     path = tmp_path / pathlib.Path(lesson.EXERCISE).name
     monkeypatch.setattr(lesson, 'EXERCISE', str(path))
@@ -177,7 +177,7 @@ def test_a_lesson_does_not_use_a_function_that_is_not_written(lesson, function, 
     ('noise_scale.py', '--after=5,3', "'5,3' is not a list of growing numbers, such as 100,500"),
     ('check.py', '13', 'choose from 1, 2, 3'),
     ('check.py', 'towers', "invalid int value: 'towers'")])
-def test_a_mistake_is_reported_in_one_line(script, argument, said, call_lesson):
+def test_user_errors_are_reported_in_one_line(script, argument, said, call_lesson):
     status, text, error = call_lesson(script, argument)
     line, = error.splitlines()
     assert (status, text) == (2, '') and said in line
@@ -185,7 +185,7 @@ def test_a_mistake_is_reported_in_one_line(script, argument, said, call_lesson):
 
 @pytest.mark.parametrize('script', PROGRAMS)
 def test_without_the_environment_one_line_says_to_activate_it(script):
-    done = python('-S', '-E', script)  # without the packages that are installed
+    done = python('-S', '-E', script)  # without the installed packages
     line, = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, '')
     assert line.startswith(f'{pathlib.Path(script).name}: error: {sys.executable} has no ')

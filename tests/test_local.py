@@ -1,4 +1,4 @@
-"""The update mode `local`: copies that drift, what an average makes of them, and runs that are saved after averages."""
+"""The update mode `local`: copies that drift, averages of the copies, and runs that are saved after averages."""
 import contextlib
 import io
 import re
@@ -67,7 +67,7 @@ class Towers:
         self.values[:], self.slots[:] = self.values.mean(0), self.slots.mean(0)
 
 
-def test_copies_are_independent_until_an_average_makes_them_numpys_mean():
+def test_copies_are_independent_until_an_average_sets_them_to_numpys_mean():
     numpys = Towers()
 
     def assert_equal_to_numpys():
@@ -79,7 +79,7 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean():
             np.testing.assert_allclose(found[slot], numpys.slots[k], rtol=1e-5, atol=1e-6)
         return found
     with stepping('local', three_towers(), tower_fn, momentum) as (session, step):
-        for steps in (1, 3, 2):  # an average is possible at any step
+        for steps in (1, 3, 2):  # averages at irregular steps
             for _ in range(steps):
                 session.run(step.train_ops)
                 numpys.step()
@@ -91,7 +91,7 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean():
         assert found['global_step'] == 6
 
 
-def test_what_an_average_makes_of_a_variable_is_within_its_constraint():
+def test_averages_respect_the_constraint_of_a_variable():
     def constrained(k, scope):
         a = tf.get_variable('a', [2], initializer=tf.constant_initializer([0.6, 0.8]),
                             constraint=lambda a: a / tf.norm(a))
@@ -106,7 +106,7 @@ def test_what_an_average_makes_of_a_variable_is_within_its_constraint():
                     assert abs(np.linalg.norm(found[f'replica_{k}/a' if k else 'a']) - 1) < 1e-6
 
 
-def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone():
+def test_scheduled_averages_use_numpys_momentum_and_others_leave_it_unchanged():
     numpys = Towers()
     start, velocity = None, np.zeros(2)
     with stepping('local', three_towers(), tower_fn, momentum, 4) as (session, step):
@@ -115,7 +115,7 @@ def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone():
             for k in range(3):
                 np.testing.assert_allclose(found[f'replica_{k}/a' if k else 'a'], numpys.values[k], rtol=1e-5)
             return found
-        session.run(step.average.go_on)  # does nothing yet
+        session.run(step.average.go_on)  # no effect yet
         for on_schedule in (True, True, False, True, True):
             session.run(step.train_ops)
             numpys.step()
@@ -135,7 +135,7 @@ def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone():
     assert found['local_averaged_at'] == 5
 
 
-def test_averages_move_apart_until_they_are_at_the_multiples_of_local_steps():
+def test_intervals_between_averages_grow_up_to_local_steps():
     def averages_until(last, local_steps):
         mode = update_mode('local', ['/cpu:0'], local_steps)
         return [step for step in range(1, last + 1) if mode.averages_after(step)]
@@ -166,7 +166,7 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, data_dir):
-    """(flags of a run of five steps, an average after every second, on two devices; what it printed)."""
+    """(The flags of a run of five steps with an average after every second, on two devices; its output)."""
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')), batch_size=8,
                  network='linear', max_steps=5, tower_device='cpu', variable_update='local', local_steps=2, num_gpus=2,
                  num_towers=2, save_steps=1, summary_steps=0, eval_steps=3, optimizer='momentum', learning_rate=0.02)
@@ -176,7 +176,7 @@ def run(tmp_path_factory, data_dir):
     return flags, output.getvalue()
 
 
-def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_is_one(run):
+def test_a_run_saves_only_after_averages_and_ends_with_one(run):
     flags, output = run
     assert 'update     local, averaged every 2 steps, more often at the start' in output
     assert 'rounded    --save_steps from 1 to 2, --eval_steps from 3 to 4: the next multiple of --local_st' in output
@@ -191,7 +191,7 @@ def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_i
             saved[5][average], keep * saved[4][average] + (1 - keep) * saved[5][name], atol=1e-6)
 
 
-def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended(settings):
+def test_a_changed_interval_continues_from_the_last_average(settings):
     devices, name = choose(1, 'cpu').with_towers(2), 'linear/weights'
     given = settings(variable_update='local', num_towers=2, num_gpus=1, local_steps=4)
     run = Run(plan_of(given, datasets.find(given.data).images(), devices, update_mode('local', devices, 4)))
@@ -201,14 +201,14 @@ def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended
     before = {each: np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for each, variable in run.saved.items()}
     before[f'{name}/{START}'] += 3
     before.update({tf.GraphKeys.GLOBAL_STEP: np.int64(27), AVERAGED_AT: np.int64(27)})
-    assert not run.averages_after(27)  # so an earlier start has averaged every 3 steps
+    assert not run.averages_after(27)  # an earlier start averaged every 3 steps
     with run.opened(before):
         for weights, in run.session.run(reads):
             np.testing.assert_array_equal(weights, 3)
     assert len(reads) == 2
 
 
-def test_the_moving_averages_decay_is_a_power_that_is_bounded():
+def test_the_moving_averages_decay_is_a_bounded_power():
     steps, global_step = tf.placeholder(tf.int64, []), tf.train.create_global_step()
     variable = tf.get_variable('a', initializer=tf.constant(3.0))
     moved = averages.MovingAverages([variable], global_step, steps).move()
@@ -238,7 +238,7 @@ def test_a_signal_ends_a_run_with_an_average(data_dir, tmp_path):
     assert_same_bits(stopped, whole)
 
 
-def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
+def test_an_average_keeps_small_slots_and_variables_without_updates():
     table = np.array([1, 1e-3, 1e-8], np.float32)
 
     def tower_fn(k, scope):
@@ -263,7 +263,7 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
 
 @pytest.mark.parametrize('dtype', mostly_stress(
     [tf.bfloat16, tf.int64, tf.uint16, tf.bool], tf.bfloat16, tf.int64, tf.bool))
-def test_slots_of_all_types_become_means_or_the_smallest(dtype):
+def test_slots_of_all_types_become_means_or_minima(dtype):
     class Slotted(tf.train.GradientDescentOptimizer):
         def _create_slots(self, var_list):
             for variable in var_list:

@@ -22,19 +22,19 @@ def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
         kept.write(TRAIN, step, loss=0.1 + step, devices=2)
     kept.write(EVAL, 3, accuracy=1 / 3)
     with open(tmp_path / NAME, 'a') as stream:
-        stream.write('{"kind": "train", "step": 4, "lo')  # as a kill leaves it
+        stream.write('{"kind": "train", "step": 4, "lo')  # a kill leaves a partial line
     assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2, 3]
     before = (tmp_path / NAME).stat()
     kept.drop_after(2)
     assert [json.loads(line)['step'] for line in open(tmp_path / NAME)] == [1, 2]
     assert read(str(tmp_path), EVAL) == [] and read(str(tmp_path), TRAIN)[1]['loss'] == 2.1
-    assert (tmp_path / NAME).stat().st_ino != before.st_ino  # replaced, not written over
+    assert (tmp_path / NAME).stat().st_ino != before.st_ino  # replaced, not overwritten
     before = (tmp_path / NAME).stat()
     kept.drop_after(2)
     assert (tmp_path / NAME).stat() == before  # nothing to do
 
 
-def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
+def test_the_record_of_a_start_is_dropped_with_its_last_step(tmp_path):
     kept = Log(str(tmp_path))
     for start, steps in ((0, (1, 2, 3)), (2, (3, 4)), (4, ())):
         kept.drop_after(start)
@@ -45,7 +45,7 @@ def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
     kept.drop_after(2)
     assert [record['step'] for record in read(str(tmp_path), START)] == [0]
     assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2]
-    assert read(str(tmp_path), START)[0]['settings'] == dict(rate=0.123456789)  # as they are, not rounded
+    assert read(str(tmp_path), START)[0]['settings'] == dict(rate=0.123456789)  # unrounded
     assert last(str(tmp_path), TRAIN)['step'] == 2
     assert last(str(tmp_path), EVAL) is None and last(str(tmp_path / 'nowhere'), EVAL) is None
 
@@ -57,7 +57,7 @@ def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
 
 
-def test_lines_of_others_stay(tmp_path):
+def test_foreign_lines_are_kept(tmp_path):
     lines = [b'my notes\n', b'{"step": 500, "loss": 2}\n', b'[1]\n', b'\xff\xfe\n']
     (tmp_path / NAME).write_bytes(b''.join(lines) + b'{"kind": "train", "st')
     kept = Log(str(tmp_path))
@@ -69,7 +69,7 @@ def test_lines_of_others_stay(tmp_path):
     assert (tmp_path / NAME).read_bytes().startswith(b''.join(lines)) and read(str(tmp_path), TRAIN) == []
 
 
-def test_zero_bytes_at_the_end_are_of_a_power_failure(tmp_path):
+def test_trailing_zero_bytes_of_a_power_failure_are_dropped(tmp_path):
     kept = Log(str(tmp_path))
     kept.write(TRAIN, 1, loss=2.0)
     whole = (tmp_path / NAME).read_bytes()
@@ -79,7 +79,7 @@ def test_zero_bytes_at_the_end_are_of_a_power_failure(tmp_path):
         assert (tmp_path / NAME).read_bytes() == whole
 
 
-def test_a_line_that_a_limit_cuts_off_is_named_by_its_cause_and_goes_at_the_next_start(tmp_path):
+def test_a_line_cut_off_by_a_limit_raises_its_cause_and_is_dropped_at_the_next_start(tmp_path):
     kept = Log(str(tmp_path))
     kept.write(TRAIN, 1)
     before = (tmp_path / NAME).read_bytes()
@@ -104,8 +104,8 @@ def test_a_figure_may_have_any_name(tmp_path):
     assert record == {'kind': 'eval', 'step': 7, 'told': 2.0, 'recall/of all': 0.5, 'figures': 3.0, 'examples': 4}
 
 
-# That it gives what the evaluator gives: test_modes.py; that it changes no variable: test_same_bits.py.
-def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
+# test_modes.py compares these evaluations with the evaluator; test_same_bits.py shows that they change no variable.
+def test_evaluations_of_a_run_are_printed_recorded_and_drawn(settings, capsys):
     config = settings(num_gpus=2, max_steps=4, log_frequency=2, eval_steps=3)
     trainer.train(config)
     lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 200\), step (\d+)$', capsys.readouterr().out, re.M)
@@ -119,7 +119,7 @@ def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
 
 
-def test_without_test_images_there_is_a_line_before_training(call, settings, data_dir, tmp_path):
+def test_missing_test_images_are_reported_before_training(call, settings, data_dir, tmp_path):
     folder = tmp_path / 'data' / 'shapes-bin'
     folder.mkdir(parents=True)
     for name in datasets.TRAIN_FILES:
@@ -132,5 +132,5 @@ def test_without_test_images_there_is_a_line_before_training(call, settings, dat
 @pytest.mark.parametrize('figure, shown', [
     (1, '1.000'), (1.0, '1.000'), (0.9995, '0.999'), (0.99999, '0.999'), (0.9985, '0.999'), (0.5, '0.500'),
     (0.0004, '0.000'), (math.nan, 'nan'), (75.0, '75.000')])
-def test_only_a_whole_fraction_is_printed_as_1(figure, shown):
+def test_only_an_exact_fraction_of_1_is_printed_as_1(figure, shown):
     assert fraction(figure) == shown

@@ -12,7 +12,7 @@ RATE, AUXILIARY = 0.1, 0.05
 
 
 def orthogonalised(matrix, iterations=3):
-    """Returns what `orthogonalise` should return, computed from the singular value decomposition."""
+    """Returns the expected result of `orthogonalise`, from the singular value decomposition."""
     left, values, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
     values /= np.linalg.norm(values)
     a, b, c = 3.4445, -4.7750, 2.0315  # https://kellerjordan.github.io/posts/muon/
@@ -34,7 +34,7 @@ def test_singular_values_move_towards_one_and_vectors_stay(shape, iterations):
 
 
 def numpys_steps(filters, others, gradients, rates):
-    """Returns filters [height, width, in, out] and another variable after steps with pairs of gradients and rates."""
+    """Returns filters [height, width, in, out] and another variable after steps with (gradients, rates) pairs."""
     channels = filters.shape[-1]
     momentum, velocity = np.zeros_like(filters), np.zeros_like(others)
     for (of_filters, of_others), (rate, auxiliary) in zip(gradients, rates):
@@ -47,7 +47,7 @@ def numpys_steps(filters, others, gradients, rates):
 
 
 @pytest.mark.parametrize('preset, ratio', [('fast', 3.75), ('classic', 1), ('photos', 1)])
-def test_each_kind_of_variable_has_its_own_rate_and_both_fall(preset, ratio):
+def test_each_kind_of_variable_has_its_own_rate_and_both_decay(preset, ratio):
     rng, shapes = np.random.default_rng(2), ((3, 3, 2, 4), (5,))
     initial, *gradients = [[rng.normal(size=shape) for shape in shapes] for _ in range(4)]
     recipe = Recipe(completed(dict(preset=preset, network='fast', augmentation='shift', optimizer='muon',
@@ -55,7 +55,7 @@ def test_each_kind_of_variable_has_its_own_rate_and_both_fall(preset, ratio):
     variables = [tf.get_variable(f'v{i}', initializer=tf.constant(each, tf.float32)) for i, each in enumerate(initial)]
     slopes, seen = [tf.placeholder(tf.float32, shape) for shape in shapes], tf.placeholder(tf.int64, [])
     step = recipe.optimizer(*recipe.learning_rates(seen))().apply_gradients(zip(slopes, variables))
-    factors = {0: 1.0, 500: 0.75, 1500: 0.25}  # of the learning rates, after so many of 2000 examples
+    factors = {0: 1.0, 500: 0.75, 1500: 0.25}  # factors of the learning rates after this number of 2000 examples
     with tf.Session() as session:
         initialise(session)
         for examples, gradient in zip(factors, gradients):
@@ -66,7 +66,7 @@ def test_each_kind_of_variable_has_its_own_rate_and_both_fall(preset, ratio):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_filters_that_are_all_zero_take_the_step():
+def test_filters_of_zeros_take_the_step():
     filters = tf.get_variable('filters', [3, 3, 2, 4], initializer=tf.zeros_initializer())
     slopes = np.random.default_rng(2).normal(size=(3, 3, 2, 4)).astype(np.float32)
     step = Muon(RATE, AUXILIARY).apply_gradients([(tf.constant(slopes), filters)])

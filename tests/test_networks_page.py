@@ -1,4 +1,4 @@
-"""The code of docs/networks.md, and what it says of Keras: the networks train, and the loss is one."""
+"""The code of docs/networks.md, and its statements about Keras: the networks train, and the loss works."""
 import re
 
 import pytest
@@ -19,7 +19,7 @@ def page(tmp_path):
 
 
 @pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
-def test_the_network_of_the_page_keeps_the_rules(page, dtype):
+def test_the_network_of_the_page_follows_the_rules(page, dtype):
     assert rehearsed(f'{page}/net.py:network', dtype=dtype) == []
 
 
@@ -49,7 +49,7 @@ def net(images, num_classes, training):
 '''
 
 
-def test_a_keras_model_that_begins_with_an_input_is_a_network(own):
+def test_a_keras_model_with_an_input_layer_works_as_a_network(own):
     name = own(KERAS, 'net')
     assert rehearsed(name) == []
     computed = add_tower(own_towers(name), tf.zeros([4, 24, 24, 3]))

@@ -1,4 +1,4 @@
-"""Predictions that are not finite: never correct or the best, counted and named, harmless to other images."""
+"""Predictions that are not finite: never correct or best, counted and named, without effect on other images."""
 import csv
 import json
 import os
@@ -18,7 +18,7 @@ from cifar10.training import trainer
 from tests.helpers import checkpoints, run_script, tf
 from tests.test_picture_files import encoded
 
-# In evaluations NaN for an image of one colour, and for all images once the weights are large.
+# In evaluations NaN for images of one colour, and for all images once the weights are large.
 NETWORK = '''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -68,7 +68,7 @@ def strict(text):
     return json.loads(text, parse_constant=pytest.fail)
 
 
-def test_a_run_goes_on_and_its_best_checkpoint_is_of_finite_predictions(run, folder, tmp_path, capsys):
+def test_a_run_continues_and_its_best_checkpoint_has_finite_predictions(run, folder, tmp_path, capsys):
     records = metrics.read(str(run), metrics.EVAL)
     counts = [record['not_finite'] for record in records]
     assert set(counts) == {1, 13} and sorted(counts) == counts and 2 < counts.count(1) < 7
@@ -85,14 +85,14 @@ def test_a_run_goes_on_and_its_best_checkpoint_is_of_finite_predictions(run, fol
     assert strict((again / 'best.json').read_text())['step'] == best['step']
 
 
-def test_a_run_without_a_finite_prediction_has_no_best_checkpoint_and_spends_no_patience(folder, tmp_path):
+def test_a_run_without_finite_predictions_has_no_best_and_spends_no_patience(folder, tmp_path):
     config = settings_of(folder, tmp_path / 'train', learning_rate=1.0, max_steps=4, patience=1)
     assert trainer.train(config)[1:] == (4, 'max_steps')
     assert {record['not_finite'] for record in metrics.read(config.run.train_dir, metrics.EVAL)} == {13}
     assert not (tmp_path / 'train' / 'best.json').exists()
 
 
-def test_it_spoils_no_other_file(run, folder, tmp_path):
+def test_a_nonfinite_prediction_does_not_affect_other_files(run, folder, tmp_path):
     given = dict(train_dir=str(run), checkpoint='best', tower_device='cpu')
     paths = [str(folder / 'test' / name) for name in ('cat/0.png', 'cat/black.png', 'dog/1.png')]
     with pytest.warns(UserWarning, match='1 of 3 images could not be classified'):
@@ -118,7 +118,7 @@ def test_it_spoils_no_other_file(run, folder, tmp_path):
     assert rows[1][3:] == ['', '', '']
 
 
-def test_an_exported_model_gives_it_no_class(run, tmp_path):
+def test_an_exported_model_gives_a_nonfinite_prediction_no_class(run, tmp_path):
     export.export(eval_settings(checkpoint_dir=str(run), checkpoint='best', export_dir=str(tmp_path / 'model'),
                                 tower_device='cpu'))
     images = np.random.default_rng(0).integers(0, 99, [3, 32, 32, 3], np.uint8)

@@ -1,4 +1,4 @@
-"""What scripts make for the course: the notebooks of lessons 1 to 4, and the drawings."""
+"""Generated files of the course: the notebooks of lessons 1 to 4, and the drawings."""
 import json
 import re
 import runpy
@@ -11,7 +11,7 @@ from tests.test_learn import VARYING
 
 MAKER = runpy.run_path(str(FOLDER / 'notebooks.py'))
 PAGES = list(MAKER['NOTEBOOKS'])
-# Runs the cells of a notebook one after the other, as a kernel does, with a zero byte before the output of each.
+# Runs the cells of a notebook in order, as a kernel does, and prints a zero byte before each cell's output.
 KERNEL = """
 import json, sys
 names = {'__name__': '__main__'}
@@ -24,18 +24,18 @@ assert not {'cifar10', 'lessons', 'examples'} & sys.modules.keys()
 
 
 def cells_of(page, kind):
-    """Returns the cells of a kind in the notebook of a page."""
+    """Returns the cells of one kind in the notebook of a page."""
     return [cell for cell in json.loads((FOLDER / f'{page}.ipynb').read_text())['cells'] if cell['cell_type'] == kind]
 
 
 @pytest.mark.parametrize('page', PAGES)
-def test_a_notebook_is_what_the_script_makes_and_its_page_links_it(page):
+def test_a_notebook_is_up_to_date_and_linked_from_its_page(page):
     assert (FOLDER / f'{page}.ipynb').read_text() == MAKER['text_of'](page), 'run docs/learn/notebooks.py'
     assert f'({page}.ipynb)' in (FOLDER / f'{page}.md').read_text()
 
 
 @pytest.mark.parametrize('page', mostly_stress(PAGES, '02-by-hand'))
-def test_a_notebook_runs_from_top_to_bottom_and_prints_what_the_page_shows(page):
+def test_a_notebook_runs_from_top_to_bottom_and_prints_the_pages_output(page):
     done = python('-I', '-c', KERNEL, FOLDER / f'{page}.ipynb')
     assert done.returncode == 0, done.stderr
     program = MAKER['NOTEBOOKS'][page][0].removeprefix('lessons/')
@@ -54,7 +54,7 @@ def drawings():
     return runpy.run_path(str(FOLDER / 'drawings.py'))
 
 
-def test_the_drawings_are_those_of_the_script(drawings, tmp_path):
+def test_the_drawings_are_up_to_date(drawings, tmp_path):
     drawings['main'](str(tmp_path))
     for path in tmp_path.glob('*.svg'):
         drawn, kept = path.read_text(), (FOLDER / path.name).read_text()

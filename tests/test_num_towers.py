@@ -1,4 +1,4 @@
-"""Towers do not depend on devices: same bits on any devices, turns, a run keeps its towers and batch size."""
+"""Towers do not depend on devices: same bits on any devices, towers in turn, a run keeps its towers and batch size."""
 import time
 
 import numpy as np
@@ -50,7 +50,7 @@ def test_towers_on_one_device_take_turns(mode):
 
 
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
-def test_a_tower_waits_for_the_towers_on_its_device_and_for_no_others(mode):
+def test_a_tower_waits_only_for_towers_on_its_own_device(mode):
     def tower(k, scope):
         weight = tf.get_variable('weight', [], initializer=tf.ones_initializer())
         return dict(total_loss=tf.placeholder_with_default(tf.ones([]), []) * weight)
@@ -62,7 +62,7 @@ def test_a_tower_waits_for_the_towers_on_its_device_and_for_no_others(mode):
 
 
 @pytest.mark.classic
-def test_on_gpus_towers_share_devices_and_every_read_waits_for_its_turn(settings, data_dir):
+def test_towers_share_gpus_and_every_read_waits_for_its_turn(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).with_towers(5)
     build_training(settings(), datasets.prepare('shapes', data_dir), gpus, update_mode('parameter_server', gpus))
     nodes = tf.get_default_graph().as_graph_def().node
