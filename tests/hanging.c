@@ -1,5 +1,5 @@
-/* Preloaded into a process, this makes every use of files below $HANG_BELOW hang once the file $HANG_IF exists, as a
-   file system does whose server is gone. */
+/* Preloaded into a process, this makes every use of files below $HANG_BELOW hang once the file $HANG_IF exists, like
+   a file system whose server is gone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static void hang_if_of(int descriptor) {
   }
 }
 
-/* Defines a function that looks at the path, its first argument, and then calls the original one. */
+/* Defines a function that checks the path, its first argument, and then calls the original function. */
 #define GUARDED(type, name, second)                             \
   type name(const char *path, second other) {                   \
     hang_if_below(path);                                        \

@@ -47,8 +47,7 @@ def assert_means(means, towers):
 
 @pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 5, 500], 2, 5))
 @pytest.mark.parametrize('spread', [3, 200])
-def test_means_are_accurate_per_element_and_bit_identical_on_any_number_of_devices(
-        num_towers, spread):
+def test_means_are_accurate_per_element_and_bit_identical_on_any_number_of_devices(num_towers, spread):
     towers = drawn(num_towers, spread)
     expected, = reduced(towers, 1)
     assert_means(expected, towers)

@@ -249,8 +249,7 @@ def test_the_page_has_every_attribute_of_a_result(function, result):
     assert documented(result) == {each.name for each in dataclasses.fields(result)}
 
 
-def test_a_run_whose_log_becomes_unwritable_saves_and_reports_the_error(settings, tmp_path, monkeypatch,
-                                                                         capsys):
+def test_a_run_whose_log_becomes_unwritable_saves_and_reports_the_error(settings, tmp_path, monkeypatch, capsys):
     full = os.open('/dev/full', os.O_WRONLY)
     log = open(tmp_path / 'log', 'w')
     monkeypatch.setattr(sys, 'stdout', log)

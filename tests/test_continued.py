@@ -103,8 +103,7 @@ def test_settings_of_the_run_are_restored_but_not_those_of_the_machine(stored, r
     dict(network='classic'), dict(max_steps=100), dict(preset='fast'), dict(schedule='linear', epochs=3),
     dict(optimizer='adamw', weight_decay=0.1, seed=5), dict(augmentation='shift', sizes='24'), dict(freeze='conv'),
     dict(preset='photos', epochs=9)], ids=str)
-def test_an_existing_run_is_reported_first_and_each_suggested_remedy_works(
-        given, stored, data_dir, tmp_path):
+def test_an_existing_run_is_reported_first_and_each_suggested_remedy_works(given, stored, data_dir, tmp_path):
     folder, _ = stored(preset='photos', dataset='shapes', image_size=64, epochs=7)
     for name in ('index', 'data-00000-of-00001'):
         (tmp_path / 'train' / f'model.ckpt-5.{name}').touch()

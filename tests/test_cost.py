@@ -74,8 +74,7 @@ def test_a_line_recommends_explain_if_steps_take_twice_the_median(seconds, slow,
 
 @pytest.mark.parametrize('every, begin, last, rates', [
     (1, 0, 3, [0.8, 80, 80]), (4, 0, 8, [80, 80]), (4, 6, 10, [80, 80]), (4, 0, 1, [0.8])])
-def test_rates_exclude_the_slow_first_step_unless_it_is_the_only_one(
-        every, begin, last, rates, tmp_path, capsys):
+def test_rates_exclude_the_slow_first_step_unless_it_is_the_only_one(every, begin, last, rates, tmp_path, capsys):
     now = [0.0]
     progress = Progress(begin, last, every, 8, metrics.Log(str(tmp_path)), lambda step: {}, lambda: now[0])
     for step in range(begin + 1, last + 1):

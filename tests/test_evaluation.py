@@ -102,8 +102,7 @@ def test_data_that_do_not_fit_the_run_are_refused(evaluate):
         evaluate(dataset='cifar10')
 
 
-def test_the_tutorials_checkpoint_reaches_its_measured_accuracy(
-        evaluate, classic_checkpoint_dir, real_data_dir):
+def test_the_tutorials_checkpoint_reaches_its_measured_accuracy(evaluate, classic_checkpoint_dir, real_data_dir):
     _, correct, total, _ = evaluate(checkpoint_dir=classic_checkpoint_dir, data_dir=real_data_dir, num_examples=None)
     assert total == 5000 and abs(correct - 3896) <= 3  # counted by another program
 

@@ -192,8 +192,7 @@ def test_a_folder_without_pictures_is_refused_but_any_file_is_accepted(tmp_path)
     assert folders.pictures([str(tmp_path / 'text')]) == [str(tmp_path / 'text')]
 
 
-def test_arrays_are_classified_like_files_and_as_in_evaluation(first_step, pictures, tmp_path,
-                                                               data_dir):
+def test_arrays_are_classified_like_files_and_as_in_evaluation(first_step, pictures, tmp_path, data_dir):
     (folder, pixels), trained = pictures, first_step('classic')
     settings = dict(train_dir=trained, tower_device='cpu')
     of_array = predict(pixels, **settings)
@@ -314,8 +313,7 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(first_step, picture
     assert os.listdir(tmp_path / 'models') == ['1']
 
 
-def test_a_network_that_needs_a_fixed_number_of_images_is_evaluated_and_exported(
-        settings, pictures, tmp_path):
+def test_a_network_that_needs_a_fixed_number_of_images_is_evaluated_and_exported(settings, pictures, tmp_path):
     network = f'{ROOT}/tests/idioms.py:of_a_known_number'
     train(settings(network=network, max_steps=2, batch_size=4, moving_averages=False))
     trained, model = tmp_path / 'train', tmp_path / 'model'

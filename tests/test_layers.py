@@ -84,8 +84,7 @@ def test_dropout_zeroes_a_fraction_and_scales_the_rest_in_training_only(dtype):
 @pytest.mark.parametrize('data_format', ['NHWC', 'NCHW'])
 @pytest.mark.parametrize('padding', ['SAME', 'VALID'])
 @pytest.mark.parametrize('channels', [1, 7, 8])
-def test_gradients_of_strided_filters_match_filters_over_the_selected_pixels(
-        channels, padding, data_format, graph):
+def test_gradients_of_strided_filters_match_filters_over_the_selected_pixels(channels, padding, data_format, graph):
     shape = [4, channels, 16, 15] if data_format == 'NCHW' else [4, 16, 15, channels]
     x, filters = (tf.constant(np.random.default_rng(0).standard_normal(each, np.float32))
                   for each in (shape, [1, 1, channels, 5]))

@@ -1,4 +1,4 @@
-"""What the bits of results depend on beside the settings, oneDNN, threads and environment variables, is recorded."""
+"""Records of settings outside a run's flags that affect its bits: oneDNN, threads and environment variables."""
 import json
 import os
 import platform
@@ -18,7 +18,7 @@ START = ('import sys\n{}\nfrom cifar10.base import startup\nstartup.start_tensor
 
 
 def started(before='', **environment):
-    """Starts TensorFlow in a process; returns (what it says of oneDNN, its lines before that)."""
+    """Starts TensorFlow in a process; returns (the value of oneDNN, the lines printed before it)."""
     given = {name: value for name, value in os.environ.items() if name != ONEDNN}
     result = python('-c', START.format(before), environment={**given, **environment})
     assert result.returncode == 0, result.stderr
@@ -40,16 +40,16 @@ def test_onednn_is_on_unless_the_user_turns_it_off():
 
 @pytest.mark.stress
 @pytest.mark.skipif(platform.machine() != 'x86_64', reason='oneDNN is turned on where it was measured')
-def test_a_line_says_that_tensorflow_was_imported_without_onednn():
+def test_a_warning_reports_that_tensorflow_was_imported_without_onednn():
     said, lines = started('import tensorflow')
     if said == 'off':
         line, = lines
         assert line.startswith('warning: steps on CPUs are slower ') and f'set {ONEDNN}=1' in line
-    else:  # this CPU has instructions for which TensorFlow turns it on by itself
+    else:  # TensorFlow itself turns it on for this CPU's instructions
         assert not lines
 
 
-def test_what_changes_the_bits_is_recorded_and_a_resume_that_differs_is_told(one_step, settings, monkeypatch):
+def test_numerical_settings_are_recorded_and_a_resume_reports_changes(one_step, settings, monkeypatch):
     before = look(settings().run.train_dir).record.numerics
     assert before == {'oneDNN': before['oneDNN'], 'threads': str(len(os.sched_getaffinity(0)))}
     assert not any(line.startswith('changed ') for line in planned(settings(max_steps=2))[1])
@@ -62,7 +62,7 @@ def test_what_changes_the_bits_is_recorded_and_a_resume_that_differs_is_told(one
     assert all(f'no {name} (now {value})' in line for name, value in NUMERICAL.items())
 
 
-def test_another_tensorflow_or_processor_is_told_too(one_step, settings):
+def test_a_changed_tensorflow_or_processor_is_reported(one_step, settings):
     path = os.path.join(settings().run.train_dir, 'metrics.jsonl')
     lines = [json.loads(line) for line in open(path)]
     for record in lines:

@@ -23,13 +23,13 @@ def session():
 
 
 def halves(batch, towers):
-    """Returns the batches of towers: the parts of a batch, a structure of arrays."""
+    """Returns the towers' batches: parts of a batch, which is a structure of arrays."""
     parts = zip(*[np.split(each, towers) for each in tf.nest.flatten(batch)])
     return [tf.nest.pack_sequence_as(batch, list(map(tf.constant, part))) for part in parts]
 
 
 def initialised(run, before=None):
-    """Gives all variables their values, the same in each graph; returns the variables."""
+    """Sets all variables to the same values in each graph; returns the variables."""
     run.run([tf.global_variables_initializer(), tf.tables_initializer()])
     variables = {each.op.name: each for each in tf.global_variables()}
     for name, value in (before or {}).items():
@@ -39,7 +39,7 @@ def initialised(run, before=None):
 
 
 def plain(*steps, batch, convert=lambda batch: batch):
-    """Returns the variables before and after steps of plain TensorFlow 1."""
+    """Returns the variables before and after steps in plain TensorFlow 1."""
     with tf.Graph().as_default(), session() as run:
         tf.set_random_seed(0)
         tf.train.get_or_create_global_step()
@@ -104,13 +104,13 @@ def second_of_two(batch):
 
 @pytest.mark.parametrize('mode, towers', mostly_stress(
     [('parameter_server', 1), *LAYOUTS], ('replicated', 2)))
-def test_two_steps_in_one_graph_share_variables_and_have_the_slots_of_tensorflow_1(mode, towers, capsys):
+def test_two_steps_in_one_graph_share_variables_and_have_tensorflow_1s_slots(mode, towers, capsys):
     before, expected = plain(first_of_two, second_of_two, batch=(X, Y))
     assert {'beta1_power_1', 'first/w/Adam_1'} <= set(expected)
     found = on_them(first_of_two, second_of_two, batch=(X, Y), before=before, mode=mode, towers=towers)
     assert_equal(found, expected, towers)
     assert 'does not count the global step' in capsys.readouterr().out
-    assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the second step is counted for it
+    assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the package counts the second step
 
 
 def step_of_both(number):  # of a class that builds both optimizers at once, in plain TensorFlow 1 for both steps
@@ -122,13 +122,13 @@ def step_of_both(number):  # of a class that builds both optimizers at once, in 
 
 
 @pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
-def test_a_step_leaves_out_the_optimizer_of_the_other_step(mode, towers):
+def test_a_step_omits_the_optimizer_of_the_other_step(mode, towers):
     steps = step_of_both(0), step_of_both(1)
     before, expected = plain(*steps, batch=(X, Y))
     assert_equal(on_them(*steps, batch=(X, Y), before=before, mode=mode, towers=towers), expected, towers)
 
 
-def test_a_second_step_that_does_not_share_a_variable_is_noted(capsys):
+def test_a_second_step_with_an_unshared_variable_gets_a_warning(capsys):
     def step(batch):
         loss = tf.reduce_mean(tf.square(batch[0] @ tf.Variable(tf.ones([3, 1]), name='w') - batch[1]))
         return loss, tf.train.AdamOptimizer(0.1).minimize(loss, tf.train.get_global_step())
@@ -138,12 +138,12 @@ def test_a_second_step_that_does_not_share_a_variable_is_noted(capsys):
             assert ('variable w is not shared' in capsys.readouterr().out) == is_second
 
 
-def second_after_first(batch):  # in one step
+def second_after_first(batch):  # both updates in one step
     results = adversary(batch)
     first = tf.train.AdamOptimizer(0.05).minimize(
         tf.reduce_mean(tf.square(results)), var_list=tf.trainable_variables('first'))
     average = tf.train.ExponentialMovingAverage(0.9)
-    loss = -tf.reduce_mean(tf.log(results))  # the gradient of a logarithm waits for that of the mean
+    loss = -tf.reduce_mean(tf.log(results))  # the gradient of a logarithm waits for the gradient of the mean
     averaged = average.apply([loss])
     with tf.control_dependencies([first]):
         second = tf.train.AdamOptimizer(0.02).minimize(
@@ -152,7 +152,7 @@ def second_after_first(batch):  # in one step
 
 
 @pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
-def test_gradients_that_wait_for_an_update_are_of_the_values_before_it(mode, towers, capsys):
+def test_gradients_that_wait_for_an_update_use_the_values_before_it(mode, towers, capsys):
     before, expected = plain(second_after_first, batch=(X, Y))
     found = on_them(second_after_first, batch=(X, Y), before=before, mode=mode, towers=towers)
     assert_equal(found, expected, towers)
@@ -160,7 +160,7 @@ def test_gradients_that_wait_for_an_update_are_of_the_values_before_it(mode, tow
 
 
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
-def test_what_a_step_reads_before_an_update_is_read_before_that_of_the_means(mode):
+def test_reads_before_an_update_also_precede_the_averaged_update(mode):
     def step(batch):
         weight, before = (tf.get_variable(name, [], initializer=tf.ones_initializer()) for name in ('w', 'before'))
         value = weight.read_value()
@@ -177,7 +177,7 @@ def test_what_a_step_reads_before_an_update_is_read_before_that_of_the_means(mod
     assert len(changes) == (1 if mode == 'parameter_server' else 2)
 
 
-def test_the_updates_of_all_copies_take_the_global_step_from_one_read():
+def test_updates_of_all_copies_use_one_read_of_the_global_step():
     def step(batch):
         rate = 0.1 / tf.cast(1 + tf.train.get_or_create_global_step(), tf.float32)
         loss = tf.reduce_mean(batch) * tf.get_variable('w', [])
@@ -222,7 +222,7 @@ def test_sparse_and_ragged_batches_train_as_on_one_device(step, convert, mode, t
     assert capsys.readouterr().out == ''
 
 
-def test_of_outputs_scalars_become_means_and_other_tensors_are_joined():
+def test_scalar_outputs_are_averaged_and_other_outputs_are_joined():
     def step(batch):
         loss, train_op = linear(batch)
         return loss, train_op, dict(mean=tf.reduce_mean(batch[0]), rows=[batch[0] * 2], count=tf.shape(batch[0])[0])
@@ -235,7 +235,7 @@ def test_of_outputs_scalars_become_means_and_other_tensors_are_joined():
     assert found['count'] == 2
 
 
-def over_the_batch(batch):  # the weights of the examples of a tower
+def over_the_batch(batch):  # the example weights vary between towers
     words, mask, y = batch
     x = tf.nn.embedding_lookup(tf.get_variable('table', [9, 3]), words) @ tf.get_variable('w', [3, 1])
     losses = tf.square(x[..., 0] - y) * mask
@@ -248,7 +248,7 @@ def summed(batch):
     return tf.reduce_mean(tf.square(tf.get_variable('offset', [1]) + tf.get_variable('scale', []) * outputs - y))
 
 
-def summed_in_place(batch):  # as TensorFlow 1 allows
+def summed_in_place(batch):  # TensorFlow 1 allows this
     x, y = batch
     outputs, scaled = tf.get_variable('bias', [1]), tf.get_variable('scale', [])
     outputs += x @ tf.get_variable('w', [3, 1])
@@ -304,8 +304,8 @@ def with_its_gradient(batch):
     return loss + 0.1 * tf.reduce_sum(tf.square(tf.gradients(loss, [w])[0]))
 
 
-def test_of_gradients_and_their_gradients_the_last_are_averaged():
-    batch = np.tile(X[:4], [2, 1]), np.tile(Y[:4], [2, 1])  # such a loss is no mean, so towers must be equal
+def test_gradients_of_gradients_are_averaged_once_at_the_end():
+    batch = np.tile(X[:4], [2, 1]), np.tile(Y[:4], [2, 1])  # this loss is not a mean, so towers must be equal
     before, expected = plain(minimised(with_its_gradient), batch=batch)
     found = on_them(minimised(with_its_gradient), batch=batch, before=before, mode='replicated', towers=2)
     assert_equal(found, expected, 2)
@@ -317,7 +317,7 @@ def normalised_in_vain(batch):
     return tf.reduce_mean(tf.square(batch[0] @ tf.get_variable('w', [3, 1])))
 
 
-def kept_from_call_to_call(variables):  # as some scripts share variables
+def kept_from_call_to_call(variables):  # some scripts share variables like this
     def loss_of(batch):
         if not variables:
             variables.append(tf.get_variable('w', [3, 1]))
@@ -340,13 +340,13 @@ def dropped(batch):
     (lambda batch: tf.reduce_sum(batch[0] @ tf.get_variable('w', [3, 1])), (X, Y), 'depends on how examples'),
     (summed_later, (X, Y), 'depends on how examples'), (normalised_in_vain, (X, Y), 'UPDATE_OPS'),
     (kept_from_call_to_call([]), (X, Y), 'keep no tensors from call to call')])
-def test_a_step_that_differs_between_several_towers_and_one_is_noted(loss_of, batch, fact, capsys):
+def test_a_step_that_differs_on_several_towers_gets_a_warning(loss_of, batch, fact, capsys):
     with tf.Graph().as_default():
         on_towers(minimised(loss_of), halves(batch, 2), ['/cpu:0'])
     assert fact in capsys.readouterr().out
 
 
-def test_a_step_with_a_dropout_prints_nothing(capsys):
+def test_a_step_with_dropout_prints_nothing(capsys):
     with tf.Graph().as_default():
         on_towers(minimised(dropped), halves((X, Y), 2), ['/cpu:0'])
     assert capsys.readouterr().out == ''
@@ -354,12 +354,12 @@ def test_a_step_with_a_dropout_prints_nothing(capsys):
 
 @pytest.mark.parametrize('second, error', [
     (lambda: (tf.ones([3, 3]), tf.ones([3, 1])), UsageError), (lambda: (tf.ones([5, 3]),), ValueError)])
-def test_batches_that_differ_are_refused(second, error):
+def test_batches_with_different_structures_or_sizes_are_refused(second, error):
     with tf.Graph().as_default(), pytest.raises(error):
         on_towers(linear, [(tf.ones([5, 3]), tf.ones([5, 1])), second()], ['/cpu:0'])
 
 
-def test_batches_whose_sizes_are_not_known_are_compared_in_each_step():
+def test_batches_of_unknown_size_are_compared_at_each_step():
     with tf.Graph().as_default(), session() as run:
         sizes = [tf.placeholder(tf.int32, []) for _ in range(2)]
         train_op, _ = on_towers(linear, [(tf.ones([size, 3]), tf.ones([size, 1])) for size in sizes], ['/cpu:0'])
@@ -394,7 +394,7 @@ def step(batch):
 '''
 
 
-def test_a_script_imports_files_of_tensorflow_1_with_one_line(tmp_path):
+def test_one_line_lets_a_script_import_files_of_tensorflow_1(tmp_path):
     (tmp_path / 'upstream.py').write_text(UPSTREAM)
     (tmp_path / 'script.py').write_text(SCRIPT)
     result = run_forked([sys.executable, str(tmp_path / 'script.py')])

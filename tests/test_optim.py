@@ -1,4 +1,4 @@
-"""Loss, learning rates, optimizers and moving averages against plain NumPy, one by one and in the steps of a run."""
+"""Loss, learning rates, optimizers and moving averages against plain NumPy, in isolation and in a run."""
 import functools
 
 import numpy as np
@@ -28,7 +28,7 @@ def numpys_loss(logits, labels, smoothing):
 
 
 @pytest.mark.parametrize('smoothing', [0.0, 0.2])
-def test_cross_entropy_and_accuracy_equal_numpys(smoothing):
+def test_cross_entropy_and_accuracy_match_numpy(smoothing):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(0, 2, size=(40, 7)), rng.integers(0, 7, 40)
     labels[:30] = logits[:30].argmax(1)
@@ -47,7 +47,7 @@ def test_cross_entropy_and_accuracy_equal_numpys(smoothing):
 
 @pytest.mark.parametrize('name, decays', [('staircase', lambda fraction: 1), ('linear', lambda fraction: 1 - fraction),
                                           ('cosine', lambda fraction: 0.5 * (1 + np.cos(np.pi * fraction)))])
-def test_a_warm_up_rises_by_examples_before_the_schedule_which_ends_with_the_run(name, decays):
+def test_warm_up_counts_examples_and_the_schedule_ends_with_the_run(name, decays):
     recipe = Recipe(completed(dict(schedule=name, learning_rate=0.4, warmup_epochs=0.5)).recipe, 10, 0, 100, 2.0)
     seen = tf.placeholder(tf.int64, [])
     rate, _ = recipe.learning_rates(seen)
@@ -58,13 +58,13 @@ def test_a_warm_up_rises_by_examples_before_the_schedule_which_ends_with_the_run
     assert recipe.schedule.describe(10, 10 ** 6).startswith('rising from 0 over 50 images, then ')
 
 
-def test_the_epochs_of_a_run_are_a_whole_number_of_examples():
-    # As floating-point numbers these products are 28.999999999999996 and 57.99999999999999.
+def test_epochs_are_rounded_to_whole_examples():
+    # The floating-point products are 28.999999999999996 and 57.99999999999999.
     assert [Recipe(completed({}).recipe, 10, 0, 100, epochs).total_examples for epochs in (0.29, 0.58)] == [29, 58]
 
 
 def numpys_steps(name, rate, start, gradients):
-    """Returns the variable after an optimizer has started from `start` and applied all gradients in order."""
+    """Returns the variable after an optimizer has applied all gradients in order, starting from `start`."""
     w, m, v = np.array(start, float), 0.0, 0.0
     for t, g in enumerate(gradients, 1):
         if name == 'adam':
@@ -78,7 +78,7 @@ def numpys_steps(name, rate, start, gradients):
 
 
 @pytest.mark.parametrize('name', ['sgd', 'momentum', 'nesterov', 'adam'])
-def test_steps_of_an_optimizer_equal_numpys(name):
+def test_optimizer_steps_match_numpy(name):
     start, *gradients = np.random.default_rng(0).normal(size=(6, 4))
     variable, gradient = tf.get_variable('w', initializer=tf.constant(start, tf.float32)), tf.placeholder(tf.float32, 4)
     step = OPTIMIZERS.load(name)(tf.constant(0.05)).apply_gradients([(gradient, variable)])
@@ -97,7 +97,7 @@ def test_the_decay_of_moving_averages_rises_to_its_limit(step, decay):
     with tf.Session() as session:
         initialise(session)
         global_step.load(step, session)
-        variable.load(101.0, session)  # 100 more than its average, so that float32 tells the decays apart
+        variable.load(101.0, session)  # 100 more than its average, so that float32 distinguishes the decays
         session.run(moved)
         np.testing.assert_allclose(session.run(average), 101 - 100 * decay, atol=1e-4)
 
@@ -110,8 +110,8 @@ def linear(images, num_classes, training):
 '''
 
 
-def test_the_steps_of_a_run_equal_numpys(settings, data_dir, own):
-    # Muon's steps of variables without filters, the linear schedule, label smoothing and two towers.
+def test_the_steps_of_a_run_match_numpy(settings, data_dir, own):
+    # Muon for variables that are not filters, the linear schedule, label smoothing and two towers.
     config = settings(network=own(LINEAR, 'linear'), optimizer='muon', learning_rate=0.05, schedule='linear',
                       epochs=0.064, max_steps=None, label_smoothing=0.3, num_gpus=2)
     data, cpus = datasets.prepare('shapes', data_dir), devices.choose(2, 'cpu')

@@ -1,4 +1,4 @@
-"""No sum depends on the order in which its addends are ready, which differs from run to run."""
+"""Sums do not depend on the order in which their terms become ready, which varies between runs."""
 import functools
 import re
 
@@ -10,7 +10,7 @@ from tests.helpers import ROOT, mostly_stress, tf
 
 MODES = ['parameter_server', 'replicated', 'mirrored', 'local']
 NETWORKS, EXAMPLES = f'{ROOT}/tests/networks.py', f'{ROOT}/examples'
-# TensorFlow rewrites sums where it expects a device of 256 MB to run out of memory: CPU devices state this size.
+# TensorFlow rewrites sums if it expects a 256 MB device to run out of memory; CPU devices report this size.
 LARGE = {
     'classic': dict(network='classic', batch_size=512),
     'fast': dict(preset='fast', batch_size=128, max_steps=None, epochs=0.128),
@@ -24,14 +24,14 @@ ANY_ORDER = re.compile(r'TemporaryVariable|DestroyTemporaryVariable|Accumulat\w*
     [*((network, 'parameter_server') for network in LARGE), *(('attention', mode) for mode in MODES[1:])],
     ('attention', 'parameter_server')))
 def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode, settings, monkeypatch):
-    ran = []  # the types of the operations of each step, as TensorFlow ran it
+    ran = []  # the types of each step's operations, as TensorFlow ran them
 
     def run_step(taken, *arguments, **options):
         metadata = tf.RunMetadata()
         call = taken.session._do_call
 
         def traced(function, *arguments):
-            is_step = isinstance(function, functools.partial)  # by `make_callable`
+            is_step = isinstance(function, functools.partial)  # a step comes from `make_callable`
             return call(function, *(tf.RunOptions(output_partition_graphs=True), metadata) if is_step else arguments)
         with monkeypatch.context() as patch:
             patch.setattr(taken.session, '_do_call', traced)
@@ -47,4 +47,4 @@ def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode
     trainer.train(settings(**{'max_steps': 1, 'learning_rate': 0.01, 'summary_steps': 1, 'variable_update': mode,
                               **LARGE[network]}))
     assert ran and not [op for ops in ran for op in ops if ANY_ORDER.fullmatch(op)]
-    assert any('MatMul' in op for ops in ran for op in ops)  # these are the graphs of the towers
+    assert any('MatMul' in op for ops in ran for op in ops)  # the graphs of the towers

@@ -1,4 +1,4 @@
-"""A trained model is scored on other labelled images than the run's, and the run stays as it was."""
+"""A trained model is scored on other labelled images than its run's, without changing the run."""
 import functools
 import json
 import os
@@ -17,7 +17,7 @@ from tests.test_arrays import made
 
 
 def folder_of(path, images, labels, classes):
-    """Writes a picture file for each image, in a folder for each class; returns the folder."""
+    """Writes each image to a picture file, in a folder for its class; returns the folder."""
     for number, (image, label) in enumerate(zip(images, labels)):
         (path / classes[label]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(path / classes[label] / f'{number}.png')
@@ -28,7 +28,7 @@ CLASSES = ('ant', 'bee', 'cat', 'dog')
 
 
 def train_below(path, data_dir, **changes):
-    """Trains a small run, with its images and its data_dir in a folder; returns the train_dir."""
+    """Trains a small run with its images and data_dir in a folder; returns the train_dir."""
     shutil.copytree(data_dir, path / 'data')
     own = folder_of(path / 'own', *made(80, (50, 40, 3), 4), CLASSES)
     train(**dict(dict(dataset=own, train_dir=str(path / 'run'), data_dir=str(path / 'data'), network='linear',
@@ -38,23 +38,23 @@ def train_below(path, data_dir, **changes):
 
 @pytest.fixture
 def run(tmp_path, data_dir):
-    """A function that trains a small run of its own, by default on images of four classes; returns its train_dir."""
+    """A function that trains a small run, by default on images of four classes, and returns its train_dir."""
     return functools.partial(train_below, tmp_path, data_dir)
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory, data_dir):
-    """The train_dir of a run that tests share: no scoring changes it."""
+    """The train_dir of a run that several tests share, because scoring never changes it."""
     return train_below(tmp_path_factory.mktemp('shared'), data_dir)
 
 
 def files_below(folder):
-    """Returns {file or folder: its content, or None} of all below a folder."""
+    """Returns {path: content, or None for a folder} of everything below a folder."""
     return {path: path.read_bytes() if path.is_file() else None for path in pathlib.Path(folder).rglob('*')}
 
 
 def scored(folder, dataset, **flags):
-    """Returns the result and the records of a model that is scored on a data set; the run must not change."""
+    """Returns the result and the records of scoring a model on a data set; asserts that the run does not change."""
     before, records = files_below(folder), []
     result = evaluate(train_dir=folder, dataset=dataset, tower_device='cpu', on_record=records.append, **flags)
     assert files_below(folder) == before
@@ -64,7 +64,7 @@ def scored(folder, dataset, **flags):
 
 
 def counts(folder, images, labels, classes):
-    """Returns the confusion matrix of labelled images as `predict` classifies them."""
+    """Returns the confusion matrix of labelled images from the predictions of `predict`."""
     found = predict(images, train_dir=folder, tower_device='cpu')
     expected = np.zeros([len(classes)] * 2, int)
     for label, predicted in zip(labels, found.predicted, strict=True):
@@ -76,11 +76,11 @@ def counts(folder, images, labels, classes):
     [dict(image_size=32, augmentation='none'), dict(image_size=48, augmentation='classic'),
      dict(image_size=72, augmentation='resized_crop'), dict(dataset='shapes', image_size=24)],
     dict(image_size=72, augmentation='resized_crop')))
-def test_all_images_of_a_folder_count_once_under_the_runs_names_as_predict_classifies_them(flags, run, tmp_path):
+def test_all_images_of_a_folder_count_once_and_match_predict(flags, run, tmp_path):
     folder = run(**flags)
     classes = DATASETS.load('shapes').classes if flags.get('dataset') else CLASSES
     images, labels = made(7, (60, 45, 3), 2, seed=5)
-    labels = np.where(labels, 3, 1)  # a part of the classes, which the folder has in alphabetical order
+    labels = np.where(labels, 3, 1)  # only some of the classes, which the folder has in alphabetical order
     new = folder_of(tmp_path / 'new', images, labels, classes)
     result = scored(folder, new, per_class=True)
     np.testing.assert_array_equal(result.confusion, counts(folder, images, labels, classes))
@@ -88,17 +88,17 @@ def test_all_images_of_a_folder_count_once_under_the_runs_names_as_predict_class
         f'{new}{classes[label]}/{number}.png' for number, label in enumerate(labels)}
     assert {name for name, figures in result.per_class.items() if np.isnan(figures['recall'])} == {
         *classes} - {classes[1], classes[3]}
-    # The next scoring takes what is prepared.
+    # The second scoring uses the prepared images.
     before = files_below(tmp_path / 'data')
     assert (scored(folder, new).confusion == result.confusion).all() and files_below(tmp_path / 'data') == before
 
 
-def test_arrays_have_the_numbers_of_the_runs_classes(folder, tmp_path):
+def test_array_labels_are_numbers_of_the_runs_classes(folder, tmp_path):
     images, labels = made(9, (50, 40, 3), 3, seed=5)
     expected = counts(folder, images, labels, CLASSES)
     given = dict(data_dir=str(tmp_path / 'data'))
     np.testing.assert_array_equal(scored(folder, (images, labels), **given).confusion, expected)
-    # Test images of their own count alone.
+    # If there are separate test images, only they count.
     others = made(20, (50, 40, 3), 4, seed=6)
     np.testing.assert_array_equal(scored(folder, (others, (images, np.arange(9) % 4)), **given).confusion, counts(
         folder, images, np.arange(9) % 4, CLASSES))
@@ -106,7 +106,7 @@ def test_arrays_have_the_numbers_of_the_runs_classes(folder, tmp_path):
         scored(folder, (images, labels + 2), **given)
 
 
-def test_a_registered_data_set_is_scored_by_the_names_of_its_classes(run, tmp_path):
+def test_a_registered_data_set_is_matched_by_class_names(run, tmp_path):
     names = DATASETS.load('shapes').classes
     labels = np.arange(2 * 10)
     images = made(20)[0]
@@ -120,7 +120,7 @@ def test_a_registered_data_set_is_scored_by_the_names_of_its_classes(run, tmp_pa
     np.testing.assert_array_equal(scored(folder, 'shapes', num_examples=150).confusion, expected)
 
 
-def test_a_single_image_is_enough_and_one_that_was_trained_on_is_told(folder, tmp_path):
+def test_a_single_image_is_enough_and_training_images_are_reported(folder, tmp_path):
     images, _ = made(80, (50, 40, 3), 4)
     shown = np.concatenate([images[:80:4][:3], made(1, (50, 40, 3), seed=9)[0]])  # at most two of them were held out
     results = [scored(folder, folder_of(tmp_path / str(number), [image], [0], ('ant',)), num_examples=1)
@@ -129,7 +129,7 @@ def test_a_single_image_is_enough_and_one_that_was_trained_on_is_told(folder, tm
     assert 1 <= sum('training images' in str(result.notes) for result in results[:3]) and not results[3].notes
 
 
-def test_other_classes_are_named_before_anything_is_prepared(folder, tmp_path):
+def test_unknown_classes_are_refused_before_any_preparation(folder, tmp_path):
     data = pathlib.Path(folder).with_name('data')
     new = folder_of(tmp_path / 'new', *made(8, classes=4), ('ant', 'Bee', 'elk', 'cat'))
     before = files_below(data)
@@ -142,7 +142,7 @@ def test_other_classes_are_named_before_anything_is_prepared(folder, tmp_path):
 
 
 @pytest.mark.parametrize('size', mostly_stress([32, 72], 32))
-def test_images_that_were_moved_or_copied_are_the_runs_and_are_recorded(size, run, tmp_path):
+def test_moved_or_copied_images_of_the_run_are_recognised_and_recorded(size, run, tmp_path):
     folder, own = run(image_size=size), tmp_path / 'own'
     copied = shutil.copytree(own, tmp_path / 'copied', copy_function=shutil.copyfile)
     os.rename(own, tmp_path / 'moved')
@@ -154,12 +154,12 @@ def test_images_that_were_moved_or_copied_are_the_runs_and_are_recorded(size, ru
         assert metrics.last(f'{folder}/eval', metrics.EVAL)['examples'] == 8
         os.remove(f'{folder}/eval/metrics.jsonl')
     assert len(set(evaluations)) == 1
-    # As many others of the same classes are not.
+    # Other images of the same classes and number are not.
     new = folder_of(tmp_path / 'new', *made(80, (50, 40, 3), 4, seed=9), CLASSES)
     assert scored(folder, new).examples == 80
 
 
-def test_the_script_scores_with_a_run_that_nobody_may_write(folder, tmp_path):
+def test_the_script_scores_with_a_read_only_run(folder, tmp_path):
     new = folder_of(tmp_path / 'new', *made(8, (50, 40, 3), 4, seed=5), CLASSES)
     before = files_below(folder)
     os.chmod(folder, 0o555)

@@ -1,4 +1,4 @@
-"""Augmentations of a user's own: what they are given, what is made of it, what is refused or warned of."""
+"""Users' augmentations: their input, the use of their output, refusals and warnings."""
 import functools
 import io
 import pathlib
@@ -29,7 +29,7 @@ _TOP = 'import numpy as np\nimport tensorflow.compat.v1 as tf\nfrom cifar10.mode
 
 @pytest.fixture
 def own(tmp_path):
-    """Returns a function that writes the body of an augmentation to a file; returns the flag's value."""
+    """A function that writes the body of an augmentation to a file and returns the flag's value."""
     def write(body, built_in='none', arguments='images, labels, num_classes'):
         lines = ''.join(f'    {line}\n' for line in body.split('\n'))
         (tmp_path / 'mine.py').write_text(f'{_TOP}def change({arguments}):\n{lines}')
@@ -39,7 +39,7 @@ def own(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, data_dir):
-    """Returns a function that trains a small run, with settings that it is given; returns its last variables."""
+    """A function that trains a small run with given settings and returns its last variables."""
     def trained(name='run', **settings):
         directory = str(tmp_path / name)
         given = dict(dataset='shapes', data_dir=data_dir, train_dir=directory, network='linear', tower_device='cpu',
@@ -51,7 +51,7 @@ def run(tmp_path, data_dir):
 
 @functools.cache
 def batch(built_in, data_dir, function=None):
-    """Returns the first training batch of 8, raw pixels and labels; and what a network is fed of it."""
+    """Returns the first training batch of 8: raw pixels, labels, and the network's input."""
     name = f'{built_in},{EXAMPLES}:{function}' if function else built_in
     with tf.Graph().as_default(), tf.Session() as session:
         augmentation = AUGMENTATIONS.load(name)(None, 1000, 0, 32)
@@ -65,7 +65,7 @@ def batch(built_in, data_dir, function=None):
 
 
 @pytest.mark.parametrize('built_in', BUILT_IN)
-def test_a_built_in_augmentation_is_cut_before_and_normalised_after_it(built_in, data_dir):
+def test_a_built_in_augmentation_cuts_before_it_and_normalises_after_it(built_in, data_dir):
     expected, labels, *_ = batch(built_in, data_dir)
     with tf.Graph().as_default(), tf.Session() as session:
         augmentation = AUGMENTATIONS.load(built_in)(None, 1000, 0, 32, then=lambda *given: given[:2])
@@ -77,12 +77,12 @@ def test_a_built_in_augmentation_is_cut_before_and_normalised_after_it(built_in,
         pixels, same, fed = session.run((pixels, same, fed))
     np.testing.assert_array_equal(same, labels)
     np.testing.assert_allclose(fed, expected, atol=2e-5)
-    if built_in != 'classic':  # which changes the contrast
+    if built_in != 'classic':  # classic changes the contrast
         assert pixels.min() >= 0 and 200 < pixels.max() <= 255
 
 
 @pytest.mark.parametrize('function', [*ALONE, *TOGETHER])
-def test_the_examples_do_what_they_say(function, data_dir):
+def test_the_examples_work_as_described(function, data_dir):
     pixels, labels, fed, classes = batch('none', data_dir, function)
     _, _, plain, _ = batch('none', data_dir)
     changed = np.abs(fed - plain).max(-1) > 1e-4
@@ -102,7 +102,7 @@ def test_the_examples_do_what_they_say(function, data_dir):
         assert changed.sum((1, 2)).max() <= 16 ** 2 and changed.sum((1, 2)).max() > 100
     if function == 'cutmix':
         share = 1 - (np.abs(fed - plain[::-1]).max(-1) < 1e-4).mean((1, 2))
-        assert (share <= np.where(labels == labels[::-1], 1, own) + 1e-6).all()  # some pixels of both are equal
+        assert (share <= np.where(labels == labels[::-1], 1, own) + 1e-6).all()  # some pixels of both images are equal
 
 
 @pytest.mark.parametrize('function', mostly_stress(ALONE, 'cutout'))
@@ -114,7 +114,7 @@ def test_towers_take_the_steps_of_one_tower(function, run):
         np.testing.assert_allclose(found[variable], value, atol=1e-6, err_msg=variable)
 
 
-def test_labels_that_are_fractions_of_classes_are_learnt_as_such():
+def test_soft_labels_are_trained_as_fractions_of_classes():
     logits = tf.constant(np.random.default_rng(0).standard_normal([4, 3], np.float32))
     labels = tf.constant([0, 2, 1, 1])
     soft = 0.9 * tf.one_hot(labels, 3) + 0.1 / 3
@@ -128,7 +128,7 @@ def test_labels_that_are_fractions_of_classes_are_learnt_as_such():
 
 
 @pytest.mark.stress
-def test_a_loss_of_ones_own_and_class_weights_take_them(run, own, tmp_path):
+def test_users_losses_and_class_weights_accept_soft_labels(run, own, tmp_path):
     (tmp_path / 'loss.py').write_text(
         'import tensorflow.compat.v1 as tf\ndef loss(logits, labels):\n'
         '    return tf.nn.softmax_cross_entropy_with_logits_v2(labels=labels, logits=logits)\n')
@@ -141,7 +141,7 @@ def test_a_loss_of_ones_own_and_class_weights_take_them(run, own, tmp_path):
             np.testing.assert_allclose(found[variable], value, atol=1e-5, err_msg=variable)
 
 
-def test_its_draws_are_not_those_of_the_network(data_dir):
+def test_its_draws_differ_from_the_networks_draws(data_dir):
     with tf.Graph().as_default(), tf.Session() as session:
         drawn = []
         with at_position(0, tf.zeros([], tf.int64)):
@@ -154,23 +154,23 @@ def test_its_draws_are_not_those_of_the_network(data_dir):
 
 
 def inputs_shown(train_dir):
-    """Returns the pictures of inputs that TensorBoard has of a run: step -> uint8 [height, width, 3]."""
+    """Returns the pictures of inputs in a run's TensorBoard files: step -> uint8 [height, width, 3]."""
     events, = pathlib.Path(train_dir, 'train').iterdir()
     return {event.step: np.asarray(Image.open(io.BytesIO(value.tensor.string_val[2])))
             for event in tf.train.summary_iterator(str(events)) for value in event.summary.value
             if value.tag == 'images/inputs'}
 
 
-def test_tensorboard_shows_what_the_network_is_fed_with_its_classes(run, own, tmp_path):
+def test_tensorboard_shows_the_networks_inputs_with_their_classes(run, own, tmp_path):
     run(augmentation=own('black, white = images[:, :, :16] * 0.0, images[:, :, 16:] * 0.0 + 255.0\n'
                          'return tf.concat([black, white], 2), labels * 0 + 2'), summary_steps=1, max_steps=2)
     images = np.zeros([8, 32, 32, 3])
     images[:, :, 16:] = 255
     (step, picture), = inputs_shown(tmp_path / 'run').items()
-    assert step == 1  # once for a start
+    assert step == 1  # once per start
     expected = captioned(images, [['triangle']] * 8)
     assert picture.shape == expected.shape
-    assert np.abs(picture.astype(int) - expected).max() < 60  # a network is fed colours less the mean of each
+    assert np.abs(picture.astype(int) - expected).max() < 60  # inputs have the mean of each colour subtracted
     np.testing.assert_array_equal(picture[160:180], expected[160:180])
     run('mixed', augmentation=own('labels = labels * 0\n'
                                   'return images, 0.7 * tf.one_hot(labels + 2, 10) + 0.3 * tf.one_hot(labels, 10)'),
@@ -187,7 +187,7 @@ def test_tensorboard_shows_what_the_network_is_fed_with_its_classes(run, own, tm
     ('return images, tf.one_hot(labels, 7)', ', a tensor float32 (8, 7) (line 5 of'),
     ('return images + np.random.uniform(), labels', 'is another one each time that the file is run; give random'),
     ('return images.no_such, labels', 'AttributeError')])
-def test_what_is_no_augmentation_is_refused_with_its_line(body, problem, own, run):
+def test_an_invalid_augmentation_is_refused_with_its_line(body, problem, own, run):
     with pytest.raises(UsageError, match=re.escape(problem)):
         run(augmentation=own(body))
 
@@ -196,7 +196,7 @@ def test_what_is_no_augmentation_is_refused_with_its_line(body, problem, own, ru
     ('shift,/no/such.py:f', 'there is no file /no/such.py'), ('shift,{}:none', 'has no function none'),
     ('shift,{}:f,mine.py:g', 'names several functions; give one, and call the others in it'),
     ('{}:mixup', r'did you mean none,{}:mixup\?'), ('blur,{}:mixup', 'is unknown; choose')])
-def test_a_name_that_means_nothing_is_refused(name, problem, run):
+def test_an_invalid_name_is_refused(name, problem, run):
     with pytest.raises(UsageError, match=problem.replace('{}', EXAMPLES)):
         run(augmentation=name.format(EXAMPLES))
 
@@ -207,12 +207,12 @@ def test_a_name_that_means_nothing_is_refused(name, problem, run):
     ('return tf.reverse(images, [0]), labels', 'depends on how examples are divided into batches'),
     ('return images, tf.reverse(labels, [0])', 'depends on how examples are divided into batches'),
     ('return images + uniform_like(images[:, :1, :1, :1]), labels', None)])
-def test_what_is_probably_a_mistake_is_told(body, warning, own):
+def test_probable_mistakes_get_a_warning(body, warning, own):
     found = rehearsed('linear', augmentation=own(body), image_size=32)
     assert len(found) == (warning is not None) and (not warning or warning in found[0]), found
 
 
-def test_a_run_is_evaluated_without_the_file_and_goes_on_with_it_where_it_was_moved(run, own, tmp_path):
+def test_evaluation_needs_no_augmentation_file_and_a_resume_accepts_a_moved_one(run, own, tmp_path):
     run(augmentation=own('return tf.reverse(images, [2]), labels', 'shift'), max_steps=2)
     directory = str(tmp_path / 'run')
     moved = tmp_path / 'elsewhere'

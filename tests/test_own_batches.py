@@ -1,4 +1,4 @@
-"""Model functions on data sets of the user's own train, evaluate and predict as in plain TensorFlow 1."""
+"""Model functions on users' data sets train, evaluate and predict as in plain TensorFlow 1."""
 import contextlib
 import csv
 import functools
@@ -39,7 +39,7 @@ BATCH = 4
 
 
 def with_data(model, data, folder, **changes):
-    """Returns the settings of a run of a model function of own_estimators.py on a data set there."""
+    """Returns the settings of a run of a model function on a data set, both from own_estimators.py."""
     return train_settings(**{**dict(
         network=f'{FILE}:{model}', dataset=f'{FILE}:{data}', train_dir=str(folder), batch_size=BATCH, max_steps=15,
         tower_device='cpu', summary_steps=0, save_steps=10), **changes})
@@ -54,14 +54,14 @@ def first_values(settings):
 
 
 def adagrad(variable, gradient, state):
-    """The step of tf.train.AdagradOptimizer(0.1), by hand."""
+    """The step of tf.train.AdagradOptimizer(0.1), computed by hand."""
     total = state.setdefault('Adagrad', np.full(variable.shape, 0.1, np.float32))
     total += gradient ** 2
     variable -= np.float32(0.1) * gradient / np.sqrt(total)
 
 
 def adam(variable, gradient, state):
-    """The step of tf.train.AdamOptimizer(0.05), by hand."""
+    """The step of tf.train.AdamOptimizer(0.05), computed by hand."""
     m, v = (state.setdefault(name, np.zeros(variable.shape, np.float32)) for name in ('Adam', 'Adam_1'))
     state['steps'] = steps = state.get('steps', 0) + 1
     m += 0.1 * (gradient - m)
@@ -70,7 +70,7 @@ def adam(variable, gradient, state):
 
 
 def plain(data, loss_of, values, towers, steps, update):
-    """Trains by plain TensorFlow 1 on one device, with the mean of the gradients of so many batches in each step."""
+    """Trains with plain TensorFlow 1 on one device; each step uses the mean gradient of `towers` batches."""
     with seeded_graph(0):
         dataset = data('train', BATCH).filter(
             lambda *batch: tf.equal(tf.shape(tf.nest.flatten(batch, expand_composites=True)[-1])[0], BATCH)
@@ -103,7 +103,7 @@ MODELS = {'regression': ('prices', loss_of_prices, adagrad),
 
 @pytest.fixture(scope='module')
 def trained_once(tmp_path_factory):
-    """A function that returns the settings of a run of a model of MODELS, with three evaluations."""
+    """A function that returns the settings of a trained run of a model in MODELS, with three evaluations."""
     @functools.cache
     def of(network, towers=2, devices=2, mode='parameter_server'):
         settings = with_data(
@@ -130,8 +130,8 @@ def test_towers_take_the_steps_of_plain_tensorflow(network, towers, devices, mod
 
 
 @pytest.mark.parametrize('network', mostly_stress(MODELS, 'language_model'))
-def test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one(network, trained_once):
-    """It goes on in the second epoch, and on one device."""
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one(network, trained_once):
+    """The run resumes in the second epoch, on one device."""
     whole = trained_once(network)
     go_back(whole.run.train_dir, 'resumed')
     again = whole.replace(train_dir=whole.run.train_dir.replace('train', 'resumed'), num_gpus=1)
@@ -150,7 +150,7 @@ def test_a_run_that_goes_on_has_the_bits_of_an_unbroken_one(network, trained_onc
     (dict(dataset='regression'), ['regression', '(mode, batch_size)']),
     (dict(dataset='not_batched'), ['dataset.batch(batch_size)']),
     (dict(dataset='of_tensors'), ['return a tf.data.Dataset'])])
-def test_a_run_that_cannot_be_right_is_refused_in_a_line(changes, told, tmp_path):
+def test_invalid_runs_are_refused_in_one_line(changes, told, tmp_path):
     if 'dataset' in changes:
         changes = dict(changes, dataset=f"{FILE}:{changes['dataset']}")
     with pytest.raises(UsageError) as refused:
@@ -165,7 +165,7 @@ def test_a_batch_size_that_does_not_divide_the_position_is_refused(trained_once)
     np.testing.assert_array_equal(np.ravel(batches('prices', batch_size=2)), np.ravel(batches('prices')[:4]))
 
 
-def test_a_resume_reports_how_long_it_skips_and_that_a_stream_lacks_a_seed(own, tmp_path, capsys):
+def test_a_resume_reports_the_time_of_its_skip_and_a_missing_seed(own, tmp_path, capsys):
     name = own("""
 import time
 import numpy as np
@@ -191,7 +191,7 @@ def model(features, labels, mode):
 
 
 def plain_evaluation(network, folder, mode='eval'):
-    """Returns (the loss, the metrics, the predictions) of the newest checkpoint, by plain TensorFlow 1."""
+    """Returns (loss, metrics, predictions) of the newest checkpoint, computed with plain TensorFlow 1."""
     data, model = getattr(own_estimators, MODELS[network][0]), getattr(own_estimators, network)
     with seeded_graph(0), tf.Session() as session:
         tf.train.get_or_create_global_step()
@@ -218,7 +218,7 @@ def plain_evaluation(network, folder, mode='eval'):
 
 
 @pytest.mark.parametrize('network', MODELS)
-def test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow(network, trained_once, tmp_path):
+def test_an_evaluation_has_the_loss_and_metrics_of_plain_tensorflow(network, trained_once, tmp_path):
     folder = trained_once(network).run.train_dir
     expected = plain_evaluation(network, folder)
     between_steps = metrics.read(folder, metrics.EVAL)[-1]
@@ -231,7 +231,7 @@ def test_an_evaluation_has_the_loss_and_the_metrics_of_plain_tensorflow(network,
 
 
 @pytest.mark.parametrize('network', MODELS)
-def test_predictions_are_those_of_plain_tensorflow(network, trained_once, call, tmp_path):
+def test_predictions_match_plain_tensorflow(network, trained_once, call, tmp_path):
     folder = trained_once(network).run.train_dir
     expected = plain_evaluation(network, folder, 'infer')
     found = cifar10.predict(train_dir=folder, tower_device='cpu')
@@ -248,7 +248,7 @@ def test_predictions_are_those_of_plain_tensorflow(network, trained_once, call, 
         np.testing.assert_allclose([float(row[name]) for row in rows], expected[name], rtol=1e-5)
 
 
-def test_an_autoencoder_without_labels_is_trained_evaluated_and_predicts(tmp_path):
+def test_an_autoencoder_without_labels_trains_evaluates_and_predicts(tmp_path):
     train(with_data('autoencoder', 'points', tmp_path / 'train', num_gpus=2, max_steps=100, eval_steps=50))
     first, last = metrics.read(str(tmp_path / 'train'), metrics.EVAL)
     assert last['examples'] == 21 and last['loss'] < 0.1 * first['loss']
@@ -262,7 +262,7 @@ def test_an_autoencoder_without_labels_is_trained_evaluated_and_predicts(tmp_pat
     np.testing.assert_allclose(found['found'], expected @ variables['decoder'], rtol=1e-5)
 
 
-def test_other_data_is_evaluated_without_a_trace_and_any_dataset_predicted(trained_once, own, tmp_path):
+def test_other_data_is_evaluated_without_writing_and_any_dataset_predicted(trained_once, own, tmp_path):
     folder = trained_once('regression').run.train_dir
     other = own("""
 from tests import own_estimators
@@ -327,7 +327,7 @@ def test_the_adapter_of_the_page_trains(own, tmp_path, capsys):
 
 
 def batches(data, towers=range(1), num_towers=1, batch_size=BATCH):
-    """Returns the labels of eight batches of some towers, from the 12th example on."""
+    """Returns the labels of eight batches of some towers, beginning at the 12th example."""
     source = DATASETS.load(f'{FILE}:{data}')(batch_size, 0)
     with tf.Graph().as_default(), tf.Session() as session:
         loaded, _ = source.load()
@@ -344,14 +344,14 @@ def test_workers_read_the_batches_of_their_towers(towers):
     assert batches('prices', towers=towers, num_towers=4)[:4] == [whole[k] for k in range(8) if k % 4 in towers][:4]
 
 
-def test_a_function_may_return_what_it_made_of_an_iterator():
+def test_a_function_may_return_tensors_of_its_own_iterator():
     assert batches('by_iterator') == batches('prices')
 
 
 @pytest.mark.parametrize('data, changes, told', [
     ('prices', dict(variable_update='async'), 'use parameter_server or replicated'),
     ('of_python', {}, 'calls Python functions')])
-def test_what_no_other_worker_can_read_is_refused_in_a_cluster(data, changes, told, tmp_path):
+def test_data_that_other_workers_cannot_read_is_refused_in_a_cluster(data, changes, told, tmp_path):
     settings = with_data('regression', data, tmp_path / 'train', **changes)
     devices, images, _ = prepared(settings)
     with pytest.raises(UsageError, match=told):

@@ -1,4 +1,4 @@
-"""Files of the user's own: how they are executed, with their modules, flags and gradients, and their errors."""
+"""Users' files: their execution, with modules, flags and gradients, and their errors."""
 import sys
 
 import numpy as np
@@ -20,8 +20,7 @@ from tests.helpers import (
 )
 
 
-def test_a_network_that_computes_something_else_is_reported_and_its_run_continues(
-        own, settings, tmp_path, capsys):
+def test_a_network_with_changed_code_is_reported_and_its_run_continues(own, settings, tmp_path, capsys):
     text = """
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -64,13 +63,13 @@ def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, 
 @pytest.mark.parametrize('arguments, given', [
     ('x, n, train', 'n, train'), ('x, num_classes=7, is_training=7, scope="net"', 'num_classes, is_training'),
     ('*arguments', 'arguments[1], arguments[2]'), ('images, *rest, scope=None', 'rest[0], rest[1]')])
-def test_arguments_may_have_other_names(arguments, given, own):
+def test_arguments_may_have_any_names(arguments, given, own):
     name = own(f'def network({arguments}): raise ValueError("given %s, %s" % ({given}))')
     with pytest.raises(UsageError, match='ValueError: given 12, True'):
         rehearsed(name, num_classes=12)
 
 
-def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):
+def test_an_error_in_an_imported_file_names_the_lines_in_both_files(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
     (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
@@ -78,7 +77,7 @@ def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path,
         own_towers(f"{tmp_path / 'mine.py'}:f")
 
 
-def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_path):
+def test_an_import_error_in_a_module_names_the_modules_line(tmp_path):
     (tmp_path / 'layers').mkdir()
     (tmp_path / 'layers' / 'ops.py').write_text('import tensorflow.compat.v1 as tf\n\nINIT = tf.no_such_thing\n')
     (tmp_path / 'mine.py').write_text('from layers.ops import INIT\n')
@@ -86,13 +85,13 @@ def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_p
         own_towers(f"{tmp_path / 'mine.py'}:f")
 
 
-def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
+def test_the_package_does_not_count_as_user_code_of_a_network_beside_it():
     path = str(ROOT / 'cifar10_eval.py')
     code.execute_again(path)
     assert list(own_files.sha256(path)) == ['cifar10_eval.py']
 
 
-def test_two_files_of_one_process_have_the_modules_of_their_folders(tmp_path):
+def test_files_in_different_folders_import_their_own_modules(tmp_path):
     found = []
     for folder in ('one', 'other'):
         (tmp_path / folder).mkdir()
@@ -126,7 +125,7 @@ def network(images, num_classes, training):
 '''
 
 
-def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_executed(tmp_path, graph):
+def test_each_execution_of_a_file_sees_only_its_own_flags(tmp_path, graph):
     before = {name: flags.FLAGS[name].value for name in flags.FLAGS}
     for folder, scale in (('one', 1.5), ('other', 2.5), ('one', 3.5)):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -140,7 +139,7 @@ def test_the_flags_of_a_file_are_those_of_that_file_alone_each_time_it_is_execut
     assert seen == [f'{scale}/{-scale}' for scale in (1.5, 2.5, 3.5)]
 
 
-def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
+def test_two_files_in_one_command_have_separate_flags(own, tmp_path):
     files_of = []
     for name, value in (('a', 1), ('b', 2)):
         text = (f'import tensorflow.compat.v1 as tf\ntf.app.flags.DEFINE_integer("n", {value}, "")\n'
@@ -150,7 +149,7 @@ def test_the_flags_of_two_files_in_one_command_are_their_own(own, tmp_path):
     assert [each(0) for each in (*files_of, *files_of)] == [1, 2, 1, 2]
 
 
-def test_a_module_of_the_standard_library_stays_that_of_others(own, tmp_path):
+def test_a_users_module_does_not_replace_one_of_the_standard_library(own, tmp_path):
     (tmp_path / 'sched.py').write_text('MINE = 1\n')
     sys.modules.pop('sched', None)
     code.function('network', own('import sched\ndef network(x): return sched.MINE'), 'x')
@@ -171,7 +170,7 @@ def network(images, num_classes, training):
 '''
 
 
-def test_a_gradient_that_a_file_registers_is_that_of_its_last_execution(own, graph):
+def test_a_registered_gradient_comes_from_the_files_last_execution(own, graph):
     for factor in 2.0, 3.0:
         name = own(GRADIENT.replace('FACTOR', str(factor)))
         assert rehearsed(name) == []
@@ -204,7 +203,7 @@ def net(images, num_classes, training):
     assert not target.exists()
 
 
-def test_a_lookup_table_and_values_of_a_checkpoint_are_there_in_training_and_evaluation(own, settings, tmp_path):
+def test_lookup_tables_and_checkpoint_values_work_in_training_and_evaluation(own, settings, tmp_path):
     values = np.arange(30, dtype=np.float32).reshape(3, 10)
     with tf.Graph().as_default(), tf.Session() as session:
         session.run(tf.get_variable('theirs', initializer=values).initializer)

@@ -1,4 +1,4 @@
-"""Placeholders of a user's own network, which says what they are fed."""
+"""Placeholders of a user's network that the network itself feeds."""
 import re
 
 import numpy as np
@@ -10,7 +10,7 @@ from tests.helpers import add_tower, logits_of, own_towers, rehearsed, tf
 
 @pytest.mark.parametrize('chosen', ['tf.cond(tf.logical_not(fed), lambda: x - mean, assigned)',
                                     'tf2.cond(fed, assigned, lambda: x - mean)'])
-def test_a_condition_that_follows_from_what_is_fed_is_known(chosen, own, graph):
+def test_a_condition_that_depends_only_on_fed_values_is_resolved(chosen, own, graph):
     name = own(f'''
 import tensorflow as tf2, tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -27,7 +27,7 @@ def network(images, num_classes, training):
     assert len(add_tower(own_towers(name), tf.ones([4, 24, 24, 3])).statistics) == 1
 
 
-def test_any_tensor_may_be_fed_as_in_a_session_also_by_its_name(own, graph):
+def test_any_tensor_can_be_fed_also_by_name(own, graph):
     for key in 'twice', '"twice:0"':
         name = own(f'''
 import tensorflow.compat.v1 as tf
@@ -41,7 +41,7 @@ def network(images, num_classes, training):
 @pytest.mark.parametrize('key, shape, fed, told', [
     ('"x:0"', '[None, 3, 24, 24]', 'images', 'Shapes (None, 3, 24, 24) and (8, 24, 24, 3) are incompatible'),
     ('placeholder', '[None, 24, 24, 3]', 'None', 'None values not supported')])
-def test_what_is_fed_must_fit(key, shape, fed, told, own):
+def test_a_fed_value_must_fit_its_placeholder(key, shape, fed, told, own):
     name = own(f'''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -78,7 +78,7 @@ def test_a_placeholder_keeps_its_default_in_evaluation(condition, ratio, own, gr
     np.testing.assert_allclose(trained, ratio * evaluated, rtol=1e-5)
 
 
-def test_a_default_that_counts_in_training_is_refused_with_the_line_of_the_placeholder(own):
+def test_an_unfed_default_that_matters_in_training_is_refused_with_its_line(own):
     name = own(DEFAULTS.replace('CONDITION', 'not training'))
     with pytest.raises(UsageError, match='placeholder keep, which nothing feeds .line 4 of .* return logits, {pla'):
         rehearsed(name)
@@ -103,11 +103,11 @@ def network(images, num_classes, training):
 '''
 
 
-def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
+def test_a_networks_feeds_reach_its_placeholders(own, graph):
     towers = own_towers(own(FED))
     images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
     tf.train.create_global_step()
-    computed = add_tower(towers, images)  # of the class 0
+    computed = add_tower(towers, images)  # of class 0
     logits, = tf.get_collection(tf.GraphKeys.ACTIVATIONS)
     (gradient, weights), = computed.gradients
     (variable, value, keep), = computed.statistics
@@ -129,7 +129,7 @@ def test_what_a_network_says_that_it_feeds_is_fed(own, graph):
 @pytest.mark.parametrize('line, fed', [
     ('x = b', '{a: images * 2.0, b: a}'), ('x = b', '{b: a * 2.0, a: images}'),
     ('with tf.control_dependencies([a]): x = tf.identity(images) * 2.0', '{a: images}')])
-def test_a_placeholder_may_be_fed_another_one_or_only_waited_for(line, fed, own, graph):
+def test_a_placeholder_may_be_fed_another_one_or_be_a_control_input_only(line, fed, own, graph):
     name = own(f'''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -147,7 +147,7 @@ def network(images, num_classes, training):
         np.testing.assert_allclose(session.run(logits), np.full([4, 3], 2.0) @ weights, rtol=1e-5)
 
 
-def test_of_an_operation_with_several_results_all_must_be_fed(own):
+def test_all_outputs_of_an_operation_must_be_fed(own):
     name = own('''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):

@@ -1,4 +1,4 @@
-"""A user's own loss: towers have the variables of one tower, or it is refused or reported before training."""
+"""Users' losses: towers have the variables of one tower, or the loss is refused or reported before training."""
 import itertools
 
 import numpy as np
@@ -29,7 +29,7 @@ def name_of(function):
 
 @pytest.fixture
 def trained(train_with):
-    """A function that trains the linear network for some steps of 8 examples; returns its variables."""
+    """A function that trains the linear network on 8 examples a step and returns its variables."""
     def run(name, towers=1, mode='parameter_server', **changes):
         return train_with(name, 'linear', mode, num_gpus=towers, num_towers=towers, batch_size=8 // towers,
                           save_steps=6, **changes)
@@ -47,21 +47,21 @@ def test_towers_have_the_variables_of_one_tower(function, mode, trained):
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_the_cross_entropy_of_ones_own_has_the_bits_of_the_programs(trained):
+def test_a_users_cross_entropy_has_the_bits_of_the_built_in_one(trained):
     own, programs = trained('own', loss=name_of('cross_entropy'), steps=1), trained('programs', steps=1)
     assert {name: value.tobytes() for name, value in own.items()} == {
         name: value.tobytes() for name, value in programs.items()}
 
 
 @pytest.mark.parametrize('function', REFUSED)
-def test_what_is_no_loss_of_each_example_is_refused_in_one_line(function):
+def test_an_invalid_per_example_loss_is_refused_in_one_line(function):
     with pytest.raises(UsageError) as refused:
         rehearsed('linear', batch_size=8, loss=name_of(function))
     assert REFUSED[function] in str(refused.value) and '\n' not in str(refused.value)
 
 
 @pytest.mark.parametrize('function', mostly_stress([*WARNED, *TRAINED], *WARNED, 'above_a_margin', 'with_centers'))
-def test_a_loss_that_is_probably_a_mistake_is_reported(function):
+def test_a_probably_mistaken_loss_gets_a_warning(function):
     warnings = rehearsed('linear', batch_size=8, loss=name_of(function))
     assert len(warnings) == (function in WARNED) and all(WARNED[function] in warning for warning in warnings)
 

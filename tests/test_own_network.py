@@ -1,4 +1,4 @@
-"""A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
+"""Users' networks: they train in every mode, can be evaluated, and must follow the rules of towers."""
 import json
 import os
 import sys
@@ -43,12 +43,12 @@ STATE = 'state = tf.get_variable("state", [], initializer=tf.zeros_initializer()
 
 @pytest.fixture
 def linear(own):
-    """A function that writes a network with a line changed; returns its name."""
+    """A function that writes a network with one line changed and returns its name."""
     return lambda line='pass', result='pixels @ weights': own(LINEAR.format(line, result), 'linear')
 
 
-# Runs scripts, one after the other, in a process whose operations must be deterministic. Then TensorFlow refuses random
-# operations, such as those of the initial values, in a graph without a seed.
+# Runs scripts in order in a process with deterministic operations. TensorFlow then refuses random
+# operations, for example in initial values, in a graph without a seed.
 DETERMINISTIC = """
 import json, runpy, sys
 from cifar10.base import startup
@@ -66,7 +66,7 @@ for command in json.loads(sys.argv[1]):
 
 
 @pytest.mark.stress
-def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp_path, data_dir):
+def test_all_programs_work_with_deterministic_operations(linear, tmp_path, data_dir):
     network = linear('bias = tf.get_variable("bias", [10], initializer=tf.truncated_normal_initializer())',
                      'pixels @ weights + bias')
     (tmp_path / 'script.py').write_text(DETERMINISTIC)
@@ -133,7 +133,7 @@ def test_a_broken_rule_is_reported_in_one_line(linear, tmp_path, line, result, p
 
 TOP, INSIDE, QUEUE = 'top', 'inside', 'which nothing starts or fills (line 8 of '
 IDIOMS = [
-    # (where, what a file of TensorFlow 1 has there, what the line says that refuses it; None if it is trained).
+    # (place, a line of a TensorFlow 1 file, part of the refusal; None if it is accepted).
     (TOP, 'tf.disable_v2_behavior()', None), (TOP, 'tf.enable_eager_execution()', None),
     (TOP, 'tf.disable_resource_variables(); tf.disable_control_flow_v2()', None),
     (TOP, 'import tensorflow as tf2; tf2.compat.v1.disable_v2_behavior(); tf.TensorShape([3])[0].value', None),
@@ -179,7 +179,7 @@ def net(images, num_classes, training):
 
 
 @pytest.mark.parametrize('place, line, refused', IDIOMS)
-def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(own, tmp_path, place, line, refused):
+def test_idioms_of_tensorflow_1_work_or_are_refused_without_side_effects(own, tmp_path, place, line, refused):
     def state():
         return (sys.argv, list(sys.path), tf.executing_eagerly(), tf.resource_variables_enabled(), tf.app,
                 tf.control_flow_v2_enabled(), type(tf.TensorShape([1])[0]), tf.disable_v2_behavior,
@@ -197,7 +197,7 @@ def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(own
 
 @pytest.mark.parametrize('line', [
     'int(images.shape[1])', 'tf.zeros(images.shape)', 'tf.reshape(images, [2, -1, images.shape[2]])'])
-def test_a_size_that_is_unknown_is_told(own, line):
+def test_the_use_of_an_unknown_size_is_explained(own, line):
     name = own(IDIOM.format(top='pass', inside=line), 'net')
     with pytest.raises(UsageError, match=r'line 8 of .*; with several --sizes, and in a loop, a size may be'):
         rehearsed(name, sizes=(24, 32))
@@ -207,7 +207,7 @@ def test_a_size_that_is_unknown_is_told(own, line):
     ('tf.nn.softmax(logits)', 'its outputs are those of a Softmax'),
     ('tf.nn.relu(logits)', 'its outputs are those of a Relu'),
     ('tf.nn.log_softmax(logits)', None)])
-def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned, own):
+def test_outputs_that_cannot_be_logits_get_a_warning(outputs, warned, own):
     found = rehearsed(own(f"""
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -217,7 +217,7 @@ def network(images, num_classes, training):
     assert [warned in warning for warning in found] == [True] * (warned is not None)
 
 
-def test_what_is_written_in_float32_computes_in_half_precision(linear, graph):
+def test_code_written_for_float32_computes_in_half_precision(linear, graph):
     name = linear('pixels *= tf.get_variable("more", [])')
     assert rehearsed(name, dtype=tf.bfloat16) == []
     add_tower(own_towers(name), tf.zeros([4, 24, 24, 3]), dtype=tf.bfloat16)
@@ -233,11 +233,11 @@ def test_what_is_written_in_float32_computes_in_half_precision(linear, graph):
      'random_normal/RandomStandardNormal draws other random numbers after a resume'),
     ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions vary'),
 ])
-def test_what_is_allowed_but_hardly_meant_is_told(linear, line, part):
+def test_suspicious_code_gets_a_warning(linear, line, part):
     assert any(part in warning for warning in rehearsed(linear(line)))
 
 
-def test_a_dropout_that_keeps_all_in_evaluation_is_no_warning_there(linear):
+def test_a_dropout_without_effect_in_evaluation_gets_no_warning_there(linear):
     warning, = rehearsed(linear('pixels = tf.nn.dropout(pixels, keep_prob=tf.constant(0.5 if training else 1.0))'))
     assert 'draws other random numbers after a resume' in warning
 
@@ -250,7 +250,7 @@ def network(images, num_classes, training):
 '''
 
 
-def test_a_network_of_ones_own_gets_these_gradients(own, graph):
+def test_a_users_network_uses_the_mended_gradients(own, graph):
     add_tower(own_towers(own(STRIDED)), tf.zeros([2, 24, 24, 3]))
     strides = [operation.get_attr('strides') for operation in graph.get_operations()
                if operation.type == 'Conv2DBackpropFilter']
@@ -267,7 +267,7 @@ def network(images, num_classes, training):
 '''
 
 
-def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_the_largest(own, settings, monkeypatch):
+def test_constants_beyond_the_graph_limit_are_refused_with_the_largest_ones_line(own, settings, monkeypatch):
     monkeypatch.setattr(graphs, '_MOST_BYTES', 10 ** 6)
     given = dict(network=own(LARGE), max_steps=1)
     train(settings(**given))
@@ -279,12 +279,12 @@ def test_constants_for_which_a_graph_has_no_room_are_refused_with_the_line_of_th
         train(settings(**given, train_dir=settings().run.train_dir + '3', num_towers=3))
 
 
-def test_draws_that_are_the_same_in_each_tower_are_no_sums_over_images(linear):
+def test_equal_draws_in_each_tower_are_not_mistaken_for_sums_over_images(linear):
     noise = 'tf.random.stateless_normal([int(images.shape[0]), 10], [tf.train.get_global_step(), 2])'
     assert rehearsed(linear(result=f'pixels @ weights + ({noise} if training else 0)')) == []
 
 
-def test_integers_that_are_drawn_are_told_and_are_the_same_in_evaluation(own, graph):
+def test_random_integers_of_numpy_get_a_warning_and_are_equal_in_evaluation(own, graph):
     towers = own_towers(own('''
 import numpy as np, tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -301,7 +301,7 @@ def network(images, num_classes, training):
     assert len(indices) == 2 and len({*indices}) == 1
 
 
-def test_gradients_are_those_of_the_loss_whatever_it_is_scaled_by(own, graph):
+def test_gradients_do_not_depend_on_the_loss_scale(own, graph):
     towers = own_towers(own('''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -319,7 +319,7 @@ def network(images, num_classes, training):
 @pytest.mark.parametrize('line, factor', [
     ('pass', 1), ('tf.losses.add_loss(tf.losses.get_regularization_loss())', 1),
     ('tf.losses.add_loss(3 * tf.losses.get_regularization_loss())', 3)])
-def test_a_penalty_counts_once_whether_or_not_the_network_adds_it_to_its_losses(line, factor, own, graph):
+def test_a_penalty_counts_once_even_if_the_network_adds_it_to_its_losses(line, factor, own, graph):
     computed = add_tower(own_towers(own(f'''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -334,7 +334,7 @@ def network(images, num_classes, training):
     assert penalty == pytest.approx(factor * (value ** 2).sum() / 2, rel=1e-4)
 
 
-def test_what_an_optimizer_of_a_model_keeps_is_no_variable_of_the_run(own, graph):
+def test_variables_of_a_models_own_optimizer_are_not_variables_of_the_run(own, graph):
     name = own('''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -358,7 +358,7 @@ def network(images, num_classes, training):
 @pytest.mark.parametrize('draw', [
     'x + tf.random_normal([3])',
     'tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.nn.dropout(x, rate=0.5)), [0, x])[1]'])
-def test_each_tower_draws_random_numbers_of_its_own_and_the_same_again(draw, own):
+def test_towers_draw_different_random_numbers_that_repeat_between_runs(draw, own):
     name = own(f'''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -383,7 +383,7 @@ def network(images, num_classes, training):
         assert not np.array_equal(first[0], first[1])
 
 
-def test_a_network_of_ones_own_is_not_cut_and_not_divided(own, call):
+def test_a_users_network_is_neither_cut_nor_divided(own, call):
     name = own('''
 import tensorflow.compat.v1 as tf
 from cifar10.model.parts import next_part
@@ -397,7 +397,7 @@ def network(images, num_classes, training):
     assert status == 2 and '--gpus_per_tower=2 only divides built-in networks' in error
 
 
-def test_what_is_drawn_again_in_a_gradient_by_the_same_seed_is_the_same(own):
+def test_recomputation_in_a_gradient_repeats_the_draws_of_its_seed(own):
     name = own('''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -417,7 +417,7 @@ def network(images, num_classes, training):
                 np.testing.assert_array_equal(kept[0] != 0, used[0] != 0)
 
 
-def test_a_network_is_called_once_however_many_towers_there_are(own, graph, tmp_path):
+def test_a_network_function_is_called_once_for_any_number_of_towers(own, graph, tmp_path):
     towers = own_towers(own('''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):

@@ -1,4 +1,4 @@
-"""A user's own optimizer, clipping, AdamW and Muon: the steps of NumPy in every mode, rules that are checked."""
+"""Users' optimizers, clipping, AdamW and Muon: NumPy's steps in every mode, and checks of the rules."""
 import random
 import sys
 
@@ -21,7 +21,7 @@ RATE, AUXILIARY, DECAY, NORM = 0.05, 0.02, 0.3, 0.7
 
 
 def numpys_steps(name, values, gradients):
-    """Returns variables after an optimizer has applied the same gradients in each of three steps."""
+    """Returns variables after an optimizer has applied the same gradients in three steps."""
     if name == 'muon':
         return muons_steps(*values, [gradients] * 3, [(RATE, AUXILIARY)] * 3)
     values, m, v = [np.array(each, float) for each in values], [0.0] * len(values), [0.0] * len(values)
@@ -49,12 +49,12 @@ MAKE = dict(clipped=lambda: Clipped(tf.train.GradientDescentOptimizer(RATE), NOR
 @pytest.mark.parametrize('mode, name', [
     ('parameter_server', 'clipped'), ('replicated', 'adamw'), ('replicated', 'clipped'), ('mirrored', 'lion'),
     ('async', 'muon'), ('local', 'adamw')])
-def test_steps_equal_numpys_in_every_mode(mode, name):
+def test_steps_match_numpy_in_every_mode(mode, name):
     rng = np.random.default_rng(1)
     shapes = ((3, 3, 2, 4) if name == 'muon' else (3, 4)), (5,)
     initial = [rng.normal(size=shape) for shape in shapes]
-    towers = 1 if mode in ('async', 'local') else 2  # in these, each tower applies its own gradients
-    slopes = [rng.normal(size=(towers, *shape)) for shape in shapes]  # the loss is linear: they are its gradients
+    towers = 1 if mode in ('async', 'local') else 2  # in these modes, each tower applies its own gradients
+    slopes = [rng.normal(size=(towers, *shape)) for shape in shapes]  # the loss is linear, so these are its gradients
 
     def tower_fn(k, scope):
         variables = [tf.get_variable(f'v{i}', each.shape, initializer=tf.constant_initializer(each))
@@ -76,11 +76,11 @@ def test_steps_equal_numpys_in_every_mode(mode, name):
     assert saved == slots | {'v0', 'v1', 'unused', 'global_step'}
 
 
-def test_a_gradient_that_is_not_too_long_stays_as_it_is():
+def test_a_short_gradient_is_not_clipped():
     variable = tf.get_variable('w', initializer=[1.0, 1.0])
     class Twice(tf.train.GradientDescentOptimizer):
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            assert [gradient for gradient, _ in grads_and_vars]  # as one of a user may, before the base class does
+            assert [gradient for gradient, _ in grads_and_vars]  # a user's override may consume it
             return super().apply_gradients(grads_and_vars, global_step, name)
     step = Clipped(Twice(1.0), 5.0).apply_gradients([(tf.constant([3.0, 3.9]), variable)])
     with tf.Session() as session:
@@ -89,7 +89,7 @@ def test_a_gradient_that_is_not_too_long_stays_as_it_is():
         np.testing.assert_allclose(session.run(variable), [-2.0, -2.9], rtol=1e-6)
 
 
-def test_with_a_scaled_loss_the_same_is_clipped_and_decayed_and_nothing_if_it_overflows():
+def test_loss_scaling_changes_neither_clipping_nor_decay_and_skips_overflows():
     variables = [tf.get_variable(name, initializer=[[1.0, -2.0]]) for name in ('scaled', 'plain')]
     slope = tf.placeholder(tf.float32, [1, 2])
     steps = []
@@ -120,12 +120,12 @@ def mine(rate):
 
 @pytest.fixture
 def mine(own):
-    """A function that writes an optimizer with some lines; returns its name."""
+    """A function that writes an optimizer with given lines and returns its name."""
     return lambda lines='pass', before='pass': own(CUSTOM.format(lines, before), 'mine')
 
 
 @pytest.mark.parametrize('mode', UPDATE_MODES)
-def test_what_an_optimizer_saves_has_the_names_of_tensorflow_1_in_every_mode(mode, mine):
+def test_saved_slots_have_tensorflow_1s_names_in_every_mode(mode, mine):
     make = OPTIMIZERS.load(mine(before='return tf.train.AdamOptimizer(rate)'))
 
     def tower_fn(k, scope):
@@ -162,7 +162,7 @@ def test_a_broken_rule_is_reported(mine, lines, before, part):
     assert part in message and message.startswith(f'--optimizer={name}: ') and '\n' not in message
 
 
-def test_the_process_is_as_it_was_whatever_the_file_does(mine, settings):
+def test_the_file_does_not_change_the_process(mine, settings):
     def state():
         return (random.getstate(), repr(np.random.get_state()), tf.RegisterGradient, has_old_shapes(),
                 dict(vars(flags.FLAGS)), list(sys.argv), list(sys.path))
@@ -174,15 +174,15 @@ def test_the_process_is_as_it_was_whatever_the_file_does(mine, settings):
     assert state() == before
 
 
-def test_gradients_that_are_changed_together_need_their_mean(mine):
+def test_an_optimizer_that_combines_gradients_needs_their_mean(mine):
     name = mine('def apply_gradients(self, *arguments): return super().apply_gradients(*arguments)')
     own_optimizer.check(name, averages_within=False)
     with pytest.raises(UsageError, match='overrides apply_gradients, which gets no mean gradients in this update mode'):
         own_optimizer.check(name, averages_within=True)
 
 
-def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
-    small = tmp_path / 'small.py'  # what only the variables of a real network are too large for
+def test_user_errors_end_the_program_with_one_line(call, mine, tmp_path):
+    small = tmp_path / 'small.py'  # only variables of a real network are too large for this optimizer
     small.write_text(CUSTOM.format(f'def {APPLY}: assert grad.shape[0] < 20; return super().{APPLY[:21]}(grad, handle)',
                                    'pass'))
     too_large = [f'--optimizer={small}:mine', '--learning_rate=0.1', f'--network={LINEAR}']

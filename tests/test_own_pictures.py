@@ -1,4 +1,4 @@
-"""Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
+"""Users' data sets: folders of images, converted once; and CIFAR-100."""
 import csv
 import functools
 import hashlib
@@ -36,13 +36,13 @@ PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
 
 
 def file_of(i):
-    """Returns a picture file; those of all numbers differ."""
+    """Returns the content of picture file i; each number gives a different picture."""
     return encoded(PIXELS + np.uint8(i % 256), ('PNG', 'JPEG', 'GIF', 'WEBP')[i % 4])
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A function that makes a folder with a picture of each of these paths."""
+    """A function that makes a folder with a picture at each of the given paths."""
     def make(*paths):
         for i, path in enumerate(paths):
             (tmp_path / 'mine' / path).parent.mkdir(parents=True, exist_ok=True)
@@ -81,17 +81,17 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert output.count('converting') == 1 and 'also training images' not in output
     assert re.search(rf'warning: left out 1 of 37 .*pictures: {path}train/owl/notes.txt \(', output)
     assert f'; {train.folder}/left-out.txt lists ' in output
-    prepare(path)  # a later start
+    prepare(path)  # a second start
     assert capsys.readouterr().out == ''
 
 
 @pytest.mark.parametrize('size', [32, 72])
-def test_what_is_prepared_is_found_again_by_names_sizes_and_times(folder, tmp_path, size, capsys):
+def test_prepared_images_are_found_by_names_sizes_and_times(folder, tmp_path, size, capsys):
     path = folder(*numbered('ant', 'bee'))
     before, here = read_tree(path), functools.partial(prepare, test_fraction=0.3, image_size=size)
     data = here(path)
     assert read_tree(path) == before and data.folder.startswith(f'{tmp_path}/data/mine-{size}px/')
-    moved = shutil.copytree(path, tmp_path / 'elsewhere' / 'mine')  # with their times, in whole seconds
+    moved = shutil.copytree(path, tmp_path / 'elsewhere' / 'mine')  # keeps times to whole seconds
     for file in moved.rglob('*.png'):
         os.utime(file, (0, int(file.stat().st_mtime)))
     capsys.readouterr()
@@ -99,18 +99,18 @@ def test_what_is_prepared_is_found_again_by_names_sizes_and_times(folder, tmp_pa
     assert (found.folder, capsys.readouterr().out) == (data.folder, '')
     changed = found.name_of(0)
     time = os.stat(changed).st_mtime
-    os.utime(changed, (0, 0))  # changed in place, with the same size
+    os.utime(changed, (0, 0))  # changed in place, at the same size
     other = datasets.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3)
     assert os.path.dirname(other.folder) == os.path.dirname(data.folder) and other.folder != data.folder
     assert other.digest == data.digest and ' 20 images of 2 classes' in capsys.readouterr().out
     os.utime(changed, (0, time))
     os.remove(path + 'ant/3.png')
-    assert here(path).count == 13  # another folder of this name
+    assert here(path).count == 13  # another folder of the same name
     assert datasets.prepare(f'{moved}/', data_of(path), image_size=size, test_fraction=0.3).folder == data.folder
 
 
 class AsStored(augment.Augmentation):
-    """Feeds the pixels as they are stored."""
+    """Feeds the stored pixels."""
 
     def normalise(self, pixels):
         return pixels
@@ -139,7 +139,7 @@ def test_each_example_has_the_name_of_its_file(folder, size, paths):
     assert sorted(found) == sorted(pictures)
 
 
-def test_one_command_lists_the_pictures_in_the_wrong_folder_of_both_parts_class_by_class(tmp_path, capsys):
+def test_one_command_lists_misplaced_pictures_of_both_parts_by_class(tmp_path, capsys):
     labels, wrong = np.arange(96) % 3, {7: 2, 10: 0, 13: 2, 80: 0, 90: 1}  # the folder of each
     for i, label in enumerate(labels):
         pixels = np.random.default_rng(i).integers(0, 120, [40, 40, 3])
@@ -168,7 +168,7 @@ def test_one_command_lists_the_pictures_in_the_wrong_folder_of_both_parts_class_
     assert [row['class'] for row in rows if row['file'].endswith('corrupt.jpg')] == ['']
 
 
-def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_path, capsys):
+def test_a_run_keeps_its_images_while_a_new_run_uses_the_current_ones(folder, tmp_path, capsys):
     path = folder(*numbered('ant', 'bee'))
     flags = dict(data_dir=data_of(path), network='linear', batch_size=4, tower_device='cpu', summary_steps=0)
     run = dict(flags, train_dir=str(tmp_path / 'run'))
@@ -194,7 +194,7 @@ def test_a_run_keeps_to_its_images_and_another_takes_those_of_now(folder, tmp_pa
     assert ', 19 images of 32x32 in' in output and said not in output
 
 
-def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, capsys):
+def test_misplaced_training_pictures_have_the_largest_losses(tmp_path, capsys):
     names = 'blue', 'red'
     for part, labels, wrong in (('train', np.arange(40) % 2, [4, 5]), ('test', np.arange(8) % 2, [])):
         images = np.random.default_rng(len(labels)).integers(0, 120, [len(labels), 40, 40, 3])
@@ -219,7 +219,7 @@ def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, 
     assert tested['largest_losses'] == result.largest_losses and trained['largest_losses'] == found
     values = [{value.tag: value for event in tf.train.summary_iterator(str(file)) for value in event.summary.value}
               for file in sorted(pathlib.Path(run, 'eval').glob('*tfevents*'))]
-    # The curves of the training images are apart from those of the test images.
+    # Training and test images have separate curves.
     tested, trained = ({tag for tag in tags if not tag.startswith('_')} for tags in values)
     assert tested == {tag.removeprefix('train_eval/') for tag in trained} and not tested & trained
     table = values[1]['train_eval/largest_losses'].tensor.string_val[0].decode().replace('\\', '')
@@ -227,7 +227,7 @@ def test_training_pictures_in_the_wrong_class_have_the_largest_losses(tmp_path, 
 
 
 @pytest.mark.parametrize('size', [32, 72])
-def test_equal_images_in_both_parts_or_of_two_classes_are_counted_and_named(folder, size, capsys):
+def test_images_shared_by_parts_or_classes_are_counted_and_named(folder, size, capsys):
     path = folder(*numbered('train/owl', 'train/eel', 'test/owl', 'test/eel'))
     prepare(path, image_size=size)
     assert ' equal ' not in (output := capsys.readouterr().out) and 'also' not in output
@@ -253,7 +253,7 @@ def test_equal_images_in_both_parts_or_of_two_classes_are_counted_and_named(fold
 
 
 @pytest.mark.parametrize('size', [32, 72])
-def test_another_decoder_prepares_again_but_a_run_keeps_to_its_images(folder, size, monkeypatch, capsys):
+def test_a_new_decoder_prepares_again_but_a_run_keeps_its_images(folder, size, monkeypatch, capsys):
     path = folder(*numbered('ant', 'bee'))
     before = prepare(path, test_fraction=0.3, image_size=size)
     written = read_tree(data_of(path))
@@ -272,28 +272,28 @@ def test_another_decoder_prepares_again_but_a_run_keeps_to_its_images(folder, si
 
 
 @pytest.mark.parametrize('size', [32, 72])
-def test_what_is_not_a_file_is_left_out_and_counts_nowhere(folder, size, capsys):
+def test_entries_that_are_not_files_are_left_out_of_all_counts(folder, size, capsys):
     path = folder(*numbered('ant', 'bee'), *(f'ant/more{i}/1.png' for i in range(20)), 'ant/notes.txt')
     os.mkfifo(path + 'bee/pipe')
     os.symlink('more1', path + 'ant/link')
     _, labels = DATASETS.load(path).configured(0.3, size).expected()
     counts = {part: len(each) for part, each in labels.items()}
-    assert counts == {datasets.TRAIN: 15, datasets.TEST: 6}  # the text file too, which nobody has read yet
+    assert counts == {datasets.TRAIN: 15, datasets.TEST: 6}  # includes the text file, which has not been read yet
     data = prepare(path, test_fraction=0.3, image_size=size)
     output = capsys.readouterr().out
     assert data.count == 14 and ' 21 images of 2 classes' in output and 'warning: left out 23 of 43 files' in output
     assert f'{path}ant/more0 (a subfolder, ' in output
 
 
-def test_folders_alone_are_no_images(folder):
+def test_a_class_with_only_subfolders_has_no_images(folder):
     path = folder(*(f'{name}/more{i}/1.png' for name in ('ant', 'bee') for i in range(9)))
     with pytest.raises(UsageError, match='class ant has no training image .*subfolder'):
         DATASETS.load(path).configured(0.3, 32).expected()
 
 
 @pytest.mark.parametrize('name', ['', 'bee'])
-def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
-    with tempfile.TemporaryDirectory() as path:  # not in one that is the user's alone
+def test_an_unreadable_folder_is_refused_with_a_remedy(name):
+    with tempfile.TemporaryDirectory() as path:  # pytest's folders are closed to other users
         os.chmod(path, 0o755)
         for each in ('ant', 'bee'):
             os.mkdir(os.path.join(path, each))
@@ -302,7 +302,7 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
         config = train_settings(dataset=f'{path}/', data_dir=data_of(path)).data
         try:
             if os.getuid() == 0:
-                os.seteuid(2 ** 16 - 2)  # root may read all
+                os.seteuid(2 ** 16 - 2)  # root can read everything
             with pytest.raises(UsageError, match=f'^{closed}: Permission denied; make the folder readable, or rem'):
                 datasets.find(config)
         finally:
@@ -311,7 +311,7 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
-def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
+def test_the_held_out_fraction_is_rounded(folder, fraction, tested):
     path = folder(*numbered('ant', 'bee'))
     train, test = (prepare(path, part, fraction) for part in (datasets.TRAIN, datasets.TEST))
     assert sorted(labels(test)) == [0] * tested + [1] * tested
@@ -333,7 +333,7 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     ([f'{i}/1.png' for i in range(257)],
      'has 257 classes; use 256 or fewer, or an --image_size above 64'),
 ])
-def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path, capsys):
+def test_errors_name_the_problem_of_a_folder(folder, paths, part, tmp_path, capsys):
     path = folder(*paths)
     with pytest.raises(UsageError, match=part):
         prepare(path, test_fraction=0.1)
@@ -343,7 +343,7 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     assert 'converting' not in capsys.readouterr().out
 
 
-def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
+def test_a_class_of_corrupt_files_is_refused(folder, capsys):
     path = folder(*numbered('a', 'b'), 'c/1.png', 'c/2.heic', 'c/3/4.png')
     pathlib.Path(path, 'c', '1.png').write_bytes(file_of(0)[:200])
     pathlib.Path(path, 'c', '2.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
@@ -354,7 +354,7 @@ def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
     assert os.listdir(os.path.join(data_of(path), 'mine-32px')) == []
 
 
-def test_names_that_a_class_may_have(folder, capsys):
+def test_unusual_class_names_work(folder, capsys):
     names = ['train', 'Test', 'a b', 'a\x1b[31m', 'naïve', '猫', '#1', os.fsdecode(b'\xff\xfe')]
     parts = [f'{part}/{name}' for part in ('train', 'test') for name in names]
     path = folder(*numbered(*parts, n=2), 'train/.hidden/1.png', 'train/a b/line\nend\udcff.txt')
@@ -362,7 +362,7 @@ def test_names_that_a_class_may_have(folder, capsys):
     assert f"pictures: '{path}train/a b/line\\nend\\udcff.txt' (not" in capsys.readouterr().out
 
 
-def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path):
+def test_missing_images_of_a_run_are_reported(one_step, settings, tmp_path):
     folder = settings().run.train_dir
     change_record(folder, dataset=f'{tmp_path}/gone')
     where = f'--dataset={tmp_path}/gone does not exist;'
@@ -377,7 +377,7 @@ def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, se
 
 @pytest.mark.parametrize('images, place', [
     (numbered('a', 'b'), '.'), (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train/run')])
-def test_nothing_is_put_among_the_folders_of_the_classes(folder, images, place):
+def test_nothing_is_written_among_the_class_folders(folder, images, place):
     path = folder(*images)
     for name, other in (('train_dir', 'data_dir'), ('data_dir', 'train_dir')):
         with pytest.raises(UsageError, match=f'^--{name}=.* is in the folder of the images, .* outside'):
@@ -394,7 +394,7 @@ def test_nothing_is_put_among_the_folders_of_the_classes(folder, images, place):
     (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train', True),
     ([*numbered('a', 'b'), 'notes.txt'], 'run', False), (['disc.png', 'c/notes.txt', 'd/1.png'], 'run', False),
     (['train/notes.txt', 'notes.txt'], '', False)])
-def test_no_run_of_other_data_begins_among_pictures(folder, images, place, refused):
+def test_a_run_of_other_data_does_not_start_among_pictures(folder, images, place, refused):
     path = folder(*images) + place
     config = train_settings(dataset='shapes', train_dir=path)
     if not refused:
@@ -406,17 +406,17 @@ def test_no_run_of_other_data_begins_among_pictures(folder, images, place, refus
 
 
 @pytest.mark.parametrize('make, name', [(train_settings, 'dataset'), (eval_settings, 'export_dir')])
-def test_a_path_that_tensorflow_does_not_take_is_told(make, name):
+def test_a_path_that_tensorflow_cannot_open_is_reported(make, name):
     with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not valid UTF-8, which TensorFlow requires'):
         make(**{name: '/x/\udcff/y'})
 
 
-def test_the_classes_of_cifar100_are_those_of_the_published_file():
+def test_cifar100_has_the_classes_of_the_published_file():
     content = ''.join(name + '\n' for name in DATASETS.load('cifar100').classes).encode()  # fine_label_names.txt
     assert hashlib.sha256(content).hexdigest() == '4a53f81a8af29bb6aa646bfe2c455db1b061edfde82a39c0cfc313ef536c681b'
 
 
-def test_cifar100_has_two_labels_a_record(settings, tmp_path):
+def test_cifar100_records_have_two_labels(settings, tmp_path):
     random, folder = np.random.default_rng(0), tmp_path / 'cifar-100-binary'
     folder.mkdir()
     rows = random.integers(0, 256, [40, 3074], np.uint8)
@@ -441,7 +441,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path):
 
 
 def split_of(path, size, fraction):
-    """Returns, for each part, the names of the pictures in it, below the folder; sorted."""
+    """Returns, for each part, the sorted names of its pictures below the folder."""
     parts = {part: prepare(path, part, fraction, size) for part in (datasets.TRAIN, datasets.TEST)}
     if size > 64:
         return {part: [os.path.relpath(data.name_of(i), path) for i in range(data.count)]
@@ -452,17 +452,17 @@ def split_of(path, size, fraction):
 
 @pytest.mark.parametrize('size, fraction', mostly_stress(
     [(size, fraction) for size in (32, 72) for fraction in (0.01, 0.3, 0.6)], (32, 0.3), (72, 0.01)))
-def test_a_file_that_is_no_picture_changes_no_split(folder, tmp_path, size, fraction):
+def test_a_file_that_is_no_picture_does_not_change_the_split(folder, tmp_path, size, fraction):
     path = folder(*numbered('ant', 'bee', 'eel', n=7))
     clean = split_of(path, size, fraction)
-    for name in ('ant', 'bee', 'eel'):  # of so many files, some would be drawn for testing
+    for name in ('ant', 'bee', 'eel'):  # with this many files, some would be drawn for testing
         for i in range(9):
             (tmp_path / 'mine' / name / f'Thumbs{i}.db').write_bytes(b'x')
     assert split_of(path, size, fraction) == clean
 
 
-def test_the_split_of_folders_of_pictures_is_that_of_earlier_versions(folder):
-    # The first of each class, in the order of the digests of their paths, are for testing.
+def test_the_split_of_picture_folders_is_stable_across_versions(folder):
+    # In the order of the digests of their paths, the first pictures of each class are for testing.
     path = folder(*numbered('ant', 'bee', n=9))
     found = split_of(path, 72, 0.3)
     for name in ('ant', 'bee'):
@@ -472,7 +472,7 @@ def test_the_split_of_folders_of_pictures_is_that_of_earlier_versions(folder):
 
 
 @pytest.mark.parametrize('size', [32, 72])
-def test_a_link_that_cannot_be_followed_is_left_out_and_listed(folder, tmp_path, size, capsys):
+def test_a_broken_link_is_left_out_and_listed(folder, tmp_path, size, capsys):
     path = folder(*numbered('ant', 'bee'))
     for link, target in (('ant/loop.png', 'loop.png'), ('ant/none.png', 'gone.png'), ('loop', 'loop')):
         os.symlink(target, path + link)
@@ -482,4 +482,4 @@ def test_a_link_that_cannot_be_followed_is_left_out_and_listed(folder, tmp_path,
                       f'{path}ant/none.png (No such file or directory)']
     capsys.readouterr()
     prepare(path, test_fraction=0.1, image_size=size)
-    assert 'warning' not in capsys.readouterr().out  # of links that led nowhere when the files were made
+    assert 'warning' not in capsys.readouterr().out  # no warning about links that were broken when the files were made

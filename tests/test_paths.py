@@ -1,4 +1,4 @@
-"""What a path may be: one rule for all settings, from the command line and from Python."""
+"""Paths: one rule for all settings, on the command line and in Python."""
 import json
 import os
 import pathlib
@@ -27,14 +27,14 @@ def value_of(program, name, given):
     return checked(ALL[program], {name: given})[name]
 
 
-def test_all_settings_that_are_paths_are_tried_here():
+def test_all_path_settings_are_covered_here():
     found = {(program, field.name) for program, groups in ALL.items() for field in fields(*groups)
              if field.metadata['is_path'] or field.name in ('dataset', 'network', 'optimizer')}
     assert found == set(PATHS)
 
 
 @pytest.mark.parametrize('program, name', PATHS)
-def test_a_tilde_is_the_home_as_in_a_shell(program, name, tmp_path, monkeypatch):
+def test_a_tilde_means_the_home_as_in_a_shell(program, name, tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     end = ENDS.get(name, '/a b')
     flag = next(flag_of(field) for field in fields(*ALL[program]) if field.name == name)
@@ -42,11 +42,11 @@ def test_a_tilde_is_the_home_as_in_a_shell(program, name, tmp_path, monkeypatch)
     assert value_of(program, name, on_command_line[name]) == f'{tmp_path}{end}'
     assert value_of(program, name, pathlib.Path(f'~{end}')) == f'{tmp_path}{end}'
     monkeypatch.chdir(tmp_path)
-    assert os.path.abspath(value_of(program, name, f'./~{end}')) == f'{tmp_path}/~{end}'  # a shell leaves this one
+    assert os.path.abspath(value_of(program, name, f'./~{end}')) == f'{tmp_path}/~{end}'  # shells do not expand this
 
 
 @pytest.mark.parametrize('program, name', PATHS)
-def test_what_is_no_path_of_this_machine_is_refused_with_a_remedy(program, name, tmp_path, monkeypatch):
+def test_an_unusable_path_is_refused_with_a_remedy(program, name, tmp_path, monkeypatch):
     end = ENDS.get(name, '/x')
     with pytest.raises(UsageError, match=f'~no-such-user{end}: no home is known for ~no-such-user; give the full pa'):
         value_of(program, name, f'~no-such-user{end}')
@@ -61,23 +61,23 @@ def test_what_is_no_path_of_this_machine_is_refused_with_a_remedy(program, name,
     assert value_of(program, name, f'/x{end}') == f'/x{end}'
 
 
-def test_each_image_to_classify_may_be_in_the_home(tmp_path, monkeypatch):
+def test_images_to_classify_may_be_in_the_home(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
-    # An address among them is told on its line, and the others are classified.
+    # An address gets its error later, on its own line; the other images are classified.
     assert value_of('eval', 'image', ('~/a.png', 'b.png', 'https://x/c.png')) == (
         f'{tmp_path}/a.png', 'b.png', 'https://x/c.png')
 
 
-def test_a_start_writes_to_the_home_and_goes_on_there(settings, tmp_path, monkeypatch):
+def test_a_run_in_the_home_is_written_and_resumed_there(settings, tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     monkeypatch.chdir(tmp_path)
     values = as_given(settings(max_steps=1), train_dir='~/run')
     assert train(**values).checkpoint == f'{tmp_path}/run/model.ckpt-1'
-    assert train(train_dir='~/run', max_steps=2).step == 2  # which takes the settings of the run
+    assert train(train_dir='~/run', max_steps=2).step == 2  # it uses the settings of the run
     assert os.listdir(tmp_path) == ['run']
 
 
-def test_wildcards_in_the_working_directory(settings, tmp_path, monkeypatch):
+def test_the_working_directory_may_contain_wildcards(settings, tmp_path, monkeypatch):
     folder = "in[1] a*? b\\c d'e"
     (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / folder)

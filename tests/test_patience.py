@@ -1,4 +1,4 @@
-"""--patience: after so many evaluations without a better one a run has ended, killed and resumed or not."""
+"""--patience: a run ends after a number of evaluations without improvement, even if it was killed and resumed."""
 import math
 import os
 import pathlib
@@ -34,7 +34,7 @@ FLAGS = dict(eval_steps=4, patience=3, max_steps=1000, save_steps=6, learning_ra
 
 @pytest.fixture(scope='module')
 def whole(data_dir, tmp_path_factory):
-    """The settings of a run that patience has ended; what is changed in them belongs to another run."""
+    """The settings of a run that ended by patience; tests change them for other runs."""
     config = train_settings(**{**small(data_dir, tmp_path_factory.mktemp('whole')), **FLAGS}, network='linear')
     with tf.Graph().as_default():
         trainer.train(config)
@@ -42,16 +42,16 @@ def whole(data_dir, tmp_path_factory):
 
 
 def records(config, *kinds):
-    """Returns the records of a run of some kinds, without what measures time."""
+    """Returns the records of some kinds in a run, without measured times."""
     return [{name: value for name, value in record.items() if name not in ('time', 'images_per_sec')}
             for record in metrics.read(config.run.train_dir, *kinds)]
 
 
 def expected_end(config, patience):
-    """Returns (the step at which patience ends a run, that of its best evaluation), from records of a longer one."""
+    """Returns (the step at which patience ends a run, the step of its best evaluation), from a longer run's records."""
     found = [(record['step'], record['accuracy']) for record in records(config, metrics.EVAL)]
     for i, (step, _) in enumerate(found):
-        best = max(range(i + 1), key=lambda k: (found[k][1], -k))  # the first of the highest
+        best = max(range(i + 1), key=lambda k: (found[k][1], -k))  # the first maximum
         if i - best == patience:
             return step, found[best][0]
     raise AssertionError(f'no end in {found}')
@@ -64,7 +64,7 @@ def assert_same_run(config, whole):
     assert records(config, *kinds) == records(whole, *kinds)
 
 
-def test_an_evaluation_is_better_by_its_accuracy_and_then_its_loss_as_records_have_them():
+def test_evaluations_are_ranked_by_recorded_accuracy_then_loss():
     one, more, hardly = (dict(accuracy=value, cross_entropy=1.0) for value in (0.5, 0.51, 0.5 + 1e-9))
     assert is_better(one, None, 'accuracy') and is_better(more, one, 'accuracy')
     assert not any(is_better(*pair, 'accuracy') for pair in ((one, more), (one, one), (hardly, one)))
@@ -80,21 +80,21 @@ def test_an_evaluation_is_better_by_its_accuracy_and_then_its_loss_as_records_ha
     ({}, 9, 1, None), ({5: 0.5}, 9, 1, None), ({5: 0.5, 10: 0.4}, 10, 1, 'patience'),
     ({5: 0.5, 10: 0.5}, 10, 1, 'patience'), ({5: 0.5, 10: 0.6, 15: 0.6}, 15, 2, None),
     ({5: 0.5, 10: 0.6, 15: 0.6, 20: 0.1}, 20, 2, 'patience'),
-    ({5: 0.5, 10: 0.4, 15: 0.4, 20: 0.4}, 20, 2, 'patience'),  # where there was more patience before
+    ({5: 0.5, 10: 0.4, 15: 0.4, 20: 0.4}, 20, 2, 'patience'),  # the patience was larger before
     ({5: 0.5, 10: 0.4, 15: 0.4}, 15, 0, None), ({5: 0.5, 10: 0.4, 15: 0.4}, 12, 2, None),
     ({5: 0.5, 7: 0.9, 10: 0.6}, 10, 1, None), ({5: 0.5, 7: 0.4, 10: 0.4}, 10, 2, None),
     ({5: 0.5, 10: 0.4}, 30, 1, 'patience'), ({5: 0.5, 10: 0.6}, 30, 1, 'max_steps')])
-def test_the_records_of_evaluations_that_count_and_the_length_end_a_run(accuracies, step, patience, rule):
+def test_a_run_ends_by_its_counted_evaluations_or_its_length(accuracies, step, patience, rule):
     found = [dict(step=at, accuracy=accuracy) for at, accuracy in accuracies.items()]
     assert ended(found, train_settings(patience=patience, eval_steps=5, max_steps=30), step, 30) == rule
 
 
-def test_a_length_in_epochs_ends_a_run_at_the_step_that_it_makes():
+def test_a_length_in_epochs_ends_a_run_at_the_computed_step():
     config = train_settings(epochs=2.0, max_steps=None)
     assert [ended((), config, step, last) for step, last in ((8, 9), (9, 9), (9, None))] == [None, 'epochs', None]
 
 
-def test_evaluations_that_are_not_finite_spend_patience_after_a_best_one_only():
+def test_nonfinite_evaluations_spend_patience_only_after_a_finite_one():
     found, config = [], train_settings(patience=2, eval_steps=5)
     for step, count in zip(range(5, 40, 5), (9, 9, 9, 1, 0, 1, 9)):
         found.append(dict(step=step, accuracy=0.9 - count / 10, cross_entropy=None if count else 1.0, examples=9,
@@ -102,7 +102,7 @@ def test_evaluations_that_are_not_finite_spend_patience_after_a_best_one_only():
         assert ended(found, config, step, 1000) == ('patience' if step == 35 else None)
 
 
-def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patience_only(whole, tmp_path, capsys):
+def test_patience_ends_a_run_visibly_and_only_more_patience_continues_it(whole, tmp_path, capsys):
     given, kinds = whole.replace(train_dir=str(tmp_path / 'train'), patience=1), []
     end, best = expected_end(whole, 1)
     result = cifar10.train(**as_given(given), say=print, on_record=lambda record: kinds.append(record['kind']))
@@ -123,12 +123,12 @@ def test_it_ends_with_a_line_a_record_and_a_result_and_goes_on_with_more_patienc
     assert trainer.train(given.replace(patience=whole.run.patience))[2] == 'patience'
     assert step_of(checkpoints(given.run.train_dir)[-1]) == expected_end(whole, whole.run.patience)[0]
     assert_same_bits(last_variables(given.run.train_dir), last_variables(whole.run.train_dir))
-    assert trainer.train(whole.replace(train_dir=given.run.train_dir, patience=2))[2] == 'patience'  # less than it had
+    assert trainer.train(whole.replace(train_dir=given.run.train_dir, patience=2))[2] == 'patience'  # a smaller value
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, kills', [('parameter_server', 3), ('replicated', 1), ('local', 1)])
-def test_killed_and_resumed_it_ends_at_the_step_of_an_unbroken_run(mode, kills, whole, tmp_path):
+def test_a_killed_and_resumed_run_ends_at_the_step_of_an_unbroken_one(mode, kills, whole, tmp_path):
     local = dict(local_steps=2) if mode == 'local' else {}
     given = whole.replace(train_dir=str(tmp_path / 'killed'), variable_update=mode, patience=2 + kills, **local)
     if mode != 'parameter_server' or given.run.patience != whole.run.patience:
@@ -149,9 +149,9 @@ def test_killed_and_resumed_it_ends_at_the_step_of_an_unbroken_run(mode, kills, 
     assert_same_run(given, whole)
 
 
-# What is on the disk of the last evaluation: so many of its lines, and so many characters of the next one.
+# The remains of the last evaluation on the disk: its complete lines, and characters of the next line.
 @pytest.mark.parametrize('whole_lines, characters', mostly_stress([(0, 0), (0, 50), (1, 0), (2, 0)], (0, 50)))
-def test_a_kill_beside_the_last_evaluation_changes_no_end(whole_lines, characters, whole, tmp_path):
+def test_a_kill_near_the_last_evaluation_does_not_change_the_end(whole_lines, characters, whole, tmp_path):
     again = whole.replace(train_dir=str(shutil.copytree(whole.run.train_dir, tmp_path / 'again')))
     path = pathlib.Path(again.run.train_dir, metrics.NAME)
     lines = path.read_text().splitlines(True)
@@ -164,7 +164,7 @@ def test_a_kill_beside_the_last_evaluation_changes_no_end(whole_lines, character
     assert_same_run(again, whole)
 
 
-def test_evaluations_of_steps_that_are_taken_again_count_once(whole, tmp_path):
+def test_evaluations_of_repeated_steps_count_once(whole, tmp_path):
     again = whole.replace(train_dir=str(shutil.copytree(whole.run.train_dir, tmp_path / 'again')))
     _, best = expected_end(whole, 3)
     for prefix in checkpoints(again.run.train_dir):

@@ -1,4 +1,4 @@
-"""Training on photos: modes, resumption, clusters, photos that change, and what is done with the trained model."""
+"""Training on photos: modes, resumption, clusters, changed photos, and uses of the trained model."""
 import functools
 import shutil
 
@@ -35,7 +35,7 @@ def two_towers(flags, tmp_path_factory):
         return train(train_settings(**flags, num_gpus=2, train_dir=str(tmp_path_factory.mktemp('two'))))
 
 
-def test_photos_have_the_augmentation_that_is_usual_for_them(flags):
+def test_the_default_augmentation_of_photos_is_resized_crop(flags):
     assert train_settings(**flags).recipe.augmentation == 'resized_crop'
     assert train_settings(**{**flags, 'image_size': 64}).recipe.augmentation == 'classic'
     assert train_settings(**flags, augmentation='shift').recipe.augmentation == 'shift'
@@ -43,7 +43,7 @@ def test_photos_have_the_augmentation_that_is_usual_for_them(flags):
 
 
 @pytest.mark.stress
-def test_a_run_has_the_same_bits_on_one_device_after_a_resume(flags, two_towers, tmp_path):
+def test_a_run_resumed_on_one_device_has_the_same_bits(flags, two_towers, tmp_path):
     settings = train_settings(**flags, num_towers=2, train_dir=str(tmp_path))
     trainer.train(settings.replace(max_steps=5))
     assert_same_bits(train(settings), two_towers)
@@ -61,7 +61,7 @@ def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentat
 
 
 @pytest.mark.stress
-def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path):  # noqa: F811
+def test_a_prepared_photo_that_disappears_during_a_run_ends_it(flags, copy, tmp_path):  # noqa: F811
     settings = train_settings(**of(copy, flags), train_dir=str(tmp_path / 'train'))
     trainer.train(settings.replace(max_steps=3))
     gone = prepared(copy) / photos_of(prepare(copy))[7].name
@@ -78,7 +78,7 @@ def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path
 
 
 @pytest.mark.stress
-def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):  # noqa: F811
+def test_changed_photos_are_reported_in_training_and_evaluation(flags, copy, tmp_path, capsys):  # noqa: F811
     settings = train_settings(**{**of(copy, flags), 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
     trainer.train(settings)
     shutil.rmtree(prepared(copy))
@@ -88,16 +88,16 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
                    for part in (datasets.TRAIN, datasets.TEST))
 
     def replace(file, by):
-        """Changes a file, when nothing is there that the run could keep to."""
+        """Changes a file, and removes the prepared photos that the run could keep."""
         file.write_bytes(by)
         shutil.rmtree(prepared(copy))
-    for i, file in enumerate(train):  # whichever step 2 takes
+    for i, file in enumerate(train):  # one of them is in step 2
         file.write_bytes(encoded(noise(90 + i, 130), 'JPEG'))
     shutil.rmtree(prepared(copy))
     trainer.train(settings.replace(max_steps=3))
     assert 'changed    the training images' in capsys.readouterr().out
     evaluate = functools.partial(evaluated, settings.run.train_dir, tmp_path / 'eval')
-    evaluate()  # the run has gone on with these photos
+    evaluate()  # the run has already continued with these photos
     assert 'warning' not in capsys.readouterr().out
     replace(train[3], encoded(noise(130, 99), 'JPEG'))
     evaluate()
@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     assert 'changed    the test images' in capsys.readouterr().out
 
 
-def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
+def test_validation_batches_fit_into_memory():
     assert [trained.batch_size(size, 500) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
 
 

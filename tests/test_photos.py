@@ -1,4 +1,4 @@
-"""Photos: how they are prepared and listed, and what is cut out of them in training, evaluation and classification."""
+"""Photos: preparation, lists, and crops in training, evaluation and classification."""
 import os
 import pathlib
 import shutil
@@ -25,20 +25,20 @@ SIZE = 72
 SHORT = 82  # the shorter side of prepared photos
 PHOTOS = 'data/mine-72px'  # beside the folder of the photos
 CLASSES = ('ant', 'bee', 'cat')
-BLUE = (40, 120, 200)  # of the photos of each class
-COUNT = 8  # of the photos of each class; two of them are no JPEGs
+BLUE = (40, 120, 200)  # for the photos of each class
+COUNT = 8  # per class; two of them are not JPEG files
 OTHERS = {3: 'png', 4: 'webp'}
 
 
 def ramps(height, width, blue):
-    """Returns a picture whose red says in which row a pixel is, and whose green in which column: uint8."""
+    """Returns a picture, uint8, whose red encodes a pixel's row and whose green encodes its column."""
     red = np.linspace(0, 255, height)[:, None].repeat(width, 1)
     green = np.linspace(0, 255, width)[None].repeat(height, 0)
     return np.rint(np.stack([red, green, np.full([height, width], blue)], -1)).astype(np.uint8)
 
 
 def write_photos(folder):
-    """Writes a folder of photos of three classes, in sizes and orientations of all kinds, some of them not as JPEG."""
+    """Writes a folder of photos of three classes, of many sizes and orientations, some in other formats than JPEG."""
     random = np.random.default_rng(0)
     for label, name in enumerate(CLASSES):
         (folder / name).mkdir(parents=True)
@@ -54,7 +54,7 @@ def write_photos(folder):
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """A folder of photos that are prepared."""
+    """A folder of prepared photos."""
     path = tmp_path_factory.mktemp('photos') / 'mine'
     write_photos(path)
     prepare(path)
@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """A copy of the folder that a test may change, with what is prepared."""
+    """A copy of the folder and its prepared photos, which a test may change."""
     shutil.copytree(folder.parent / 'data', tmp_path / 'data')
     return pathlib.Path(shutil.copytree(folder, tmp_path / 'mine'))
 
@@ -93,7 +93,7 @@ def pixels_of(data):
 
 
 def times(folder):
-    """Returns when each prepared photo was written."""
+    """Returns the modification time of each prepared photo."""
     return {path.name: path.stat().st_mtime_ns for path in prepared(folder).glob('*.bmp')}
 
 
@@ -118,7 +118,7 @@ def test_every_photo_is_prepared_upright_and_listed(folder):
     assert found == set(shapes)
 
 
-def test_photos_are_prepared_once_for_each_size_and_any_division(copy, capsys):
+def test_photos_are_prepared_once_for_each_size_and_any_split(copy, capsys):
     written = times(copy)
     list_time = os.stat(prepare(copy).files[0]).st_mtime_ns
     assert capsys.readouterr().out == ''
@@ -128,7 +128,7 @@ def test_photos_are_prepared_once_for_each_size_and_any_division(copy, capsys):
     assert times(copy) == written and os.stat(prepare(copy).files[0]).st_mtime_ns == list_time
 
 
-def test_after_a_change_only_new_and_changed_photos_are_prepared(copy):
+def test_only_new_and_changed_photos_are_prepared_again(copy):
     written = times(copy)
     shutil.move(copy / 'ant' / '0.jpg', copy / 'ant' / 'moved.jpg')
     (copy / 'bee' / '1.jpg').write_bytes(encoded(ramps(99, 130, 0), 'JPEG'))
@@ -140,7 +140,7 @@ def test_after_a_change_only_new_and_changed_photos_are_prepared(copy):
 
 
 def overwrite(path):
-    """Changes the pixels of a prepared photo, but not its size and the time of its last change."""
+    """Changes the pixels of a prepared photo, but neither its size nor its modification time."""
     status, content = path.stat(), path.read_bytes()
     path.write_bytes(content[:54] + bytes(255 - byte for byte in content[54:]))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -149,11 +149,11 @@ def overwrite(path):
 @pytest.mark.parametrize('change, what', [
     (lambda path: path.unlink(), 'is missing'), (lambda path: os.truncate(path, 999), 'has changed'),
     (lambda path: path.write_bytes(b''), 'has changed'), (overwrite, 'has changed')])
-def test_a_prepared_photo_that_has_changed_is_refused_and_made_again(copy, change, what):
+def test_a_changed_prepared_photo_is_refused_and_can_be_prepared_again(copy, change, what):
     data = prepare(copy)
     before, photo, clock = pixels_of(data), photos_of(data)[5], copy / 'clock'
     clock.touch()
-    while clock.stat().st_mtime_ns <= os.stat(data.files[0]).st_mtime_ns:  # the clock of a file system is coarse
+    while clock.stat().st_mtime_ns <= os.stat(data.files[0]).st_mtime_ns:  # file systems have coarse clocks
         clock.touch()
     clock.unlink()
     change(prepared(copy) / photo.name)
@@ -166,7 +166,7 @@ def test_a_prepared_photo_that_has_changed_is_refused_and_made_again(copy, chang
 
 def test_copies_of_prepared_photos_are_read_once(copy):
     data = prepare(copy)
-    os.utime(data.files[0], (1e9, 1e9))  # as by a program that keeps the times of files
+    os.utime(data.files[0], (1e9, 1e9))  # some programs keep the times of copied files
     assert prepare(copy) == data
     assert os.stat(data.files[0]).st_mtime_ns > max(path.stat().st_ctime_ns for path in prepared(copy).glob('*.bmp'))
     overwrite(prepared(copy) / photos_of(data)[0].name)
@@ -175,7 +175,7 @@ def test_copies_of_prepared_photos_are_read_once(copy):
 
 
 @pytest.mark.parametrize('text', ['label\n1\n', None])
-def test_a_list_that_is_none_is_refused(copy, text):
+def test_an_invalid_list_is_refused(copy, text):
     path = lists(copy)[0] / 'train.tsv'
     path.unlink() if text is None else path.write_text(text)
     with pytest.raises(UsageError, match=f'the prepared photos of {path} .*; to prepare them again: rm'):
@@ -191,13 +191,13 @@ datasets.prepare(sys.argv[1], sys.argv[1] + '../data', test_fraction=float(sys.a
 
 @pytest.fixture
 def started(copy, tmp_path):
-    """A function that starts a process which prepares the photos of `copy`, of which none is prepared."""
+    """A function that starts a process to prepare the photos of `copy`, which has no prepared photos."""
     shutil.rmtree(prepared(copy))
     (tmp_path / 'prepare.py').write_text(PREPARE)
     return lambda fraction=0.25: Forked([sys.executable, tmp_path / 'prepare.py', f'{copy}/', fraction])
 
 
-def test_a_preparation_that_is_killed_goes_on(folder, copy, started):
+def test_a_killed_preparation_continues(folder, copy, started):
     whole = read_tree(prepared(folder))
     process = started()
     limit = time.monotonic() + patient(60)
@@ -208,13 +208,13 @@ def test_a_preparation_that_is_killed_goes_on(folder, copy, started):
     assert process.wait() == -signal.SIGKILL
     written = times(copy)
     assert 3 <= len(written) < COUNT * len(CLASSES) and not lists(copy)
-    for name in written:  # what has its name is whole
+    for name in written:  # files under their final names are complete
         assert (prepared(copy) / name).read_bytes() == whole[name]
     prepare(copy)
     assert written.items() <= times(copy).items() and read_tree(prepared(copy)) == whole
 
 
-def test_two_processes_that_prepare_at_once_share_the_work(copy, started):
+def test_concurrent_preparations_share_the_work(copy, started):
     processes = [started(fraction) for fraction in (0.25, 0.25, 0.5)]
     outputs = [process.communicate(patient(60)) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
@@ -223,7 +223,7 @@ def test_two_processes_that_prepare_at_once_share_the_work(copy, started):
     assert prepare(copy).count == 18 and prepare(copy, fraction=0.5).count == 12 and len(times(copy)) == 24
 
 
-def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
+def test_a_full_disk_omits_no_photo(copy, monkeypatch):
     shutil.rmtree(*lists(copy))
     (copy / 'ant' / 'new.jpg').write_bytes(encoded(ramps(130, 99, 0), 'JPEG'))
 
@@ -237,7 +237,7 @@ def test_a_full_disk_leaves_no_photo_out(copy, monkeypatch):
     assert prepare(copy).count + prepare(copy, datasets.TEST).count == 25
 
 
-def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
+def test_invalid_photos_are_left_out_with_a_reason(copy, capsys):
     photo = next((copy / 'ant').glob('*.jpg')).read_bytes()
     (copy / 'ant' / 'cut.jpg').write_bytes(photo[:len(photo) // 2])
     (copy / 'ant' / 'a\tb.jpg').write_bytes(photo)
@@ -252,10 +252,10 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (not a picture in a supported format' in third
 
 
-# What is cut out.
+# Crops.
 
 def crops(shape, n=20000, first=0, seed=0):
-    """Returns boxes [n, 4] of random parts, with top <= bottom and left <= right, and which are mirrored."""
+    """Returns the boxes [n, 4] of random crops, with top <= bottom and left <= right, and whether each is mirrored."""
     positions = Positions(tf.constant(first, tf.int64), None, None, None, None)
     boxes = resized_crop.ResizedCrop(None, None, seed).boxes(tf.tile(tf.constant([shape]), [n, 1]), positions)
     with tf.Session() as session:
@@ -266,14 +266,14 @@ def crops(shape, n=20000, first=0, seed=0):
 
 
 @pytest.mark.parametrize('shape', [(375, 500), (224, 224)])
-def test_random_parts_have_the_areas_and_aspects_that_are_documented(shape):
+def test_random_crops_have_the_documented_areas_and_aspect_ratios(shape):
     boxes, mirrored = crops(shape)
     heights, widths = (boxes[:, 2:] - boxes[:, :2] + 1).T
     areas = heights * widths / np.prod(shape)
     aspects = widths / heights
     assert 0.079 < areas.min() < 0.085 and 0.9 < areas.max() <= 1
     assert 0.735 < aspects.min() < 0.76 and 1.32 < aspects.max() < 1.36  # rounded to whole pixels
-    # Even: as torchvision draws them, which also draws again what does not fit.
+    # Uniform, like torchvision's draws, which also repeat a draw that does not fit.
     random = np.random.default_rng(0)
     area = random.uniform(0.08, 1, 10 ** 6)
     aspect = np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3), 10 ** 6))
@@ -285,7 +285,7 @@ def test_random_parts_have_the_areas_and_aspects_that_are_documented(shape):
 
 
 @pytest.mark.parametrize('shape', [(60, 80), (10, 200), (300, 9), (1, 1), (2, 3)])
-def test_every_pixel_is_reached_and_none_beyond(shape):
+def test_crops_reach_every_pixel_and_stay_inside_the_photo(shape):
     boxes, _ = crops(shape)
     reached = np.zeros(shape, int)
     for top, left, bottom, right in boxes[:4000]:
@@ -298,12 +298,12 @@ def test_every_pixel_is_reached_and_none_beyond(shape):
 
 
 @pytest.mark.parametrize('shape, part', [((10, 200), (10, 13)), ((300, 9), (12, 9))])
-def test_where_no_random_part_fits_it_is_the_largest_with_an_allowed_aspect(shape, part):
+def test_without_a_fitting_crop_the_largest_allowed_aspect_is_used(shape, part):
     boxes, _ = crops(shape, 100)
     assert {tuple(size) for size in boxes[:, 2:] - boxes[:, :2] + 1} == {part}
 
 
-def test_the_part_of_a_position_does_not_depend_on_the_batch():
+def test_the_crop_of_a_position_does_not_depend_on_the_batch():
     whole, mirrored = crops((375, 500), 64, 100)
     part, turned = crops((375, 500), 16, 132)
     np.testing.assert_array_equal(whole[32:48], part)
@@ -312,7 +312,7 @@ def test_the_part_of_a_position_does_not_depend_on_the_batch():
 
 
 class Boxes(augment.Augmentation):
-    """Cuts given boxes out of pictures, and leaves their pixels as they are."""
+    """Cuts given boxes out of pictures without changing their pixels."""
 
     def __init__(self, boxes):
         self._boxes = boxes
@@ -325,7 +325,7 @@ class Boxes(augment.Augmentation):
 
 
 def fed(data, augmentation):
-    """Returns (pixels, labels) of all photos of a part, in the order of the list."""
+    """Returns (pixels, labels) of all photos of a part, in list order."""
     images = loaded(data)
     with tf.Session() as session:
         session.run(images.read)
@@ -346,7 +346,7 @@ def test_boxes_of_photos_are_resized_with_anti_aliasing(folder):
         np.testing.assert_allclose(image, part[:, ::-1] if last < first else part, atol=0.51)
 
 
-def test_evaluation_takes_seven_eighths_of_both_sides_of_each_photo_once(folder):
+def test_evaluation_uses_the_central_seven_eighths_of_each_photo_once(folder):
     data = prepare(folder, datasets.TEST)
     images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 0, SIZE)
@@ -371,7 +371,7 @@ def test_evaluation_takes_seven_eighths_of_both_sides_of_each_photo_once(folder)
 
 
 @pytest.mark.parametrize('size', [65, 224, 299])
-def test_seven_eighths_of_the_short_side_are_the_size(size):
+def test_seven_eighths_of_the_short_side_equal_the_size(size):
     boxes = resized_crop.ResizedCrop(None, None, 0, size).boxes(tf.constant([[preparation.short_side(size)] * 2]))
     with tf.Session() as session:
         top, left, bottom, right = session.run(boxes)[0]
@@ -379,7 +379,7 @@ def test_seven_eighths_of_the_short_side_are_the_size(size):
 
 
 @pytest.mark.parametrize('augmentation', mostly_stress([resized_crop.ResizedCrop, augment.Classic], augment.Classic))
-def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, folder):
+def test_a_classified_photo_has_the_bytes_of_evaluation(augmentation, folder):
     data = prepare(folder)
 
     class Unchanged(augmentation):
@@ -390,7 +390,7 @@ def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, fo
     np.testing.assert_array_equal([read(str(folder / photo.source)) for photo in photos_of(data)], found)
 
 
-def test_images_in_memory_are_cut_out_too(data_dir):
+def test_images_in_memory_are_cropped_too(data_dir):
     data = datasets.prepare('shapes', data_dir, image_size=48)
     images = loaded(data)
     augmentation = resized_crop.ResizedCrop(None, None, 3, 48)
@@ -409,12 +409,12 @@ def test_images_in_memory_are_cut_out_too(data_dir):
     for found, row, (top, left, bottom, right) in zip(pixels, rows, boxes):
         part = row[1:].reshape(3, 32, 32)[:, top:bottom + 1, min(left, right):max(left, right) + 1]
         part = part[:, :, ::-1] if right < left else part
-        corners = found[[0, 0, -1, -1], [0, -1, 0, -1]].T  # which are pixels of the file
+        corners = found[[0, 0, -1, -1], [0, -1, 0, -1]].T  # these are pixels of the file
         np.testing.assert_allclose(corners, part[:, [0, 0, -1, -1], [0, -1, 0, -1]], atol=0.6)
         assert abs(found.mean() - part.mean()) < 12
 
 
-def test_memory_has_a_row_for_each_photo_and_no_pixels(folder):
+def test_memory_holds_a_row_for_each_photo_but_no_pixels(folder):
     photos = prepare(folder)
     images = loaded(photos)
     with tf.Session() as session:
@@ -423,4 +423,4 @@ def test_memory_has_a_row_for_each_photo_and_no_pixels(folder):
     for column in columns:
         assert len(column) == images.count and column.size <= 3 * images.count
     stored = sum(sum(map(len, column)) if column.dtype == object else column.nbytes for column in columns)
-    assert stored <= 300 * photos.count  # a temporary folder's name is long
+    assert stored <= 300 * photos.count  # temporary folders have long names

@@ -1,4 +1,4 @@
-"""Picture files: the formats that are read, how their pixels become images, and what is refused."""
+"""Picture files: supported formats, conversion of pixels to images, and refused files."""
 import functools
 import io
 import struct
@@ -15,15 +15,15 @@ from cifar10.data.photos import picture_files, resized_crop
 from cifar10.data.photos.preparation import Preparation
 from tests.helpers import mostly_stress, python, tf
 
-AS_SHOWN = {  # what is done to the stored pixels, from the places of the first row and column in the EXIF standard
+AS_SHOWN = {  # what turns stored pixels upright, from the places of the first row and column in the EXIF standard
     1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.transpose(1, 0, 2),
     6: lambda x: np.rot90(x, -1), 7: lambda x: np.rot90(x, 2).transpose(1, 0, 2), 8: np.rot90}
-# What turns a picture as it is shown into one that is stored with an orientation.
+# The inverse: turns an upright picture into its stored form.
 AS_STORED = {**AS_SHOWN, 6: AS_SHOWN[8], 8: AS_SHOWN[6]}
 
 
 def encoded(pixels, format, orientation=1, **options):
-    """Returns a file of pixels as they are shown, stored with an orientation."""
+    """Returns the content of a file of upright pixels, stored with an orientation."""
     stream = io.BytesIO()
     if orientation != 1:
         exif = Image.Exif()
@@ -43,9 +43,9 @@ def reader(*arguments):
 
 
 def image_of(contents, path, *arguments, prepared=False):
-    """Returns the image that a `reader` makes of a file with these contents, or why it makes none.
+    """Returns the image that a `reader` makes of a file with these contents, or the reason for its refusal.
 
-    If `prepared`, it is the whole prepared picture.
+    If `prepared`, the image is the whole prepared picture.
     """
     path.write_bytes(contents)
     read = functools.partial(picture_files.prepared, preparation=preparation(*arguments))
@@ -69,16 +69,16 @@ def noise(height, width, channels=3, colours=None):
     return np.uint8(pixels // colours * colours if colours else pixels)
 
 
-# Formats that keep all pixels. GIF has 256 colours at most, so the picture that is written in all has.
+# Lossless formats. GIF has at most 256 colours, so the picture that all formats store has no more.
 LOSSLESS = {'PNG': {}, 'BMP': {}, 'TIFF': dict(compression='tiff_lzw'), 'WEBP': dict(lossless=True), 'GIF': {}}
 
 
 @pytest.mark.parametrize('size, augmentation, stored_size', mostly_stress(
     [(32, None, 32), (48, resized_crop.ResizedCrop, 48), (72, resized_crop.ResizedCrop, None), (224, None, None)],
     (32, None, 32), (72, resized_crop.ResizedCrop, None)))
-def test_an_image_does_not_depend_on_the_format_of_its_file(tmp_path, size, augmentation, stored_size):
+def test_an_image_does_not_depend_on_its_files_format(tmp_path, size, augmentation, stored_size):
     arguments = size, augmentation and augmentation(None, None, 0, size), stored_size
-    jpeg_arguments = 112, arguments[1], None  # where libjpeg does not decode at a fraction
+    jpeg_arguments = 112, arguments[1], None  # a size at which libjpeg does not decode at a fraction
     pixels = noise(150, 201).max(2) // 64 * 64
     palette = Image.fromarray(pixels).convert('P')
     colours = np.asarray(palette.convert('RGB'))
@@ -100,7 +100,7 @@ def test_an_image_does_not_depend_on_the_format_of_its_file(tmp_path, size, augm
 @pytest.mark.parametrize('format, orientation', mostly_stress(
     [(format, orientation) for format in ('JPEG', 'PNG', 'TIFF', 'WEBP', 'AVIF') for orientation in AS_SHOWN],
     *(('JPEG', orientation) for orientation in AS_SHOWN), ('PNG', 6), ('TIFF', 8), ('WEBP', 5), ('AVIF', 3)))
-def test_a_picture_is_turned_as_its_exif_orientation_says(tmp_path, format, orientation):
+def test_a_picture_is_turned_by_its_exif_orientation(tmp_path, format, orientation):
     if format == 'AVIF' and 'AVIF' not in Image.OPEN:
         pytest.skip('this Pillow reads no AVIF')
     pixels = np.repeat(np.repeat(noise(5, 8), 16, 0), 16, 1)
@@ -109,14 +109,14 @@ def test_a_picture_is_turned_as_its_exif_orientation_says(tmp_path, format, orie
     for arguments in ((32, None, 32), (72,)):
         expected = image_of(encoded(pixels, 'PNG'), tmp_path / 'x', *arguments)
         difference = np.abs(image_of(contents, tmp_path / 'x', *arguments) - expected)
-        # One level where the sum has another order, and what is lost in encoding.
+        # One level for a different order of summation; more for lossy formats.
         assert difference.max() <= 1 if format in ('PNG', 'TIFF', 'WEBP') else difference.mean() < 3
 
 
 @pytest.mark.parametrize('shape, made', [
     ((150, 201), (82, 110)), ((401, 90), (365, 82)), ((82, 300), (82, 300)), ((3, 500), (3, 500)), ((1, 1), (1, 1)),
     ((90, 90), (82, 82))])
-def test_photos_shrink_to_a_short_side_of_eight_sevenths_and_never_grow(tmp_path, shape, made):
+def test_photos_shrink_to_eight_sevenths_of_the_size_and_never_grow(tmp_path, shape, made):
     pixels = noise(*shape)
     prepared = image_of(encoded(pixels, 'PNG'), tmp_path / 'x', 72, prepared=True)
     assert prepared.shape == (*made, 3)
@@ -134,18 +134,18 @@ def test_small_images_are_whole_pictures(tmp_path, shape):
 
 
 @pytest.mark.parametrize('ratio', [2, 4, 8, 12])
-def test_a_jpeg_that_is_decoded_at_a_fraction_differs_little_from_the_whole(tmp_path, ratio):
+def test_decoding_a_jpeg_at_a_fraction_changes_the_image_little(tmp_path, ratio):
     size = 40
     smooth = Image.fromarray(noise(size, size)).resize([2 * ratio * size] * 2, Image.Resampling.BICUBIC)
     grain = np.random.default_rng(0).normal(0, 12, [*smooth.size, 3])
     jpeg = encoded(np.uint8(np.clip(smooth + grain, 0, 255)), 'JPEG', quality=90)
     image = image_of(jpeg, tmp_path / 'x', size)
     whole = image_of(encoded(np.asarray(Image.open(io.BytesIO(jpeg))), 'PNG'), tmp_path / 'x', size)
-    assert ((image - whole) ** 2).mean() ** 0.5 < 2  # levels of 255
+    assert ((image - whole) ** 2).mean() ** 0.5 < 2  # of 255 levels
 
 
 def served():
-    """Returns a table of files of the types that an exported model takes, (contents, whether it reads the same)."""
+    """Returns files of the types that an exported model accepts: (contents, whether the result is the same)."""
     files = [(encoded(noise(90 + 31 * i, 120), name, **options), True)
              for i in range(1, 4) for name, options in (('JPEG', dict(quality=80)), ('PNG', {}))]
     files += [(encoded(noise(250, 200), 'JPEG', subsampling=k, progressive=True), False) for k in range(3)]
@@ -167,7 +167,7 @@ def test_an_exported_model_makes_the_same_images_of_upright_files(tmp_path, size
         for image, (content, is_same) in zip(found, served()):
             (tmp_path / 'x').write_bytes(content)
             difference = image.astype(int) - read(str(tmp_path / 'x'))
-            # Pillow rounds between rows and columns; it decodes a half or less of a large JPEG.
+            # Pillow rounds between rows and columns, and decodes large JPEG files at half size or less.
             assert np.abs(difference).max() <= 2 if is_same or size > 50 else (difference ** 2).mean() ** 0.5 < 2
         assert session.run(images, {contents: []}).shape == (0, size, size, 3)
         pixels = noise(9, 9)
@@ -177,7 +177,7 @@ def test_an_exported_model_makes_the_same_images_of_upright_files(tmp_path, size
                 session.run(images, {contents: [other]})
 
 
-def test_pictures_of_every_kind(tmp_path):
+def test_all_kinds_of_pictures_are_read(tmp_path):
     def read(contents):
         return image_of(contents, tmp_path / 'x', 32)
     pixels = noise(32, 32)
@@ -206,7 +206,7 @@ def test_pictures_of_every_kind(tmp_path):
 
 
 def png(width, height, kind, bits, row=None):
-    """Returns a PNG file whose rows are all the same; without a row, one that has none."""
+    """Returns a PNG file with identical rows; without `row`, it has no rows."""
     def chunk(name, data):
         return struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
     packer = zlib.compressobj(1)
@@ -229,20 +229,20 @@ FORMATS = ', '.join(name for name in ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF
     (encoded(np.zeros([8, 8], np.float32), 'TIFF'), 'a picture with 32 bits per channel; save it as PNG or JPEG'),
     *[(contents[:-len(contents) // 3], f'a corrupt {name} file')
       for name, contents in SMALL.items() if name != 'WEBP']])
-def test_the_reason_says_why_a_file_is_refused(tmp_path, capfd, contents, reason):
+def test_a_refusal_states_its_reason(tmp_path, capfd, contents, reason):
     for arguments in ((32,), (72,)):
         assert image_of(contents, tmp_path / 'x', *arguments) == reason
-    assert capfd.readouterr().err == ''  # of libjpeg, libtiff, Pillow
+    assert capfd.readouterr().err == ''  # no output of libjpeg, libtiff or Pillow
 
 
-def test_photos_in_a_format_that_is_not_read_are_named_and_not_left_out(tmp_path, capsys):
+def test_photos_in_unsupported_formats_are_listed_and_not_left_out(tmp_path, capsys):
     (tmp_path / '1.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
     (tmp_path / '2.txt').write_bytes(b'text')
     assert pictures([str(tmp_path)]) == [str(tmp_path / '1.heic')]
     assert str(tmp_path / '2.txt') in capsys.readouterr().out
 
 
-def test_exif_data_that_make_no_sense_are_ignored(tmp_path):
+def test_invalid_exif_data_are_ignored(tmp_path):
     pixels = noise(40, 50)
     upright = image_of(SMALL['PNG'], tmp_path / 'x', 32)
     contents = encoded(noise(40, 40), 'PNG', 6)
@@ -256,7 +256,7 @@ def test_exif_data_that_make_no_sense_are_ignored(tmp_path):
 
 
 @pytest.mark.stress
-def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path, data_dir):
+def test_records_are_fed_as_classified_pictures_at_every_size(tmp_path, data_dir):
     data = datasets.prepare('shapes', data_dir, datasets.TEST, image_size=48)
     augmentation = resized_crop.ResizedCrop(None, None, 0, 48)
     augmentation.normalise = lambda pixels: pixels
@@ -286,7 +286,7 @@ for image in picture_files.each(read, sys.argv[2:]):
 
 
 def limited(megabytes, *paths):
-    """Decodes files in a process that may take so many megabytes more; returns a line for each file."""
+    """Decodes files in a process with a limit on additional memory; returns a line for each file."""
     result = python('-c', LIMITED, megabytes << 20, *paths)
     assert result.returncode == 0 and not result.stderr, result.stderr
     return result.stdout.splitlines()
@@ -294,7 +294,7 @@ def limited(megabytes, *paths):
 
 @pytest.mark.stress
 @pytest.mark.parametrize('format', ['PNG', 'TIFF'])
-def test_large_pictures_are_decoded_one_after_the_other_in_the_memory_that_is_stated(tmp_path, format):
+def test_large_pictures_are_decoded_one_by_one_in_the_stated_memory(tmp_path, format):
     (tmp_path / 'large').write_bytes(png(13300, 13300, 6, 8, bytes(53200)))  # 176.9 million pixels, with alpha
     if format == 'TIFF':
         Image.new('RGBA', (13300, 13300)).save(tmp_path / 'large', 'TIFF', compression='tiff_lzw')
@@ -306,12 +306,12 @@ def test_large_pictures_are_decoded_one_after_the_other_in_the_memory_that_is_st
 @pytest.mark.parametrize('argument, kind', [
     ('https://example.org/cat.png', 'No such file or directory'), ('', 'No such file'), ('.', 'a folder'),
     ('/dev/null', 'not a file'), ('cat.png', 'No such file or directory')])
-def test_an_argument_that_is_no_file_is_refused_as_what_it_is(argument, kind):
+def test_a_path_that_is_no_file_is_refused_with_its_kind(argument, kind):
     refused, = picture_files.each(reader(), [argument])
     assert isinstance(refused, picture_files.NoPicture) and str(refused).startswith(kind)
 
 
-def test_a_program_may_have_turned_off_the_limit_of_pillow():
+def test_pillows_size_limit_may_be_off():
     result = python('-c', 'import PIL.Image; PIL.Image.MAX_IMAGE_PIXELS = None\n'
                           'import cifar10.data.photos.picture_files')
     assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
+"""Towers over several devices as micro-batches of a pipeline: the schedule, the bits, the cuts of networks."""
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.classic
 
 @pytest.mark.parametrize('per_tower, groups, towers, slow', mostly_stress(
     [(2, 1, 5, -1), (2, 1, 5, 0), (3, 1, 5, -1), (2, 2, 6, -1)], (3, 1, 5, -1), (2, 2, 6, -1)))
-def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers, slow):
-    # One device is slower, so a tower that ran ahead would be noticed. The devices would let several towers in.
+def test_towers_pass_through_the_devices_in_order(per_tower, groups, towers, slow):
+    # One device is slower, so that a tower that overtakes is detected. The devices would accept several towers.
     seconds = [{FORWARD: 0.005, BACKWARD: 0.01}] * per_tower
     seconds[slow] = {FORWARD: 0.01, BACKWARD: 0.03}
     cpus = devices.choose(groups * per_tower, 'cpu', per_tower).with_towers(towers)
@@ -33,14 +33,14 @@ def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers,
             for earlier in ((FORWARD, previous, s), (BACKWARD, oldest, s)):
                 assert begins[FORWARD, k, s] >= ends.get(earlier, 0), (k, s, earlier)
             assert begins[BACKWARD, k, s] >= ends.get((BACKWARD, previous, s), 0), (k, s)
-    # As many towers as there are devices are under way, and no more.
+    # There are exactly as many active towers as devices.
     for s in range(per_tower):
         assert max(sum(begins[FORWARD, k, s] <= begins[FORWARD, last, s] < ends[BACKWARD, k, s]
                        for k in range(group, towers, groups))
                    for group in range(groups) for last in range(group, towers, groups)) == per_tower - s
 
 
-def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
+def test_a_part_waits_for_the_whole_backward_pass_of_an_earlier_tower():
     cpus = devices.choose(2, 'cpu', 2).with_towers(4)
     mode = update_mode('parameter_server', cpus)
     begun, handed = [], []
@@ -67,11 +67,11 @@ def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
 
 @pytest.mark.parametrize('per_tower', [2, 3])
 def test_a_step_takes_the_time_of_a_pipeline(per_tower):
-    # The longest chain of parts of which each waits for the one before, if all take the same time.
+    # The longest chain of dependent parts, if all parts take the same time.
     towers = 4
     sleepers = Sleepers(devices.choose(per_tower, 'cpu', per_tower).with_towers(towers), [None] * per_tower)
     chains = {}
-    for op in sleepers.step.train_ops[0].graph.get_operations():  # each after those that it waits for
+    for op in sleepers.step.train_ops[0].graph.get_operations():  # dependencies come first
         before = [tensor.op for tensor in op.inputs] + op.control_inputs
         chains[op] = max((chains[each] for each in before), default=0) + (op.type == 'PyFunc')
     assert max(chains.values()) == 2 * (towers + per_tower - 1)
@@ -81,7 +81,7 @@ def test_a_step_takes_the_time_of_a_pipeline(per_tower):
 
 @pytest.mark.parametrize('num_parts, num_devices, expected', [
     (3, 1, [0, 0, 0]), (2, 2, [0, 1]), (3, 2, [0, 0, 1]), (5, 2, [0, 0, 0, 1, 1]), (5, 3, [0, 0, 1, 1, 2])])
-def test_parts_that_follow_each_other_share_a_device_and_gates_know_where_it_changes(num_parts, num_devices, expected):
+def test_successive_parts_share_a_device_and_gates_know_the_boundaries(num_parts, num_devices, expected):
     passed = []
 
     def gate(tensor, source, target):
@@ -101,12 +101,12 @@ def test_parts_that_follow_each_other_share_a_device_and_gates_know_where_it_cha
     assert passed == forward + [(target, source) for source, target in reversed(forward)]
 
 
-def test_without_a_context_a_cut_is_nothing():
+def test_a_cut_without_a_context_has_no_effect():
     x = tf.ones([])
     assert next_part(x) is x
 
 
-def test_the_networks_have_their_parts(settings):
+def test_networks_have_the_documented_number_of_parts(settings):
     for given, count in ((dict(), 2), (dict(preset='fast', max_steps=None), 3),
                          (dict(network='three_parts'), 3)):
         recipe = Recipe(settings(**given).recipe, 10)
@@ -118,7 +118,7 @@ def test_the_networks_have_their_parts(settings):
         Recipe(settings(network='linear').recipe, 10).check_parts(2)
 
 
-def test_a_cut_that_cannot_be_made_is_an_error():
+def test_an_impossible_cut_raises_an_error():
     x = tf.ones([])
     with divided(['/cpu:0', '/cpu:1'], 2):
         with pytest.raises(TypeError, match='takes a single tensor, not a tuple'):
@@ -127,7 +127,7 @@ def test_a_cut_that_cannot_be_made_is_an_error():
             tf.cond(x > 0, lambda: next_part(x), lambda: x)
 
 
-def test_variables_are_where_their_parts_are():
+def test_variables_are_on_the_devices_of_their_parts():
     with divided([f'/device:CPU:{i}' for i in range(3)], 3):
         networks.three_parts(tf.zeros([4, 24, 24, 3]), training=True)
     assert [each.device for each in tf.trainable_variables()] == ['/device:CPU:0', '/device:CPU:2']

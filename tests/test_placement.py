@@ -1,4 +1,4 @@
-"""Where operations run, read from the GraphDef of a training graph for GPUs; no GPU is needed for that."""
+"""Devices of operations, read from the GraphDef of a training graph for GPUs; this needs no GPU."""
 import re
 
 import pytest
@@ -36,7 +36,7 @@ def test_a_towers_forward_and_backward_pass_are_on_its_gpu(nodes):
 
 
 def test_a_tower_reads_each_variable_once(nodes):
-    # A read of a variable on the CPU is a copy to the GPU: 3.5 MB for local3's weights.
+    # Each read of a variable on the CPU is a copy to the GPU: 3.5 MB for local3's weights.
     reads = re.compile(r'tower_(\d)/(?!gradients/)')
     count = {}
     for name, node in nodes.items():
@@ -47,7 +47,7 @@ def test_a_tower_reads_each_variable_once(nodes):
     assert len(count) == 10 * TOWERS and set(count.values()) == {1}, count
 
 
-def test_what_is_shared_is_on_the_cpu(nodes):
+def test_shared_operations_are_on_the_cpu(nodes):
     pinned = {'VarHandleOp', 'AssignAddVariableOp', 'ResourceApplyGradientDescent', 'MapDataset',
               'ScalarSummary', 'HistogramSummary', 'MergeSummary'}
     seen = set()
@@ -57,7 +57,7 @@ def test_what_is_shared_is_on_the_cpu(nodes):
             seen.add(node.op)
     assert seen == pinned
     scopes = re.compile('(update(?!/pack)|after_update|summaries|input|learning_rate)/')
-    # Batches leave the CPU for a GPU ahead of the step.
+    # Batches move from the CPU to a GPU before the step.
     ahead = {'WrapDatasetVariant', 'GeneratorDataset', 'PrefetchDataset', 'OptionsDataset', 'IteratorV2',
              'IteratorToStringHandle', 'MakeIterator', 'IteratorGetNext', 'Const'}
     shared = [node for name, node in nodes.items()
@@ -75,7 +75,7 @@ def test_every_tower_is_one_box_in_the_graph(nodes):
         'examples_seen', 'conv1', 'conv2', 'local3', 'local4', 'softmax_linear'}
 
 
-def test_batches_are_made_by_all_cores_and_wait_on_their_gpu(data_dir, monkeypatch):
+def test_batches_are_made_on_all_cores_and_wait_on_their_gpu(data_dir, monkeypatch):
     monkeypatch.setattr(pipeline, '_CORES', 7)
     gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
     build_training(train_settings(num_gpus=TOWERS, network='linear', summary_steps=0, batch_size=8),
@@ -84,7 +84,7 @@ def test_batches_are_made_by_all_cores_and_wait_on_their_gpu(data_dir, monkeypat
     assert [op.device for op in starts] == [f'/device:GPU:{k}' for k in range(TOWERS)]
     for start in starts:
         behind, at_a_time = start.inputs[0].op, []
-        waiting = []  # the devices on which batches wait, the last first
+        waiting = []  # the devices on which batches wait, last first
         while sources := [each.op for each in behind.inputs if each.dtype == tf.variant]:
             if behind.type == 'PrefetchDataset':
                 waiting.append(behind.device)

@@ -1,4 +1,4 @@
-"""What makes a step fast must not change what it computes: normalisation, pooling first, precisions, packing."""
+"""Optimizations of speed do not change results: normalisation, pooling first, precisions, packing."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.classic
 
 
 @pytest.mark.parametrize('alpha, radius', [(0.001 / 9, 4), (0.5, 0), (0.5, 4), (0.5, 100)])  # the classic one first
-def test_normalisation_is_the_exact_function_and_gradient(alpha, radius):
+def test_normalisation_has_the_exact_value_and_gradient(alpha, radius):
     random = np.random.default_rng(0)
     x = tf.constant(random.standard_normal([3, 5, 4, 64]) * 3, tf.float32)
     dy = tf.constant(random.standard_normal([3, 5, 4, 64]), tf.float32)
@@ -42,7 +42,7 @@ def test_normalisation_is_the_exact_function_and_gradient(alpha, radius):
 
 
 @pytest.mark.parametrize('half, bits', [(tf.bfloat16, 8), (tf.float16, 11)])
-def test_normalisation_in_half_precision_rounds_only_what_it_returns(half, bits):
+def test_normalisation_in_half_precision_rounds_only_its_result(half, bits):
     x = tf.cast(tf.constant(np.random.default_rng(0).standard_normal([2, 3, 3, 64]) * 3, tf.float32), half)
     dy = tf.cast(tf.constant(np.random.default_rng(1).standard_normal([2, 3, 3, 64]), tf.float32), half)
     wide = tf.cast(x, tf.float32)
@@ -55,8 +55,8 @@ def test_normalisation_in_half_precision_rounds_only_what_it_returns(half, bits)
         np.testing.assert_allclose(one, other, rtol=2.0 ** -bits, atol=1e-6)
 
 
-def test_the_network_equals_the_tutorials():
-    # The same network of stock operations in their classic order: ReLU before pooling, and `tf.nn.lrn`.
+def test_the_network_matches_the_tutorials():
+    # The tutorial's network from stock operations in their classic order: ReLU before pooling, and `tf.nn.lrn`.
     images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
     logits = classic.inference(images)
     by_name = {variable.op.name: variable for variable in tf.trainable_variables()}
@@ -80,7 +80,7 @@ def test_the_network_equals_the_tutorials():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
 
 
-def test_the_first_dense_layers_alone_have_an_l2_loss():
+def test_only_the_first_two_dense_layers_have_an_l2_loss():
     classic.inference(tf.zeros([2, 24, 24, 3]))
     names = ['local3/weights', 'local4/weights']
     losses, *weights = value_of([tf.get_collection(tf.GraphKeys.LOSSES), *[
@@ -88,7 +88,7 @@ def test_the_first_dense_layers_alone_have_an_l2_loss():
     np.testing.assert_allclose(losses, [0.004 * (each.astype(float) ** 2).sum() / 2 for each in weights], rtol=1e-5)
 
 
-def test_activations_are_those_before_pooling():
+def test_activations_are_taken_before_pooling():
     classic.inference(tf.zeros([2, 24, 24, 3]))
     shapes = [tensor.shape.as_list() for tensor in tf.get_collection(tf.GraphKeys.ACTIVATIONS)]
     assert shapes == [[2, 24, 24, 64], [2, 12, 12, 64], [2, 384], [2, 192], [2, 10]]
@@ -96,7 +96,7 @@ def test_activations_are_those_before_pooling():
 
 @pytest.mark.parametrize('name, operation', mostly_stress(
     [('bf16', tf.bfloat16), ('fp16', tf.float16)], ('bf16', tf.bfloat16)))
-def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
+def test_towers_compute_in_the_precision_but_variables_and_losses_stay_float32(name, operation, settings, data_dir):
     two_cpus = devices.choose(2, 'cpu')
     built = build_training(settings(num_gpus=2, precision=name), datasets.prepare('shapes', data_dir), two_cpus,
                            update_mode('parameter_server', two_cpus))
@@ -124,7 +124,7 @@ def test_half_precision_takes_nearly_the_same_steps(name, settings, tmp_path):
 
 
 @pytest.mark.stress
-def test_checkpoints_cross_precisions(settings, capsys):
+def test_checkpoints_work_across_precisions(settings, capsys):
     counts = []
     for steps, (name, mode) in enumerate([('fp16', 'parameter_server'), ('fp32', 'replicated'), ('bf16', 'async'),
                                           ('fp16', 'replicated'), ('fp16', 'mirrored')], 1):
@@ -136,12 +136,12 @@ def test_checkpoints_cross_precisions(settings, capsys):
 
 
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
-def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode):
+def test_an_overflow_skips_the_update_halves_the_scale_and_counts_the_step(mode):
     factor = tf.placeholder_with_default(1.0, [])
 
     def tower_fn(k, scope):
         a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
-        # In float16 1e4 times the first scale of 32,768 overflows; 1 does not.
+        # With the initial scale of 32,768, the factor 1e4 overflows in float16, and 1 does not.
         return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * tf.cast(factor, tf.float16), tf.float32))
 
     def state():
@@ -156,7 +156,7 @@ def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode)
         assert state() == [1.5, 2.0 ** 12, 4]
 
 
-def test_the_scale_doubles_after_2000_good_steps():
+def test_the_loss_scale_doubles_after_2000_good_steps():
     variable = tf.get_variable('w', initializer=tf.constant(3.0))
     optimizer = precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5))()
     step = optimizer.apply_gradients(optimizer.compute_gradients(variable * 2.0), tf.train.create_global_step())
@@ -176,19 +176,19 @@ def test_emulation_depends_on_the_flags_of_the_cpu():
     assert not precision.FP32.is_emulated(set())
 
 
-def test_on_gpus_gradients_are_packed_and_batches_are_copied_ahead(settings, data_dir):
+def test_gpu_gradients_are_packed_and_batches_are_copied_ahead(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     build_training(settings(num_gpus=2), datasets.prepare('shapes', data_dir), gpus,
                    update_mode('parameter_server', gpus))
     nodes = {node.name: node for node in tf.get_default_graph().as_graph_def().node}
     stacks = [node for node in nodes.values() if node.op == 'Pack' and node.name.startswith('update/stack')]
     sources = [nodes[name.split(':')[0]].device for node in stacks for name in node.input]
-    assert sources == ['/device:GPU:0', '/device:GPU:1'] * 2  # local3's weights, and all others as one
+    assert sources == ['/device:GPU:0', '/device:GPU:1'] * 2  # local3's weights, and all other gradients packed
     ahead = [node.device for node in nodes.values() if node.op == 'IteratorV2']
     assert ahead == ['/device:GPU:0', '/device:GPU:1']
 
 
-def test_batches_copied_ahead_are_the_same(data_dir):
+def test_batches_copied_ahead_are_unchanged(data_dir):
     data = datasets.prepare('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
     source = ImageSource(data, augment.Classic(None, None, 0), 8, 0)
@@ -206,7 +206,7 @@ def test_batches_copied_ahead_are_the_same(data_dir):
 
 @pytest.mark.parametrize('capabilities, is_refused', [
     ([(9, 0)], False), ([(9, 0), (10, 3)], False), ([(9, 0), (12, 0)], True), ([(12, 1)], True), ([(0, 0)], False)])
-def test_xla_is_refused_where_tensorflow_would_abort(capabilities, is_refused, settings, monkeypatch):
+def test_xla_is_refused_on_gpus_where_tensorflow_would_abort(capabilities, is_refused, settings, monkeypatch):
     monkeypatch.setattr(gpus, 'capabilities', lambda: capabilities)
     given = settings(xla=True).towers, devices.Devices((('/gpu:0',),), on_gpus=True)
     if is_refused:

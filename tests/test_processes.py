@@ -1,4 +1,4 @@
-"""Runs as real processes: killed, interrupted, on a full disk, on a terminal, seen by the real TensorBoard."""
+"""Runs as real processes: kills, interrupts, a full disk, a terminal, the real TensorBoard."""
 import fcntl
 import json
 import os
@@ -44,7 +44,7 @@ SCRIPT = 'multi_gpu_train.py'
 def small(data_dir, tmp_path, request):
     """The flags of a small run of two towers, with the network of linear.py unless the test is marked `classic`.
 
-    A process that is not forked has this network by its file alone.
+    A process that is not forked knows this network only by its file.
     """
     linear = {} if request.node.get_closest_marker('classic') else dict(network='linear')
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
@@ -58,8 +58,8 @@ def train_here(flags, train_dir):
 
 @pytest.mark.parametrize('leasts', [
     (11,), pytest.param((1, 11, 21), marks=[pytest.mark.stress, pytest.mark.classic])])
-def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(leasts, small, tmp_path):
-    """Each start has far more steps to take when it is killed, at least however fast the machine is."""
+def test_a_run_killed_at_any_moment_ends_with_the_bits_of_an_unbroken_one(leasts, small, tmp_path):
+    """Each start has far more steps to take than even a fast machine completes before the kill."""
     moments = random_moments()
     saved = 0
     for least in leasts:
@@ -82,7 +82,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(leasts
     assert recorded == list(range(1, last + 1))
 
 
-def test_a_signal_ends_the_run_in_good_order(small):  # for each signal: test_signals.py
+def test_a_signal_ends_the_run_cleanly(small):  # each signal: test_signals.py
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 5,')
     process.send_signal(signal.SIGUSR1)
@@ -97,7 +97,7 @@ def test_a_signal_ends_the_run_in_good_order(small):  # for each signal: test_si
 
 @pytest.mark.stress
 @pytest.mark.parametrize('closed, stream', [('>&-', 'stderr'), ('2>&-', 'stdout'), ('>&- 2>&- <&-', None)])
-def test_closed_streams_are_neither_silent_nor_written_into(small, closed, stream):
+def test_closed_streams_lose_no_errors_and_corrupt_no_files(small, closed, stream):
     os.makedirs(small['train_dir'])
     small['train_dir'].joinpath('config.json').write_text('{}')
     command = ['sh', '-c', f'"$@" {closed}', 'sh', *script_command(SCRIPT, **dict(small, network=LINEAR))]
@@ -112,7 +112,7 @@ def test_closed_streams_are_neither_silent_nor_written_into(small, closed, strea
     assert small['train_dir'].joinpath('config.json').read_text() == '{}'
 
 
-# A network whose second step does not end, as far as a test can tell.
+# A network whose second step sleeps longer than any test.
 ENDLESS = '''
 import time
 import tensorflow.compat.v1 as tf
@@ -136,11 +136,11 @@ def test_a_second_signal_ends_the_process_at_once(small, own):
     assert process.returncode == 128 + signal.SIGTERM and output == ''
 
 
-def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path):
+def test_a_signal_before_the_first_step_leaves_no_partial_files(small, tmp_path):
     process = subprocess.Popen(script_command(SCRIPT, **dict(small, network=LINEAR, data_dir=tmp_path / 'fresh')),
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     maps = pathlib.Path(f'/proc/{process.pid}/maps')
-    while process.poll() is None and 'tensorflow' not in maps.read_text():  # until it is being imported
+    while process.poll() is None and 'tensorflow' not in maps.read_text():  # during its import
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=patient(30))[0]
@@ -150,7 +150,7 @@ def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path
 
 @pytest.mark.stress
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
-    # In a process of their own: deterministic operations are for the whole process, and round differently.
+    # In its own process, because deterministic operations affect the whole process and round differently.
     code = ('import json, sys; from cifar10.base import startup; startup.start_tensorflow()\n'
             'from cifar10.training import trainer; from cifar10.settings.training import train_settings\n'
             'for name in sys.argv[2:]:\n'
@@ -163,24 +163,24 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
 
 
-def test_on_a_terminal_there_is_a_bar_and_lines(small):
+def test_a_terminal_shows_a_progress_bar_and_lines(small):
     reading, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
     process = Forked(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)), errors=terminal,
                      output=os.dup(terminal))
     shown = rest_of(reading)
     assert process.wait(timeout=patient(30)) == 0
-    # Lines on a terminal are 10 s apart, so there are the first of these steps and the last.
+    # Terminal lines are 10 s apart, so only the first and the last of these steps have lines.
     step = r'step (\d+), loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)'
     assert re.findall(step, shown) == ['5', '12'] and shown.index('step 12,') < shown.index('saved')
     bars = re.findall(r'\r *(\d+%\|([^|]*)\| (\d+)/12 \[[^]]*\])', shown)
     assert int(bars[-1][2]) == 12 and re.search(r'<00:0\d, loss \d\.\d\d, [\d,]+ images/s\]$', bars[-1][0])
-    assert all(len(bar) <= 77 and len(blocks) >= 10 for bar, blocks, _ in bars)  # ^C has room
+    assert all(len(bar) <= 77 and len(blocks) >= 10 for bar, blocks, _ in bars)  # leaves room for ^C
     lines = [re.sub('\x1b.*?m', '', line).rpartition('\r')[2] for line in shown.replace('\r\n', '\n').splitlines()]
     assert all(len(line) <= 80 or ' ' not in line.strip() for line in lines)
 
 
-def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
+def test_a_closed_output_pipe_ends_the_run_cleanly(small):
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 3,')
     process.stdout.close()
@@ -188,10 +188,10 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     assert last_variables(small['train_dir'])['global_step'] >= 3
 
 
-@pytest.mark.stress  # the values of a step, by default: test_updates.py
+@pytest.mark.stress  # the values of a step are tested by default: test_updates.py
 @pytest.mark.classic
-def test_summaries_show_what_numpy_computes(small):
-    # The histogram of step s is of the variables that step s started from: those of checkpoint s - 1.
+def test_summaries_show_numpys_values(small):
+    # The histogram of step s shows the variables at its start, which are in checkpoint s - 1.
     result = run_script(SCRIPT, **dict(small, max_steps=5, save_steps=1, summary_steps=1, max_to_keep=0))
     assert result.returncode == 0
     events, = [str(path) for path in pathlib.Path(small['train_dir'], 'train').iterdir()]
@@ -212,7 +212,7 @@ def test_summaries_show_what_numpy_computes(small):
             shown, gradient = (histograms[step, f'variables/{name}{suffix}'] for suffix in ('', '/gradients'))
             np.testing.assert_allclose([shown.num, shown.min, shown.max, shown.sum_squares],
                                        [array.size, array.min(), array.max(), (array ** 2).sum()], rtol=1e-6)
-            # What was applied: rate x gradient.
+            # The applied change: rate x gradient.
             change = (before[name].astype(np.float64) - after[name]) / 0.1
             np.testing.assert_allclose([gradient.min, gradient.max], [change.min(), change.max()], atol=2e-6)
         towers = [values[step, f'details/towers/tower_{k}'] for k in (0, 1)]

@@ -1,4 +1,4 @@
-"""README: its diff from the tutorial's script to an adapter, and the files that it lists on the way to the average."""
+"""README: its diff from the tutorial's script to an adapter, and its list of files from the command to the average."""
 import re
 import sys
 import traceback
@@ -37,12 +37,12 @@ def inference(images):
 
 
 def average_gradients(tower_grads):
-    """Returns the mean of each variable's gradients over the towers, as the function of a script does."""
+    """Returns the mean of each variable's gradients over the towers, like a script's own function."""
     return [(tf.add_n([grad for grad, _ in pairs]) / len(pairs), pairs[0][1]) for pairs in zip(*tower_grads)]
 
 
 def tower_loss(scope, images, labels):
-    """Returns the loss of a tower, as the function of a script does."""
+    """Returns the loss of a tower, like a script's own function."""
     logits = sys.modules['model'].inference(images)
     tf.add_to_collection('losses', tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=labels, logits=logits)))
@@ -88,7 +88,7 @@ def test_the_adapter_of_the_diff_takes_the_step_of_the_script_and_trains(tmp_pat
     assert trained['global_step'] == 3 and trained['examples_seen'] == 48 and found.keys() <= trained.keys()
 
 
-def test_the_files_between_the_command_and_the_average_are_in_the_order_of_the_page(call, monkeypatch):
+def test_files_between_command_and_average_are_in_the_pages_order(call, monkeypatch):
     calling = []
 
     def noted(tower_grads):
@@ -104,7 +104,7 @@ def test_the_files_between_the_command_and_the_average_are_in_the_order_of_the_p
     assert all((ROOT / 'cifar10' / path).exists() for path in shown)
 
 
-def test_the_speeds_of_the_page_are_measured():
+def test_the_speeds_on_the_page_are_measured():
     measured = (ROOT / 'docs' / 'measured.md').read_text()
     speeds = re.findall(r'\d[\d,-]{2,}\d', ''.join(re.findall(r'^\| (?:the|two) .*', PAGE, re.M)))
     assert len(speeds) == 16 and all(re.search(rf'\b{speed}\b', measured) for speed in speeds)

@@ -1,4 +1,4 @@
-"""Recipes: presets and their flags, runs of the fast one from end to end, what is refused."""
+"""Recipes: presets and their flags, complete runs of the fast preset, refusals."""
 import functools
 import json
 import os
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.classic
 
 @pytest.fixture
 def fast(data_dir, tmp_path):
-    """The flags of a small run of the fast preset: 20 steps of two towers of 16, a size that changes after ten."""
+    """The flags of a small run of the fast preset: 20 steps of two towers of 16, with a size that changes after ten."""
     return dict(preset='fast', dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), num_gpus=2,
                 batch_size=16, epochs=0.64, sizes='16:0.5,20', tower_device='cpu', log_frequency=1,
                 summary_steps=0, precision='fp32')
@@ -51,7 +51,7 @@ def test_flags_override_the_preset():
     assert [values[name] for name in ('optimizer', 'schedule')] == [
         PRESETS['fast'][name] for name in ('optimizer', 'schedule')]
     assert set(PRESETS['classic']) == set(PRESETS['fast']) < set(PRESETS['photos']) <= set(values)
-    # `plan` decides on these, because a run that is resumed may have others.
+    # Left to `plan`, because a resumed run may have other values.
     undecided = dict(batch_size=None, learning_rate=None)
     assert train_settings() == train_settings(**{**PRESETS['classic'], **undecided})
     assert train_settings(epochs=2.0).run.max_steps is None
@@ -60,7 +60,7 @@ def test_flags_override_the_preset():
 
 
 @pytest.mark.stress
-def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
+def test_a_run_in_epochs_ends_by_itself_and_is_evaluated_as_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith('recipe     fast with sizes=16:0.5,20, fp32\n')
@@ -69,7 +69,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     trainer.train(train_settings(**fast))
     done = 'the run ended at step 20 by --epochs=0.64; in another --train_dir, --warm_start='
     assert f'done       {done}' in capsys.readouterr().out
-    # Without the training images: what was learned from them is in the checkpoint.
+    # Without the training images, because the checkpoint holds all values computed from them.
     shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',
                     ignore=shutil.ignore_patterns('data_batch*'))
     result = run_script('cifar10_eval.py', checkpoint_dir=fast['train_dir'], eval_dir=tmp_path / 'eval',
@@ -83,7 +83,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
 
 
 @pytest.mark.stress
-def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
+def test_a_resumed_run_uses_the_stored_whitening_and_a_new_rate(fast, capsys):
     train(train_settings(**fast, save_steps=10))
     first, last = checkpoints(fast['train_dir'])[-2:]
     for path in pathlib.Path(fast['train_dir']).glob(os.path.basename(last) + '.*'):
@@ -97,20 +97,20 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
 
 
 @pytest.mark.stress
-def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
+def test_the_default_precision_follows_the_hardware_and_a_run_keeps_its_own(fast, capsys):
     expected = 'fp32' if BF16.is_emulated() else 'bf16'
     train(train_settings(**dict(fast, precision=None)))
     assert f', {expected}\n' in capsys.readouterr().out and settings_of(fast['train_dir'])['precision'] == expected
     for stored in ('bf16', 'fp32'):
         change_record(fast['train_dir'], precision=stored)
-        (pathlib.Path(fast['train_dir']) / 'metrics.jsonl').unlink(missing_ok=True)  # the record of its start, too
+        (pathlib.Path(fast['train_dir']) / 'metrics.jsonl').unlink(missing_ok=True)  # it records the start too
         with tf.Graph().as_default():
             train(train_settings(**dict(fast, precision=None)))
         assert f', {stored}\n' in capsys.readouterr().out
 
 
 @pytest.mark.stress
-def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, capsys):
+def test_test_time_averaging_can_be_turned_on_or_off(fast, settings, data_dir, tmp_path, capsys):
     train(train_settings(**fast))
     with tf.Graph().as_default():
         train(settings(train_dir=str(tmp_path / 'classic')))
@@ -123,12 +123,12 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
 
 
 def lines_of(config):
-    """Returns {first word: the rest} of the lines that a start with these settings prints before it trains."""
+    """Returns {first word: rest} of the lines that a start with these settings prints before training."""
     plan, lines = planned(config)
     return dict(line.split(maxsplit=1) for line in map(str, (*lines, *describe(plan), *advise(plan, config))))
 
 
-def test_every_optimizer_has_a_rate_of_its_own(settings):
+def test_every_optimizer_has_its_own_default_rate(settings):
     assert set(RATES) == set(OPTIMIZERS)
     for name in OPTIMIZERS:
         rate = float(lines_of(settings(optimizer=name))['rate'].split()[0].rstrip(','))
@@ -150,12 +150,12 @@ def test_every_optimizer_has_a_rate_of_its_own(settings):
     (dict(preset='fast', batch_size=128, max_steps=None), 'with 128 try --learning_rate=0.1'),
     (dict(batch_size=128, num_gpus=4, variable_update='async'), None),
     (dict(batch_size=64, num_gpus=2, variable_update='local'), 'with 64 of each tower try --learning_rate=0.05')])
-def test_a_new_run_with_other_examples_in_a_step_is_told_which_rate_to_try(settings, changes, advice):
+def test_a_new_run_with_an_unusual_global_batch_gets_advice_on_its_rate(settings, changes, advice):
     found = lines_of(settings(**changes)).get('advice')
     assert found.endswith(advice) if advice else found is None
 
 
-def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
+def test_a_resumed_run_keeps_its_rate_and_gets_no_advice(settings):
     settings = functools.partial(settings, network='linear', optimizer='adam')
     train(settings(max_steps=1, learning_rate=0.02))
     lines = lines_of(settings(max_steps=2, num_gpus=4, num_towers=4))

@@ -1,4 +1,4 @@
-"""Finding, verifying and downloading data: real files, real archives, a real HTTP server on loopback."""
+"""Finding, verifying and downloading data, with real files, real archives and an HTTP server on loopback."""
 import functools
 import hashlib
 import http.server
@@ -32,7 +32,7 @@ def rows(count, label=3):
 
 @pytest.fixture
 def cifar_dir(tmp_path):
-    """A data_dir with small files in the data set's own layout."""
+    """A data_dir with small files in CIFAR-10's own layout."""
     folder = tmp_path / FOLDER
     folder.mkdir()
     for i, name in enumerate(datasets.TRAIN_FILES + datasets.TEST_FILES):
@@ -55,7 +55,7 @@ def test_the_inner_folder_is_not_data_dir(cifar_dir):
     (lambda path: path.unlink(), 'No such file or directory'), (lambda path: path.write_bytes(b''), 'has 0 bytes'),
     (lambda path: os.truncate(path, RECORD_BYTES + 1), 'of 3073 bytes'),
     (lambda path: rows(4, label=10).tofile(path), 'has label 10')])
-def test_a_damaged_file_is_named(cifar_dir, damage, said):
+def test_a_corrupt_file_is_named(cifar_dir, damage, said):
     path = cifar_dir / FOLDER / 'data_batch_3.bin'
     damage(path)
     with pytest.raises(UsageError) as refused:
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_named(cifar_dir, damage, said):
 
 
 def archive(path, source, extra=()):
-    """Packs the files of `source` as the published archive is packed, with extra (TarInfo, bytes) members."""
+    """Packs the files of `source` like the published archive, with additional (TarInfo, bytes) members."""
     with tarfile.open(path, 'w:gz', compresslevel=1) as tar:
         for name in sorted(os.listdir(source)):
             tar.add(source / name, f'{FOLDER}/{name}')
@@ -100,7 +100,7 @@ def member(name, kind=tarfile.REGTYPE, link=''):
     return info
 
 
-def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_factory, capsys):
+def test_an_existing_archive_is_used_with_a_warning(cifar_dir, tmp_path_factory, capsys):
     target = tmp_path_factory.mktemp('target')
     evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
             (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
@@ -110,7 +110,7 @@ def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_fac
     assert 'not the published archive' in capsys.readouterr().out
     assert sorted(os.listdir(target)) == ['cifar-10-batches-bin', 'cifar-10-binary.tar.gz']
     assert sorted(os.listdir(target / FOLDER)) == sorted(datasets.TRAIN_FILES + datasets.TEST_FILES)
-    # From now on the files alone are enough.
+    # Now the files alone are enough.
     os.remove(target / 'cifar-10-binary.tar.gz')
     assert datasets.prepare('cifar10', str(target)).count == 20
 
@@ -125,7 +125,7 @@ def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory):
     assert not (target / FOLDER).exists()
 
 
-def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
+def test_the_error_without_a_network_connection_says_what_to_do(tmp_path, closed_network):
     result = run_script('multi_gpu_train.py', data_dir=tmp_path / 'new', train_dir=tmp_path / 'train')
     assert result.returncode == 2
     error, = result.stderr.strip().splitlines()
@@ -137,7 +137,7 @@ def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
 
 
 class Server:
-    """Serves a folder over HTTP on loopback; `cut` ends each answer after so many bytes."""
+    """Serves a folder over HTTP on loopback; `cut` ends each answer after a number of bytes."""
 
     def __init__(self, folder, cut=None):
         class Handler(http.server.SimpleHTTPRequestHandler):
@@ -163,7 +163,7 @@ class Server:
 @pytest.fixture
 def published(tmp_path, monkeypatch):
     """(folder, content, SHA-256) of a file to serve."""
-    # urllib keeps the proxies that it finds first, which may be those of a test that needs a closed network.
+    # urllib caches the first proxies that it finds, possibly from a test with a closed network.
     monkeypatch.setenv('no_proxy', '127.0.0.1')
     folder = tmp_path / 'served'
     folder.mkdir()
@@ -180,7 +180,7 @@ def test_a_download_is_verified_and_renamed(published, tmp_path):
     assert target.read_bytes() == content and files.sha256(str(target)) == checksum
 
 
-def test_only_the_published_bytes_are_published(published):
+def test_only_the_expected_bytes_are_published(published):
     folder, content, checksum = published
     path = str(folder / 'file')
     assert download.is_published(path, len(content), checksum)
@@ -191,7 +191,7 @@ def test_only_the_published_bytes_are_published(published):
 
 @pytest.mark.parametrize('cut, size, checksum', [
     (None, 0, 'wrong'), (None, -5, None), (None, 5, None), (1000, 0, None)])
-def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checksum):
+def test_a_wrong_download_never_gets_the_final_name(published, tmp_path, cut, size, checksum):
     folder, content, right = published
     target = tmp_path / 'file'
     target.write_bytes(b'what was there')
@@ -201,7 +201,7 @@ def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checks
     assert sorted(os.listdir(tmp_path)) == ['file', 'served']
 
 
-def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
+def test_processes_that_make_the_same_data_set_wait_for_each_other(tmp_path):
     begun = tmp_path / 'begun'
     begun.mkdir()
     code = ('import os, sys, time; from cifar10.base import files\n'
@@ -218,7 +218,7 @@ def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
     assert os.listdir(tmp_path / 'new') == ['file']
 
 
-def test_whoever_waited_for_a_lock_whose_file_was_removed_has_the_lock_of_a_new_file(tmp_path):
+def test_waiting_for_a_lock_whose_file_is_removed_gets_the_lock_of_a_new_file(tmp_path):
     path, has_it, enough = str(tmp_path / 'lock'), threading.Event(), threading.Event()
 
     def wait():
@@ -230,7 +230,7 @@ def test_whoever_waited_for_a_lock_whose_file_was_removed_has_the_lock_of_a_new_
         waiting.start()
         while sum(os.path.realpath(each.path) == path for each in os.scandir('/proc/self/fd')) < 2:
             time.sleep(0.01)
-        os.remove(path)  # as `making` does
+        os.remove(path)  # like `making`
     assert has_it.wait(patient(30))
     with pytest.raises(locks.Held):
         locks.refuse_held(path)
@@ -238,7 +238,7 @@ def test_whoever_waited_for_a_lock_whose_file_was_removed_has_the_lock_of_a_new_
     waiting.join()
 
 
-def test_a_server_that_does_not_answer_is_an_error_of_the_server(tmp_path, monkeypatch):
+def test_a_server_that_does_not_answer_raises_a_download_error(tmp_path, monkeypatch):
     monkeypatch.setenv('no_proxy', '127.0.0.1')
     with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(
             download.DownloadError, match='cannot be reached .*timed out'):
@@ -257,8 +257,8 @@ def test_shapes_are_deterministic_balanced_and_differ_between_parts():
 
 
 @pytest.mark.stress
-def test_shapes_cannot_be_told_apart_by_single_pixels(data_dir):
-    # Least squares on the pixels, the best of several regularisations: below 60%.
+def test_single_pixels_do_not_predict_the_classes_of_shapes(data_dir):
+    # Least squares on the pixels, with the best of several regularisations, stays below 60%.
     def load(part):
         data = datasets.prepare('shapes', data_dir, part)
         array = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in data.files])
@@ -292,8 +292,8 @@ def test_shapes_have_the_files_of_cifar10(data_dir):
     assert os.listdir(data_dir) == ['shapes-bin']
 
 
-def test_an_archive_is_unpacked_without_what_python_3_11_2_lacks(cifar_dir, tmp_path, monkeypatch):
-    # Debian 12's Python knows no `filter=`, without which `extract` and `extractall` are not safe.
+def test_an_archive_is_unpacked_without_a_feature_missing_in_python_3_11_2(cifar_dir, tmp_path, monkeypatch):
+    # Debian 12's Python has no `filter=`, without which `extract` and `extractall` are unsafe.
     def refuse(*arguments, **options):
         raise TypeError("extract() got an unexpected keyword argument 'filter'")
     monkeypatch.setattr(tarfile.TarFile, 'extract', refuse)

@@ -1,6 +1,6 @@
-"""A device that is lost at any use of the session: the run starts over and ends with the bits of an unbroken one.
+"""A device is lost at any use of the session: the run recovers and ends with the bits of an unbroken one.
 
-TensorFlow's own errors are raised where the loop uses a real session, before or after the work of the call is done.
+TensorFlow's own errors are raised where the loop uses a real session, before or after the call does its work.
 """
 import threading
 
@@ -17,10 +17,10 @@ STEPS = 6
 
 
 class Losses:
-    """Makes the sessions of a run lose a device once: at their `at`-th use, counted from 0.
+    """Makes the sessions of a run lose a device at use number `at`, counted from 0.
 
     Attributes:
-      uses: what sessions were used for so far: 'make', 'run' and 'close'.
+      uses: the uses of sessions so far: 'make', 'run' and 'close'.
     """
 
     def __init__(self, at=None, error=tf.errors.UnavailableError, work_is_done=False):
@@ -41,19 +41,19 @@ class Losses:
         return result
 
     def install(self, monkeypatch):
-        """Counts the sessions of graphs that are finalised, which only that of the training loop is."""
+        """Counts the sessions of finalised graphs, which only the training loop has."""
         losses = self
 
         class Session(tf.Session):
             def __init__(self, *arguments, **options):
                 make = super().__init__
-                self._session = None  # which it looks for when it is deleted
+                self._session = None  # the destructor reads it
                 if tf.get_default_graph().finalized:
                     losses.use('make', lambda: make(*arguments, **options))
                 else:
                     make(*arguments, **options)
 
-            def _do_call(self, *arguments):  # of `run` and of what `make_callable` returns
+            def _do_call(self, *arguments):  # called by `run` and by callables of `make_callable`
                 call = super()._do_call
                 return losses.use('run', lambda: call(*arguments)) if self.graph.finalized else call(*arguments)
 
@@ -68,7 +68,7 @@ class Losses:
 
 @pytest.fixture
 def run(settings, tmp_path, monkeypatch):
-    """A function that trains under Losses, in a directory of its own; returns (its settings, the Losses)."""
+    """A function that trains under Losses, in its own directory, and returns (its settings, the Losses)."""
     def train(name, flags=None, **loss):
         config = settings(**{**dict(train_dir=str(tmp_path / name), max_steps=STEPS, save_steps=2, eval_steps=6,
                                     log_frequency=1, summary_steps=3), **(flags or {})})
@@ -80,12 +80,12 @@ def run(settings, tmp_path, monkeypatch):
     return train
 
 
-def test_where_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one(run, capsys):
+def test_a_run_that_loses_a_device_ends_with_the_bits_of_an_unbroken_one(run, capsys):
     whole, losses = run('whole')
     uses = losses.uses
     assert uses[0] == 'make' and uses[-1] == 'close' and uses.count('run') > 3 * STEPS
     lines = capsys.readouterr().out.splitlines()
-    broken, _ = run('broken', at=6)  # at every use: below
+    broken, _ = run('broken', at=6)  # every use: below
     assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
     for kind in (metrics.TRAIN, metrics.EVAL, metrics.CHECKPOINT):
         one, other = ([(record['step'], record.get('loss'), record.get('correct'), record.get('sha256'))
@@ -99,7 +99,7 @@ def test_where_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one(ru
 
 @pytest.mark.stress
 @pytest.mark.parametrize('error, work_is_done', [(tf.errors.AbortedError, False), (tf.errors.UnavailableError, True)])
-def test_at_every_use(run, error, work_is_done):
+def test_a_run_recovers_from_a_loss_at_every_use(run, error, work_is_done):
     whole, losses = run('whole')
     for at in range(len(losses.uses)):
         broken, _ = run(str(at), at=at, error=error, work_is_done=work_is_done)
@@ -107,19 +107,19 @@ def test_at_every_use(run, error, work_is_done):
 
 
 @pytest.mark.stress
-def test_a_device_that_is_lost_again_and_again_ends_the_run(run, capsys):
+def test_repeated_losses_of_a_device_end_the_run(run, capsys):
     with pytest.raises(RunError, match=r'lost at make; the newest checkpoint is .*model.ckpt-4$'):
         run('again', at=range(20, 10 ** 6))
     assert capsys.readouterr().out.count('recovering') == 20
 
 
-def test_another_error_ends_the_run(run):
+def test_other_errors_end_the_run(run):
     with pytest.raises(RunError, match='lost at run'):
         run('run', at=9, error=tf.errors.InternalError)
 
 
 @pytest.mark.stress
-def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(settings, monkeypatch):
+def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_recovered_run(settings, monkeypatch):
     released = threading.Event()
     hanging, sessions, later_steps = [], [], []
 
@@ -129,7 +129,7 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(
             if self.graph.finalized:
                 sessions.append(self)
 
-        def _do_call(self, *arguments):  # of `run` and of what `make_callable` returns
+        def _do_call(self, *arguments):  # called by `run` and by callables of `make_callable`
             is_step = self in sessions and threading.current_thread() is not threading.main_thread()
             if is_step and len(sessions) == 1:
                 if hanging:
@@ -139,7 +139,7 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(
             elif is_step:
                 later_steps.append(arguments)
                 if len(later_steps) == 2:
-                    released.set()  # the session of that thread is closed by now
+                    released.set()  # by now the session of that thread is closed
                     hanging[0].join(patient(60))
             return super()._do_call(*arguments)
 

@@ -1,4 +1,4 @@
-"""examples/resnet18.py: a ResNet-18 in TensorFlow 1's style is trained in every mode, and takes images of any size."""
+"""examples/resnet18.py: a ResNet-18 in TensorFlow 1's style trains in every mode, on images of any size."""
 import importlib.util
 
 import pytest
@@ -10,7 +10,7 @@ PATH = ROOT / 'examples' / 'resnet18.py'
 
 @pytest.fixture(scope='module')
 def resnet18():
-    """The module."""
+    """The module of the example."""
     spec = importlib.util.spec_from_file_location('resnet18', PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -28,6 +28,6 @@ def test_it_follows_the_rules_at_every_size(size, stem, last, resnet18):
     assert mean.inputs[0].shape.as_list() == [None, last, last, 64]
 
 
-def test_it_has_the_parameters_of_the_paper(resnet18):
+def test_it_has_the_papers_number_of_parameters(resnet18):
     resnet18.network(tf.placeholder(tf.float32, [None, 224, 224, 3]), 1000, False)
     assert sum(variable.shape.num_elements() for variable in tf.trainable_variables()) == 11_689_512

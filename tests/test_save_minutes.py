@@ -1,4 +1,4 @@
-"""--save_minutes: checkpoints by the clock, which change no bit, replace each other and limit what a kill loses."""
+"""--save_minutes: timed checkpoints change no bit, replace each other and limit the loss of a kill."""
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -24,19 +24,19 @@ AT_ONCE = 1e-9
 
 
 def in_mode(mode):
-    """Returns settings of a run of two towers in a mode."""
+    """Returns the settings of a run of two towers in a mode."""
     return dict(variable_update=mode, num_gpus=2, **dict(local_steps=4) if mode == 'local' else {})
 
 
 def saved_steps(train_dir):
-    """Returns the steps of the checkpoints that a run has written, and of those that are there now."""
+    """Returns (the steps of all checkpoints that a run has written, the steps of the existing ones)."""
     written = [record['step'] for record in metrics.read(str(train_dir), metrics.CHECKPOINT)]
     return written, [step_of(prefix) for prefix in checkpoints(train_dir)]
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode', ['replicated', 'local'])
-def test_checkpoints_by_the_clock_change_no_bit_and_follow_averages(mode, settings, tmp_path):
+def test_timed_checkpoints_change_no_bit_and_follow_averages(mode, settings, tmp_path):
     flags = dict(in_mode(mode), max_steps=42, save_steps=20, max_to_keep=0)
     without = train(settings(**flags, save_minutes=0, train_dir=str(tmp_path / 'without')))
     assert saved_steps(tmp_path / 'without') == ([20, 40, 42], [20, 40, 42])
@@ -48,14 +48,14 @@ def test_checkpoints_by_the_clock_change_no_bit_and_follow_averages(mode, settin
 
 
 @pytest.mark.stress
-def test_in_async_they_are_written_while_no_tower_is_within_a_step(settings):
-    # What is saved is checked for steps that have counted no examples yet.
+def test_async_writes_timed_checkpoints_while_no_tower_is_inside_a_step(settings):
+    # Each save checks for steps whose examples have not been counted yet.
     last = train(settings(variable_update='async', num_gpus=3, max_steps=60, save_steps=1000, save_minutes=AT_ONCE))
     written, kept = saved_steps(settings().run.train_dir)
     assert len(written) > 5 and kept == [60] and last['examples_seen'] == 60 * 8
 
 
-def test_the_next_checkpoint_replaces_one_that_was_written_by_the_clock(settings):
+def test_the_next_checkpoint_replaces_a_timed_one(settings):
     found, listed = [], []
     folder = settings().run.train_dir
 
@@ -67,14 +67,14 @@ def test_the_next_checkpoint_replaces_one_that_was_written_by_the_clock(settings
     with console.Output(on_record=note).used():
         trainer.train(settings(max_steps=10, save_steps=4, save_minutes=AT_ONCE, max_to_keep=2, eval_steps=2))
     assert found == listed == [[1], [2], [3], [4], [4, 5], [4, 6], [4, 7], [4, 8], [8, 9], [8, 10]]
-    with console.Output(on_record=note).used():  # a start does not know how the checkpoint before it was written
+    with console.Output(on_record=note).used():  # a start does not know why the last checkpoint was written
         trainer.train(settings(max_steps=13, save_steps=100, save_minutes=AT_ONCE, max_to_keep=2))
     assert found[10:] == listed[10:] == [[10, 11], [10, 12], [10, 13]]
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode', ['parameter_server', 'local'])
-def test_a_kill_loses_no_more_than_that_time(mode, settings, tmp_path):
+def test_a_kill_loses_no_more_than_the_interval(mode, settings, tmp_path):
     seconds = 0.06
     given = settings(**in_mode(mode), max_steps=1_000_000, save_steps=1_000_000, save_minutes=seconds / 60,
                      log_frequency=1)
@@ -83,13 +83,13 @@ def test_a_kill_loses_no_more_than_that_time(mode, settings, tmp_path):
     process.kill()
     process.communicate()
     folder = given.run.train_dir
-    windows = [[]]  # the times at which steps ended, for each checkpoint of those that followed it
+    windows = [[]]  # for each checkpoint, the end times of the following steps
     for record in metrics.read(folder, metrics.TRAIN, metrics.CHECKPOINT):
         if record['kind'] == metrics.CHECKPOINT:
             windows.append([])
         else:
             windows[-1].append(record['time'])
-    # The step in which the time was over, and another; in `local`, up to the next average.
+    # The step during which the interval ends, and one more; in `local`, up to the next average.
     most = 2 + (4 if mode == 'local' else 0)
     assert len(windows) > 2
     for times in windows:

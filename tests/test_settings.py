@@ -1,4 +1,4 @@
-"""Settings as flags and back, and every value that a setting may have in a run that goes on."""
+"""Settings as flags and back, and every possible value of a setting in a resumed run."""
 import dataclasses
 import os
 import random
@@ -19,8 +19,8 @@ from cifar10.training.resolved import resolve
 from tests.helpers import as_given, planned
 from tests.test_continued import write_config
 
-DRAWS = 1000  # of which a third are valid
-# name of a setting -> the values that are drawn for it. A third of the settings is drawn.
+DRAWS = 1000  # a third of the combinations are valid
+# name of a setting -> its possible values. A third of the settings is drawn.
 VALUES = dict(
     preset=['classic', 'fast', 'photos'], network=['classic', 'fast', 'photos', '/a b/n.py:f'],
     optimizer=['sgd', 'momentum', 'adam', 'adamw', 'muon', '/o.py:f'],
@@ -40,7 +40,7 @@ VALUES = dict(
 
 
 def decided(settings):
-    """Returns settings as a run records them, in which nothing is undecided."""
+    """Returns settings as a run records them, with all values decided."""
     towers, recipe = settings.towers, settings.recipe
     values = dict(num_towers=towers.num_towers or 2,
                   batch_size=towers.batch_size or PRESETS[recipe.preset]['batch_size'],
@@ -68,7 +68,7 @@ def test_the_flags_of_a_run_give_its_settings():
 
 
 @pytest.mark.parametrize('preset', ['classic', 'photos'])
-def test_clipping_can_be_turned_off_in_a_run_that_goes_on_by_its_name(tmp_path, preset):
+def test_clipping_can_be_turned_off_in_a_resumed_run(tmp_path, preset):
     recorded = train_settings(preset=preset, clip_norm=2.0)
     for given, norm in ((dict(), 2.0), (dict(clip_norm=0), 0), (dict(), 0)):
         write_config(tmp_path, recorded)
@@ -77,7 +77,7 @@ def test_clipping_can_be_turned_off_in_a_run_that_goes_on_by_its_name(tmp_path, 
 
 
 def off(field):
-    """Returns the values of a setting that ask for nothing."""
+    """Returns the values that turn a setting off."""
     if field.type is bool:
         return [False]
     if field.type in (int, float):
@@ -91,17 +91,17 @@ def off(field):
     *(dict(optimizer=optimizer, learning_rate=0.1) for optimizer in VALUES['optimizer']), dict(image_size=128),
     *(dict(augmentation=augmentation) for augmentation in VALUES['augmentation']), dict(loss='/a.py:f')],
     ids=lambda run: '-'.join(map(str, run.values())).replace('/', ''))
-def test_what_asks_for_nothing_is_never_refused(run):
+def test_turning_a_setting_off_is_never_refused(run):
     without = train_settings(**run)
     for field in fields(*GROUPS):
         for value in off(field) if field.name not in run else ():
             settings = train_settings(**run, **{field.name: value}).flat()
             assert settings[field.name] == (value if value != '' else without.flat()[field.name]) or (
-                settings[field.name] is None)  # it has no meaning here
+                settings[field.name] is None)  # the setting does not apply here
 
 
 @pytest.mark.parametrize('mode', VALUES['variable_update'])
-def test_all_that_asks_for_nothing_is_planned_at_once_in_each_mode(mode, settings):
+def test_a_run_with_all_settings_turned_off_is_planned_in_each_mode(mode, settings):
     nothing = {field.name: value for field in fields(*GROUPS) for value in off(field)}
     plan, _ = planned(settings(**nothing, variable_update=mode, num_gpus=2))
     assert plan.settings.towers.variable_update == mode and len(nothing) > 25
@@ -110,7 +110,7 @@ def test_all_that_asks_for_nothing_is_planned_at_once_in_each_mode(mode, setting
 @pytest.mark.parametrize('use', [
     dict(checkpoint='/a/model.ckpt-1'), dict(train_dir='/a'), dict(image=('a.png',), csv='/a.csv'),
     dict(export_dir='/a'), dict(image=('a.png',), json=True), dict(eval_data='train_eval')])
-def test_what_asks_for_nothing_is_never_refused_by_the_evaluator(use):
+def test_the_evaluator_never_refuses_to_turn_a_setting_off(use):
     for field in fields(*evaluation.GROUPS):
         for value in off(field) if field.name not in use else ():
             assert dataclasses.replace(eval_settings(**use, **{field.name: value}), **{field.name: None}) == (
@@ -122,7 +122,7 @@ def test_what_asks_for_nothing_is_never_refused_by_the_evaluator(use):
     b'x' * 4000, np.zeros([400, 400]), list(range(3000)), tuple(map(str, range(3000))), dict.fromkeys(range(999)),
     10 ** 900, -10 ** 500],
     ids=lambda value: type(value).__name__)
-def test_no_message_has_more_than_200_characters_of_a_value(value):
+def test_messages_shorten_long_values(value):
     refused = []
     for make, groups in (train_settings, GROUPS), (eval_settings, evaluation.GROUPS):
         for field in fields(*groups):
@@ -134,21 +134,21 @@ def test_no_message_has_more_than_200_characters_of_a_value(value):
     assert len(refused) > 40 and {'train_dir', 'data_dir', 'warm_start', 'checkpoint', 'csv'} <= {*refused}
 
 
-def test_a_run_that_goes_on_without_evaluations_keeps_no_best(tmp_path):
+def test_a_resumed_run_without_evaluations_keeps_no_best(tmp_path):
     write_config(tmp_path, train_settings(preset='photos', patience=3))
     settings, _ = resolve(dict(train_dir=str(tmp_path), eval_steps=0))
     assert (settings.reports.keep_best, settings.run.patience) == (False, 0)
 
 
-def test_every_default_of_what_may_change_can_be_given():
-    # In a run that goes on by its name, a setting without a value that says "none" could never be left out again.
+def test_every_default_of_a_changeable_setting_can_be_given():
+    # Otherwise a resumed run could never turn the setting off again.
     for field in fields(*GROUPS):
         if field.metadata['kind'] in (Kind.NOTED, Kind.FREE):
             has_value = train_settings().flat()[field.name] is not None or field.metadata['only_with']
             assert has_value or field.name in ('epochs', 'learning_rate', 'num_towers', 'batch_size'), field.name
 
 
-def test_a_length_of_no_image_is_refused_before_anything_is_written(settings):
+def test_a_length_below_one_image_is_refused_before_anything_is_written(settings):
     config = settings(max_steps=None, epochs=1e-5)
     with pytest.raises(UsageError, match='--epochs=1e-05 of 1,000 images is less than one image; give more epochs'):
         train(**as_given(config))

@@ -1,6 +1,6 @@
-"""Runs that follow each other in a process: each has the results that it has in a process of its own.
+"""Several runs in one process: each has the results that it has in its own process.
 
-A run of a file that a process has used is compared with the same run of a copy of the file, which it has not used.
+A run of a file that this process has used is compared with the same run of an unused copy of the file.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ HELPER = "import os\nGAIN = float(os.environ.get('GAIN', 1))\n"
 
 
 class Folder:
-    """A folder with a user's file, and the runs of it."""
+    """A folder with a user's file, and its runs."""
 
     def __init__(self, path, data):
         self.path = path
@@ -46,7 +46,7 @@ class Folder:
         self._runs = 0
 
     def settings(self, classes=10, augmentation='none', **changes):
-        """Returns the settings of a run on so many classes."""
+        """Returns the settings of a run with a number of classes."""
         own = f'{self.path}/net.py'
         if augmentation == 'own':
             augmentation = f'none,{own}:moved'
@@ -55,14 +55,14 @@ class Folder:
                     image_size=16, batch_size=4, max_steps=2, tower_device='cpu', summary_steps=0, **changes)
 
     def train(self, **changes):
-        """Trains anew; returns the train_dir."""
+        """Trains a new run; returns the train_dir."""
         self._runs += 1
         train_dir = f'{self.path}/run{self._runs}'
         train(**self.settings(**changes), train_dir=train_dir)
         return train_dir
 
     def evaluate(self, train_dir):
-        """Returns what the evaluation of a run with this file results in."""
+        """Returns the result of evaluating a run with this file."""
         found = evaluate(train_dir=train_dir, network=f'{self.path}/net.py:net', tower_device='cpu',
                          eval_dir=f'{self.path}/eval', data_dir=str(self._data))
         return found.accuracy, found.cross_entropy
@@ -89,7 +89,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def used(folders):
-    """A Folder whose files this process has used."""
+    """A Folder whose files this process has already used."""
     folder = folders()
     folder.train(augmentation='own')
     return folder
@@ -100,7 +100,7 @@ def used(folders):
     *(pytest.param(*case, marks=pytest.mark.stress) for case in (
         ({}, 1, dict(classes=20, augmentation='own')), ({}, 1, dict(freeze='hidden')), (dict(CHANNELS='2'), 1, {}),
         (dict(POWER='2'), 1, {})))])
-def test_a_run_is_that_of_a_process_of_its_own(used, folders, monkeypatch, environment, scale, changes):
+def test_a_run_has_the_results_of_its_own_process(used, folders, monkeypatch, environment, scale, changes):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     alone = folders()
@@ -110,14 +110,14 @@ def test_a_run_is_that_of_a_process_of_its_own(used, folders, monkeypatch, envir
 
 
 @pytest.mark.stress
-def test_an_evaluation_depends_on_no_earlier_run(folders):
+def test_an_evaluation_does_not_depend_on_earlier_runs(folders):
     used, alone = folders(), folders()
     train_dir = alone.train(classes=3)
     used.train(classes=3, freeze='hidden')
     assert used.evaluate(train_dir) == folders().evaluate(train_dir)
 
 
-def test_an_evaluation_within_a_training_leaves_it_as_it_is(folders):
+def test_an_evaluation_during_a_training_does_not_affect_it(folders):
     used, alone = folders(), folders()
     of_3, of_20 = alone.train(classes=3), alone.train(classes=20)
     alone_on_3 = folders().evaluate(of_3)

@@ -1,4 +1,4 @@
-"""Signals: a run, a user's code and a program that has ended leave them to those to whom they belong."""
+"""Signals: runs, users' code and finished programs return them to their previous handlers."""
 import contextlib
 import os
 import signal
@@ -23,14 +23,14 @@ def small(data_dir, tmp_path):
 
 
 def dispositions():
-    """Returns who gets the signals of this process: the handlers, and the descriptor that learns of them at once."""
+    """Returns the receivers of this process's signals: the handlers, and the wake-up descriptor."""
     descriptor = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(descriptor)
     return [signal.getsignal(number) for number in signal.valid_signals()], descriptor
 
 
 def sending(number, step):
-    """Returns a function for records that sends a signal to this process after a step."""
+    """Returns an on_record function that sends a signal to this process after a step."""
     def on_record(record):
         if (record['kind'], record['step']) == ('train', step):
             os.kill(os.getpid(), number)
@@ -39,7 +39,7 @@ def sending(number, step):
 
 @pytest.fixture
 def handled():
-    """The signals that this process, the caller of runs, gets: it handles all of those that end a program."""
+    """The signals received by this process, the caller of runs, which handles all signals that end a program."""
     received = []
     before = {number: signal.signal(number, lambda number, frame: received.append(number)) for number in EVERY}
     yield received
@@ -49,7 +49,7 @@ def handled():
 
 @pytest.mark.parametrize('in_context, numbers', mostly_stress(
     [(True, [signal.SIGUSR1]), (False, EVERY)], (True, [signal.SIGUSR1])))
-def test_between_runs_signals_belong_to_the_caller(in_context, numbers, small, handled):
+def test_between_runs_signals_reach_the_caller(in_context, numbers, small, handled):
     def say(line):
         if line.startswith('recipe'):  # there is nothing to save yet
             os.kill(os.getpid(), number)
@@ -69,7 +69,7 @@ def test_between_runs_signals_belong_to_the_caller(in_context, numbers, small, h
         assert dispositions() == before
 
 
-def test_signals_are_as_before_after_a_run_that_fails(small, handled):
+def test_signals_are_restored_after_a_failed_run(small, handled):
     before, termination = dispositions(), cifar10.Termination()
 
     def fail(record):
@@ -82,7 +82,7 @@ def test_signals_are_as_before_after_a_run_that_fails(small, handled):
     assert cifar10.train(**small, termination=termination).finished and dispositions() == before
 
 
-def test_a_callback_can_end_a_run_and_signals_that_end_no_program_stay_the_callers(small):
+def test_a_callback_can_end_a_run_and_harmless_signals_reach_the_caller(small):
     termination, seen = cifar10.Termination(), []
 
     def on_record(record):
@@ -110,7 +110,7 @@ def test_a_termination_outside_the_main_thread_is_refused(small):
     assert refused and not os.path.exists(small['train_dir'])
 
 
-def test_signals_that_are_ignored_at_the_start_stay_ignored():
+def test_signals_ignored_at_the_start_stay_ignored():
     for ignored in EVERY:
         before = signal.signal(ignored, signal.SIG_IGN)
         try:
@@ -120,7 +120,7 @@ def test_signals_that_are_ignored_at_the_start_stay_ignored():
             signal.signal(ignored, before)
 
 
-# A network whose file, and the function itself, give the signals to others.
+# A network whose file and function install their own signal handlers.
 TAKES_SIGNALS = """
 import signal
 import tensorflow.compat.v1 as tf
@@ -135,7 +135,7 @@ def network(images, num_classes, training):
 """
 
 
-def test_the_code_of_a_user_changes_no_signals(own, small, handled):
+def test_users_code_changes_no_signal_handlers(own, small, handled):
     small['network'] = own(TAKES_SIGNALS)
     before = dispositions()
 
@@ -148,7 +148,7 @@ def test_the_code_of_a_user_changes_no_signals(own, small, handled):
     assert all(len(handlers) == 1 and callable(*handlers) for handlers in within)
 
 
-# A process with its own handlers, forked while signals are caught: as a worker of a pool in a user's file is.
+# A process with its own handlers, forked while signals are caught, like a pool's worker in a user's file.
 FORKS = """
 import os, signal, sys, time
 from cifar10.base import signals
@@ -167,12 +167,12 @@ print(os.WTERMSIG(status), received)
 """
 
 
-def test_a_signal_to_a_forked_process_is_none_to_its_parent():
+def test_a_signal_to_a_forked_process_does_not_reach_its_parent():
     result = python('-c', FORKS, str(int(signal.SIGTERM)))
     assert result.stdout == f'{signal.SIGTERM:d} []\n', result
 
 
-# A file whose thread, which is no daemon, never ends.
+# A file with a non-daemon thread that never ends.
 STARTS_A_THREAD = """
 import threading, time
 threading.Thread(target=time.sleep, args=(100000,), name='reader of a queue').start()
@@ -187,7 +187,7 @@ def network(images, num_classes, training):
     ({}, signal.SIGTERM, program.FINISHED),
     (dict(num_gpus=100, tower_device='gpu'), signal.SIGUSR1, UsageError.status)],
     ({}, signal.SIGTERM, program.FINISHED)))
-def test_a_program_that_waits_for_a_thread_names_it_and_ends_with_a_signal(changes, number, status, own, small):
+def test_a_program_that_waits_for_a_thread_names_it_and_ends_on_a_signal(changes, number, status, own, small):
     flags = dict(small, network=own(STARTS_A_THREAD), **changes)
     process = start_script('multi_gpu_train.py', **flags)
     try:

@@ -1,4 +1,4 @@
-"""Slurm steps as clusters: addresses from Slurm's variables, runs with them, and a real Slurm if it is installed."""
+"""Slurm steps as clusters: addresses from Slurm's variables, their runs, and a real Slurm if it is installed."""
 import json
 import os
 import shutil
@@ -36,7 +36,7 @@ BASE = membership.port_base(41, 0)
     ('n[2,10]', '1(x2)', [('n2', 0), ('n10', 0)]),
     ('n[2,10]', '2(x2)', [('n2', 0), ('n2', 1), ('n10', 0), ('n10', 1)]),
     pytest.param('n[2,10-11],m1', '2,1(x2),3', [('m1', 0), ('m1', 1), ('m1', 2), ('n2', 0), ('n2', 1), ('n10', 0),
-                                                ('n11', 0)], marks=pytest.mark.stress)])  # names are looked up
+                                                ('n11', 0)], marks=pytest.mark.stress)])  # name lookups
 def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
     for rank, (node, local) in enumerate(expected):
         step(nodes, tasks_per_node, rank, node, local, len(expected))
@@ -54,7 +54,7 @@ def test_ranks_that_alternate_between_nodes_are_rejected(step):
         membership.resolve(train_settings().cluster)
 
 
-def test_without_a_step_of_several_tasks_there_is_no_cluster(step, monkeypatch):
+def test_a_step_of_a_single_task_is_no_cluster(step, monkeypatch):
     assert membership.resolve(train_settings().cluster) is None
     step('n1', '1', 0, 'n1', 0, 1)
     assert membership.resolve(train_settings().cluster) is None
@@ -72,7 +72,7 @@ def test_missing_variables_are_reported(step, monkeypatch):
 @pytest.mark.parametrize('name', ['SLURM_PROCID', 'SLURM_LOCALID', 'SLURMD_NODENAME', 'SLURM_STEP_NUM_TASKS',
                                   'SLURM_STEP_NODELIST', 'SLURM_STEP_TASKS_PER_NODE', 'SLURM_JOB_ID', 'SLURM_STEP_ID'])
 @pytest.mark.parametrize('value', ['', 'n[1-'])
-def test_variables_without_a_meaning_are_reported(name, value, step, monkeypatch):
+def test_invalid_variables_are_reported(name, value, step, monkeypatch):
     step('n1', '2', 0, 'n1', 0, 2)
     monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match='(?i)slurm.* give --'):
@@ -86,7 +86,7 @@ def test_flags_and_tf_config_take_precedence_over_slurm(step, monkeypatch):
     assert membership.resolve(train_settings().cluster).workers == ('b:1',)
 
 
-def test_jobs_and_steps_have_ports_of_their_own():
+def test_each_job_and_step_has_its_own_port():
     bases = {membership.port_base(job, step) for job in range(1000, 1010) for step in range(5)}
     assert len(bases) == 50 and min(bases) >= 20000 and max(bases) < 32768 - 32
 

@@ -1,4 +1,4 @@
-"""What a run has computed wrongly is found before it is saved."""
+"""Wrong results of a run are detected before they are saved."""
 
 import numpy as np
 import pytest
@@ -28,9 +28,9 @@ COPIED = ['replicated', 'local', 'mirrored']
 
 @pytest.fixture
 def opened(settings, graph):
-    """A function that opens a run and returns (it, its Soundness, the variable to spoil, a function that spoils it).
+    """A function that opens a run and returns (it, its Soundness, the variable to corrupt, a function that does it).
 
-    `spoil` is a part of the name of that variable, of which the last copy is spoilt.
+    `spoil` is a part of the variable's name; the last copy of the variable is corrupted.
     """
     del graph
     contexts = []
@@ -60,7 +60,7 @@ def opened(settings, graph):
 
 
 def spoilt(variable):
-    """Returns the operation that flips the lowest bit of the first element of a variable."""
+    """Returns an operation that flips the lowest bit of a variable's first element."""
     bits = tf.int32 if variable.dtype.base_dtype == tf.float32 else variable.dtype.base_dtype
     value = tf.reshape(variable.read_value(), [-1])
     flipped = tf.bitwise.bitwise_xor(tf.bitcast(value[:1], bits), tf.constant([1], bits))
@@ -71,7 +71,7 @@ def spoilt(variable):
 @pytest.mark.parametrize('mode, kind', mostly_stress(
     [*((mode, kind) for mode in COPIED for kind in ('weights', 'Momentum')), ('local', 'LocalVelocity')],
     ('replicated', 'Momentum')))
-def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind, opened):
+def test_a_bit_flipped_in_one_copy_is_detected_at_the_next_save(mode, kind, opened):
     run, soundness, primary, spoil = opened(mode, kind)
 
     def steps():
@@ -89,7 +89,7 @@ def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind,
 
 
 @pytest.mark.parametrize('mode', mostly_stress(['parameter_server', *COPIED], 'parameter_server'))
-def test_steps_that_count_other_examples_are_found(mode, opened):
+def test_a_wrong_count_of_examples_is_detected(mode, opened):
     run, soundness, _, spoil = opened(mode, 'examples_seen')
     for _ in range(8):
         run.take()
@@ -101,7 +101,7 @@ def test_steps_that_count_other_examples_are_found(mode, opened):
 
 @pytest.fixture
 def flipped_mean(monkeypatch):
-    """Flips a bit of the seventh mean of gradients, on the second device where there are copies; a list of calls."""
+    """Flips a bit of the seventh mean gradient, on the second device if there are copies; returns the list of calls."""
     apply, calls = update.UpdateMode.apply, []
 
     def flip(values):
@@ -120,7 +120,7 @@ def flipped_mean(monkeypatch):
     return calls
 
 
-def test_what_was_computed_wrongly_is_not_evaluated_nor_kept_as_the_best(settings, flipped_mean):
+def test_wrong_variables_are_neither_evaluated_nor_kept_as_the_best(settings, flipped_mean):
     config = settings(**flags_of('linear', 'replicated', 12, learning_rate=0.01, save_steps=12, eval_steps=4,
                                  keep_best=True))
     with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 has differed from the others since step 4'):
@@ -129,13 +129,12 @@ def test_what_was_computed_wrongly_is_not_evaluated_nor_kept_as_the_best(setting
     assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]
 
 
-def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpoint_has_its_name(
-        settings, monkeypatch):
+def test_a_bit_flipped_while_writing_is_detected_before_the_checkpoint_is_named(settings, monkeypatch):
     save = tf.train.Saver.save
 
     def spoiling(self, session, prefix, **options):
         path = save(self, session, prefix, **options)
-        if prefix.endswith('-8') and 'write_state' in options:  # with a right checksum in the file
+        if prefix.endswith('-8') and 'write_state' in options:  # the checksum in the file is right
             weights = variables(path)['linear/weights']
             weights.view(np.int32).flat[0] ^= 1
             rewrite(path, **{'linear/weights': weights})

@@ -1,6 +1,6 @@
-"""The GPU paths on stand-in GPUs (`tests/standin_gpu`): the bits of CPU devices, what travels, what memory is used.
+"""The GPU paths on stand-in GPUs (`tests/standin_gpu`): the bits of CPU devices, copies between devices, used memory.
 
-A real GPU computes other bits; tests/test_gpu.py has what only real GPUs show.
+Real GPUs produce different bits; tests/test_gpu.py tests them.
 """
 import json
 import re
@@ -14,9 +14,9 @@ from tests import helpers, standin_gpu
 from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variables, patient
 from tests.standin_gpu import HOST
 
-pytestmark = [pytest.mark.classic, pytest.mark.stress]  # where operations are, by default: test_placement.py
-# Trains one run after the other in one process, on the kind of devices that is given. Prints as JSON, for each run,
-# what has been copied before each step: lists of (from, to, copies, bytes).
+pytestmark = [pytest.mark.classic, pytest.mark.stress]  # devices of operations are tested by default: test_placement.py
+# Trains runs one by one in one process, on devices of a given type. Prints as JSON, for each run, the total
+# copies before each step: lists of (from, to, copies, bytes).
 TRAIN = """
 import json, sys, time
 from cifar10.base import startup
@@ -61,17 +61,17 @@ print('copied', json.dumps(copied))
 
 @pytest.fixture(scope='session')
 def gpus():
-    """The environment of a process that has four stand-in GPUs."""
+    """The environment of a process with four stand-in GPUs."""
     try:
         environment = dict(WITH_GPUS, **standin_gpu.environment())
     except standin_gpu.Unavailable as error:
         pytest.skip(str(error))
-    environment.pop('CUDA_VISIBLE_DEVICES', None)  # which selects among other GPUs
+    environment.pop('CUDA_VISIBLE_DEVICES', None)  # it selects among real GPUs
     return environment
 
 
 def python(environment, *arguments):
-    """Runs Python to its end; returns what it printed."""
+    """Runs Python to its end; returns its output."""
     result = helpers.python(*arguments, environment=environment, seconds=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
@@ -79,9 +79,9 @@ def python(environment, *arguments):
 
 @pytest.fixture
 def train(gpus, data_dir, tmp_path):
-    """A function that trains runs in one process; returns for each what was copied before each step.
+    """A function that trains runs in one process and returns, for each run, the total copies before each step.
 
-    Its arguments are 'gpu' or 'cpu' and (name, settings) pairs; runs of one name and kind continue each other.
+    Its arguments are 'gpu' or 'cpu' and (name, settings) pairs; runs of the same name and type continue each other.
     """
     def run(kind, *runs):
         small = dict(dataset='shapes', data_dir=data_dir, batch_size=8, max_steps=5, summary_steps=0)
@@ -94,14 +94,14 @@ def train(gpus, data_dir, tmp_path):
 
 
 def of_a_step(notes):
-    """Returns (from, to) -> (copies, bytes) of a step, from the notes of a run; its first two steps differ."""
+    """Returns (from, to) -> (copies, bytes) of a step, from the notes of a run; the first two steps differ."""
     before, after = notes[2], notes[-1]
     increases = {way: (counts - before.get(way, 0)) / (len(notes) - 3) for way, counts in after.items()}
     return {way: tuple(counts) for way, counts in increases.items() if counts.any()}
 
 
 def assert_same_runs(folder, *names):
-    """Asserts that runs have ended with the same variables on GPUs and on CPU devices."""
+    """Asserts that runs ended with the same variables on GPUs and on CPU devices."""
     for name in names:
         try:
             assert_same_bits(last_variables(folder / 'gpu' / name), last_variables(folder / 'cpu' / name))
@@ -109,14 +109,14 @@ def assert_same_runs(folder, *names):
             raise AssertionError(f'{name}: {error}') from error
 
 
-# ------------------------------------------------------------------------------------- the same bits, and what travels
+# --------------------------------------------------------------------------------- the same bits, and the transfers
 
 RUNS = [
     ('parameter_server', dict(num_gpus=3)),
     ('replicated', dict(num_gpus=3, variable_update='replicated')),
-    # tf.distribute sums the gradients of more than two CPU devices in another order than those of GPUs.
+    # With more than two devices, tf.distribute sums gradients in different orders on CPU devices and on GPUs.
     ('mirrored', dict(num_gpus=2, variable_update='mirrored')),
-    # Its steps 34 and 35, between the averages after steps 32 and 36.
+    # Steps 34 and 35, between the averages after steps 32 and 36.
     ('local', dict(num_gpus=3, variable_update='local', local_steps=100, max_steps=36)),
     ('in turn', dict(num_gpus=2, num_towers=4)),
     ('in parts', dict(num_gpus=2, gpus_per_tower=2)),
@@ -127,10 +127,10 @@ RUNS = [
 VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
 FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions
 SECOND_PART = VARIABLES - FIRST_PART
-POOLED = 8 * 6 * 6 * 64 * 4  # what the first part hands to the second
+POOLED = 8 * 6 * 6 * 64 * 4  # the first part's output for the second
 LABELS = 8 * 4
 BATCH = 8 * 24 * 24 * 3 * 4 + LABELS  # images and labels
-SCALARS = 4 * 7  # losses and accuracy of a tower
+SCALARS = 4 * 7  # a tower's losses and accuracy
 RATE = 4
 STEP = 8
 # (from, to) -> (copies, bytes) of a step between the host and the GPUs.
@@ -139,31 +139,31 @@ WITH_HOST = {
     'parameter_server': {**{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
                          **{(k, HOST): (3, VARIABLES + SCALARS) for k in range(3)}},
     'local': {**{(HOST, k): (3, BATCH + RATE) for k in range(3)}, **{(k, HOST): (1, SCALARS) for k in range(3)}},
-    # A tower reads the variables for itself, in its turn.
+    # Each tower reads the variables separately, in its turn.
     'in turn': {**{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},
                 **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}},
-    # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
+    # Images, labels, the learning rate, and to GPU 0 the step, for the decay of the moving averages.
     'replicated': {(HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in (1, 2)},
                    **{(k, HOST): (1, SCALARS) for k in range(3)}},
-    # As in `replicated`, and nine constants of tf.distribute's part of the step, because steps fold none.
+    # As in `replicated`, and nine constants of tf.distribute, because its steps fold no constants.
     'mirrored': {(HOST, 0): (4 + 9, BATCH + RATE + STEP + 9 * 8), (HOST, 1): (3 + 9, BATCH + RATE + 9 * 8),
                  **{(k, HOST): (1 + 9, SCALARS + 9 * 4) for k in range(2)}},
-    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are. The
-    # loss is on the second.
+    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed there. The second
+    # GPU computes the loss.
     'in parts': {(HOST, 0): (6, FIRST_PART + BATCH), (0, HOST): (1, FIRST_PART),
                  (HOST, 1): (6, SECOND_PART), (1, HOST): (3, SECOND_PART + SCALARS)}}
-# The same between two GPUs.
+# The same, between two GPUs.
 BETWEEN_GPUS = {
     **{name: {} for name in ('parameter_server', 'local', 'in turn')},
-    # The activations, 6 x 6 x 64 an image, with the labels, and their gradients back.
+    # The activations, 6 x 6 x 64 per image, with the labels, and their gradients back.
     'in parts': {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)}}
-# Where gradients go around a ring: devices, how often as many bytes as the variables have are reduced, messages. In
-# `replicated` the powers go first, as float32, and then the sums, as float64; two towers need neither.
+# Gradients in a ring: devices, reduced bytes as a multiple of the variables' bytes, messages. In
+# `replicated`, the powers go first, as float32, and then the sums, as float64; two towers need neither.
 RINGS = {'replicated': (3, 3, 16), 'mirrored': (2, 1, 2), 'fp16': (2, 1, 4)}
 
 
 def check_what_travels(name, ways):
-    """Asserts that in a step of a run nothing else is copied than the tables above have.
+    """Asserts that a step of a run copies exactly the entries of the tables above.
 
     Args:
       name: of RUNS.
@@ -177,18 +177,18 @@ def check_what_travels(name, ways):
     if name in RINGS:
         count, rounds, messages = RINGS[name]
         assert between.keys() == {(k, (k + 1) % count) for k in range(count)}
-        for copies, size in between.values():  # each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks
+        for copies, size in between.values():  # each GPU sends 2 P (D - 1) / D bytes, up to rounding of its chunks
             assert copies == messages and abs(size - rounds * 2 * VARIABLES * (count - 1) / count) < 1000
 
 
-def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(train, tmp_path):
+def test_every_mode_has_the_bits_of_cpu_devices_and_minimal_transfers(train, tmp_path):
     for name, notes in train('gpu', *RUNS).items():
         check_what_travels(name, of_a_step(notes[31:] if name == 'local' else notes))
     train('cpu', *RUNS)
     assert_same_runs(tmp_path, *(name for name, _ in RUNS))
 
 
-def test_a_cluster_of_gpus_and_a_run_that_moves_have_the_bits_of_one_cpu_device(gpus, train, data_dir, tmp_path):
+def test_a_cluster_of_gpus_and_a_moved_run_have_the_bits_of_one_cpu_device(gpus, train, data_dir, tmp_path):
     train('gpu', *(('moved', dict(num_gpus=count, max_steps=steps)) for count, steps in ((4, 2), (3, 4))))
     (tmp_path / 'cpu').mkdir()
     (tmp_path / 'gpu' / 'moved').rename(tmp_path / 'cpu' / 'moved')
@@ -234,7 +234,7 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, settings, tmp_path):
+def test_evaluation_classification_and_export_match_cpu_devices(gpus, settings, tmp_path):
     helpers.train(settings(max_steps=2))
     printed = []
     for kind in ('gpu', 'cpu'):
@@ -262,7 +262,7 @@ finally:
 """
 
 
-def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_use(gpus, settings, data_dir, tmp_path):
+def test_processes_share_gpus_and_take_only_the_memory_they_need(gpus, settings, data_dir, tmp_path):
     helpers.train(settings(num_gpus=2))
     trainer = ['multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, f"--train_dir={tmp_path / 'train'}",
                '--max_steps=6', '--tower_device=gpu', '--num_gpus=2']

@@ -1,4 +1,4 @@
-"""Code that other users of a machine may have written is not executed because a run names it."""
+"""Code that other users of a machine can write is not executed just because a run names it."""
 import grp
 import os
 import re
@@ -11,7 +11,7 @@ from cifar10.tools.check import check
 from cifar10.training import trainer
 from tests.helpers import change_record, evaluated, tf
 
-SOMEBODY = 12345  # the id of another user
+SOMEBODY = 12345  # another user's id
 
 NETWORK = '''
 import pathlib
@@ -27,7 +27,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root may give fil
 
 @pytest.fixture
 def code(tmp_path):
-    """A file with a network, in a folder that nobody else can write."""
+    """A file with a network, in a folder that only its owner can write."""
     file = tmp_path / 'above' / 'code' / 'net.py'
     file.parent.mkdir(0o755, parents=True)
     file.write_text(NETWORK)
@@ -36,7 +36,7 @@ def code(tmp_path):
 
 @pytest.fixture
 def evaluates(settings, tmp_path):
-    """A function that evaluates a run which names a file as its network, with what else is given."""
+    """A function that evaluates a run whose network is a file, with further flags."""
     first = tmp_path / 'first' / 'net.py'
     first.parent.mkdir()
     first.write_text(NETWORK)
@@ -50,14 +50,14 @@ def evaluates(settings, tmp_path):
     return evaluate
 
 
-@pytest.mark.stress  # what is refused, by default: below
-def test_code_that_a_run_names_is_executed_if_nobody_else_can_write_it(evaluates, code, capsys):
+@pytest.mark.stress  # refusals are tested by default: below
+def test_code_that_a_run_names_is_executed_if_only_the_user_can_write_it(evaluates, code, capsys):
     code.chmod(0o600)
     evaluates(code)
     assert os.path.exists(f'{code}.has-run') and f'code       {code} is executed' in capsys.readouterr().out
 
 
-def test_code_that_others_can_change_is_executed_if_the_user_names_it(evaluates, code):
+def test_code_that_others_can_write_is_executed_if_the_user_names_it(evaluates, code):
     code.parent.chmod(0o1777)
     message = f'names the Python file {code}, .* is writable by everybody; give --network={code}:linear if you trust'
     with pytest.raises(UsageError, match=message):
@@ -68,7 +68,7 @@ def test_code_that_others_can_change_is_executed_if_the_user_names_it(evaluates,
 
 
 def refusal(file):
-    """Returns why a file that a run names is not executed; None if it is."""
+    """Returns the reason for not executing a file that a run names, or None."""
     try:
         trust.check('network', f'{file}:linear', 'the train_dir')
     except UsageError as refused:
@@ -76,7 +76,7 @@ def refusal(file):
 
 
 @only_root
-def test_a_file_or_folder_of_another_user_is_refused_and_one_of_root_is_not(code):
+def test_files_and_folders_of_other_users_are_refused_but_not_roots(code):
     for path in (code, code.parent):
         os.chown(path, SOMEBODY, -1)
         assert refusal(code) == f'{path} belongs to user {SOMEBODY}'
@@ -85,7 +85,7 @@ def test_a_file_or_folder_of_another_user_is_refused_and_one_of_root_is_not(code
 
 
 @pytest.mark.parametrize('mode', [0o002, 0o1002])
-def test_what_everybody_may_write_is_refused(code, mode):
+def test_world_writable_code_is_refused(code, mode):
     for path in (code, code.parent):
         before = path.stat().st_mode
         path.chmod(before | mode)
@@ -95,18 +95,18 @@ def test_what_everybody_may_write_is_refused(code, mode):
 
 
 @only_root
-def test_only_the_private_group_of_the_owner_may_write(code):
+def test_only_the_owners_private_group_may_have_write_access(code):
     shared = next(group.gr_gid for group in grp.getgrall() if group.gr_name != 'root')
     for path in (code, code.parent):
         path.chmod(path.stat().st_mode | 0o020)
-        assert refusal(code) is None  # the group root of root
+        assert refusal(code) is None  # root's group, root
         os.chown(path, -1, shared)
         assert refusal(code) == f'{path} is writable by its group'
         os.chown(path, -1, 0)
 
 
 @only_root
-def test_both_a_link_and_where_it_leads_must_be_the_users(code):
+def test_a_link_and_its_target_must_both_belong_to_the_user(code):
     real = code.parent / 'real.py'
     code.rename(real)
     code.symlink_to(real)
@@ -120,7 +120,7 @@ def test_both_a_link_and_where_it_leads_must_be_the_users(code):
 
 @only_root
 def test_a_link_beside_modules_of_another_user_is_refused(code, tmp_path):
-    """Where it leads is the user's, but Python imports from the folder of the link."""
+    """The target belongs to the user, but Python imports from the folder of the link."""
     (tmp_path / 'theirs').mkdir()
     (tmp_path / 'theirs' / 'net.py').symlink_to(code)
     (tmp_path / 'link').symlink_to(tmp_path / 'theirs')
@@ -131,7 +131,7 @@ def test_a_link_beside_modules_of_another_user_is_refused(code, tmp_path):
 
 @pytest.mark.parametrize('name, kind', [('lock', 'link'), ('config.json', 'link'), ('metrics.jsonl', 'pipe')])
 def test_only_regular_files_are_opened(settings, one_step, tmp_path, capsys, name, kind):
-    """A link may lead to any file of the user's, and opening a pipe waits for its other end."""
+    """A link may lead to any of the user's files, and opening a pipe waits for its other end."""
     path = os.path.join(settings().run.train_dir, name)
     victim = tmp_path / 'victim'
     victim.write_bytes(open(path, 'rb').read() if name != 'lock' else b'')

@@ -1,4 +1,4 @@
-"""A training that does not move says so, and ends with status 75 and the stacks; a slow one does not."""
+"""A training without progress reports it and ends with status 75 and stack traces; a slow training continues."""
 import os
 import re
 import signal
@@ -82,14 +82,14 @@ NOT_STUCK = {
 
 
 @pytest.mark.stress
-def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end():
+def test_slow_or_interrupted_processes_are_not_ended():
     processes = {name: watched(body) for name, body in NOT_STUCK.items()}
     for name, process in processes.items():
         status, output, errors = ended(process)
         assert status == 0, (name, output, errors)
 
 
-def test_who_waits_for_a_lock_names_it_and_its_holder(tmp_path):
+def test_waiting_for_a_lock_names_the_lock_and_its_holder(tmp_path):
     with files.making(str(tmp_path / 'images')):
         process = watched(f'from cifar10.base import files\nwith files.making("{tmp_path}/images"): pass')
         line = read_until(process, 'waiting ')
@@ -98,7 +98,7 @@ def test_who_waits_for_a_lock_names_it_and_its_holder(tmp_path):
     assert ended(process)[0] == 0 and os.listdir(tmp_path) == []
 
 
-def test_what_does_not_move_is_named_and_ended():
+def test_a_stuck_process_is_reported_and_ended():
     status, output, errors = ended(watched("""
 def hang(): time.sleep(1000)
 with doing('step 1'): time.sleep(0.5)
@@ -112,7 +112,7 @@ with asking(lambda: 1 / 0), asking(lambda: ''), asking(lambda: 'worker 1 does no
     assert 'in hang\n' in stacks and stacks.count('most recent call first') > 1
 
 
-def test_whoever_moves_while_others_are_asked_does_not_end():
+def test_progress_while_others_are_asked_prevents_the_end():
     status, _, _ = ended(watched("""
 moving = threading.Event()
 def ask():
@@ -124,7 +124,7 @@ with doing('save'), asking(ask):
 
 
 @pytest.mark.stress
-def test_a_process_whose_output_nobody_reads_ends_all_the_same():
+def test_a_stuck_process_ends_even_if_nobody_reads_its_output():
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     while True:
@@ -142,8 +142,8 @@ def test_a_process_whose_output_nobody_reads_ends_all_the_same():
     os.close(writing)
 
 
-def test_a_first_step_has_time_in_each_graph(settings, monkeypatch):
-    # TensorFlow prepares a graph for a step with a summary, one for a step without, and one for an evaluation.
+def test_the_first_step_of_each_graph_gets_more_time(settings, monkeypatch):
+    # TensorFlow prepares separate graphs for steps with a summary, steps without, and evaluations.
     given = []
 
     def doing(what, patience=1):
@@ -153,7 +153,7 @@ def test_a_first_step_has_time_in_each_graph(settings, monkeypatch):
         monkeypatch.setattr(module, 'doing', doing)
     trainer.train(settings(max_steps=5, summary_steps=2, eval_steps=3))
     steps = [patience for what, patience in given if what.startswith('step ')]
-    assert steps == [5, 5, 1, 1, 1]  # the second has the first summary
+    assert steps == [5, 5, 1, 1, 1]  # the second step has the first summary
     assert [patience for what, patience in given if what == 'evaluation'] == [5, 1]
 
 
@@ -186,12 +186,12 @@ def network(images, num_classes, training):
 
 
 def run(environment=None, **flags):
-    """Trains in a process of its own to the end; returns the CompletedProcess."""
+    """Trains in its own process to the end; returns the CompletedProcess."""
     return run_forked(script_command('multi_gpu_train.py', **flags), {**os.environ, **(environment or {})})
 
 
 @pytest.mark.stress
-def test_an_import_that_hangs_is_said(tmp_path):
+def test_a_hanging_import_is_reported(tmp_path):
     (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
     environment = {**os.environ, 'PYTHONPATH': str(tmp_path)}
     stuck = subprocess.run(script_command('multi_gpu_train.py', train_dir=tmp_path / 'run', stuck_secs=1), text=True,
@@ -200,9 +200,9 @@ def test_an_import_that_hangs_is_said(tmp_path):
     assert 'error: no progress for 5 s (start); start again' in stuck.stderr
 
 
-@pytest.mark.stress  # that it ends: above; that a run that was killed resumes to the same bits: test_processes.py
+@pytest.mark.stress  # its end is tested above, and resuming a killed run in test_processes.py
 @pytest.mark.parametrize('mode', ['replicated', 'async'])
-def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, own, data_dir, tmp_path):
+def test_a_run_with_a_hanging_tower_resumes_to_the_same_bits(mode, own, data_dir, tmp_path):
     flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=own(HANGING), num_gpus=2,
                  max_steps=40, save_steps=10, log_frequency=10, tower_device='cpu')
     stuck = run(dict(HANG_AT='5' if mode == 'async' else '51'), train_dir=tmp_path / 'stuck', stuck_secs=4, **flags)
@@ -211,7 +211,7 @@ def test_a_run_with_a_tower_that_hangs_resumes_to_the_same_bits(mode, own, data_
     assert 'in late' in stuck.stderr
     resumed = run(train_dir=tmp_path / 'stuck', **flags)
     assert resumed.returncode == 0, resumed
-    if mode != 'async':  # which hangs before its first checkpoint, and whose bits differ
+    if mode != 'async':  # async hangs before its first checkpoint, and its bits vary
         assert f'{tmp_path}/stuck, resumed at step ' in resumed.stdout
         assert run(train_dir=tmp_path / 'whole', **flags).returncode == 0
         assert_same_bits(last_variables(tmp_path / 'stuck'), last_variables(tmp_path / 'whole'))
@@ -226,7 +226,7 @@ def small(data_dir, tmp_path):
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, who', [
     ('replicated', 'worker 0'), ('async', 'worker 1'), ('parameter_server', 'ps 0')])
-def test_a_stopped_task_is_named_by_the_others(mode, who, small):
+def test_a_stopped_task_is_named_by_its_peers(mode, who, small):
     with Tasks(2, int(who == 'ps 0'), **dict(small, variable_update=mode, stuck_secs=6)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         tasks[who].send_signal(signal.SIGSTOP)
@@ -238,7 +238,7 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
 
 
 @pytest.mark.stress
-def test_a_file_system_that_hangs_ends_the_process(small, tmp_path):
+def test_a_hanging_file_system_ends_the_process(small, tmp_path):
     library = tmp_path / 'hanging.so'
     subprocess.run(['cc', '-shared', '-fPIC', '-o', library, ROOT / 'tests' / 'hanging.c', '-ldl'], check=True)
     train_dir = tmp_path / 'run'

@@ -1,4 +1,4 @@
-"""What a start does with a train_dir, as a table: names in the folder, its records and the flags, without a process."""
+"""Decisions of a start about a train_dir, as a table of names, records and flags, without a process."""
 import json
 import os
 
@@ -18,12 +18,12 @@ GROWING = dict(FAST, schedule='staircase')
 
 
 def saved(*steps):
-    """Returns the names of whole checkpoints and of the list of them."""
+    """Returns the names of complete checkpoints and their list."""
     return [LIST, *(f'model.ckpt-{step}{part}' for step in steps for part in (DATA, INDEX))]
 
 
 def write(folder, names, run=None, records=(), **settings):
-    """Makes a folder with some empty files, the record of a run if it has an id, and records of metrics.jsonl."""
+    """Makes a folder with empty files, the record of a run if it has an id, and records of metrics.jsonl."""
     os.makedirs(folder, exist_ok=True)
     for name in names:
         path = os.path.join(folder, name)
@@ -41,8 +41,8 @@ def checkpoint_records(*steps):
     return [(metrics.CHECKPOINT, step) for step in steps]
 
 
-EVALUATED = [(metrics.EVAL, step, dict(accuracy=0.5, cross_entropy=1.0)) for step in (3, 4, 5)]  # none is better
-# name: (what is in the folder, flags of the start, refusal or '', whether it is renamed). The folder's: names,
+EVALUATED = [(metrics.EVAL, step, dict(accuracy=0.5, cross_entropy=1.0)) for step in (3, 4, 5)]  # none improves
+# name: (content of the folder, flags of the start, refusal or '', whether the folder is renamed). The content: names,
 # then the run's id, records and settings.
 STARTS = {
     'no folder': (None, {}, '', False),
@@ -102,7 +102,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize('name', STARTS)
-def test_a_start_is_refused_or_sets_aside_or_goes_on(name, tmp_path):
+def test_a_start_is_refused_or_sets_the_folder_aside_or_continues(name, tmp_path):
     content, flags, message, is_set_aside = STARTS[name]
     folder = tmp_path / 'train'
     if content:
@@ -116,7 +116,7 @@ def test_a_start_is_refused_or_sets_aside_or_goes_on(name, tmp_path):
 
 
 @pytest.mark.parametrize('name', [name for name, (_, _, message, _) in STARTS.items() if message])
-def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
+def test_the_remedies_of_a_refusal_are_accepted(name, tmp_path):
     content, flags, _, _ = STARTS[name]
     folder = tmp_path / 'train'
     write(folder, **content)
@@ -138,14 +138,14 @@ def test_what_a_refusal_recommends_is_accepted(name, tmp_path):
     ([*saved(5), '.model.ckpt-6' + DATA, '.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate12'], (5,),
      ['.checkpoint.0123abcd', '.model.ckpt-6' + DATA, 'model.ckpt-7.index.tempstate12']),
     ([*saved(5), '.notes.0123abcd', 'checkpoint.tmp', 'model.ckpt-5.tar'], (5,), [])])
-def test_what_killed_processes_left_is_removed(names, recorded, abandoned, tmp_path):
+def test_remains_of_killed_processes_are_removed(names, recorded, abandoned, tmp_path):
     write(tmp_path, names, RUN, checkpoint_records(*recorded))
     before = {*os.listdir(tmp_path)}
     checkpoints.remove_abandoned(look(str(tmp_path)))
     assert before - {*os.listdir(tmp_path)} == {*abandoned}
 
 
-def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):
+def test_the_record_of_a_step_belongs_to_the_start_that_took_it(tmp_path):
     write(tmp_path, saved(9), RUN)
     for step, seconds in ((0, 10), (5, 20)):
         record = RunRecord(train_settings(train_dir=str(tmp_path), stuck_secs=seconds), step=step)

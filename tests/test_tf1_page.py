@@ -1,4 +1,4 @@
-"""The code of docs/tf1.md, what it refuses row by row, and the table of docs/networks.md that it points to."""
+"""The code of docs/tf1.md, its list of refusals, and the table of docs/networks.md to which it links."""
 import builtins
 import re
 import sys
@@ -17,14 +17,14 @@ TENSORFLOW = 'import tensorflow.compat.v1 as tf\n'
 
 
 def rows_of(page, section):
-    """Returns the rows of the table of a section: for each its cells."""
+    """Returns the cells of each row of a section's table."""
     text = page.split(f'## {section}\n')[1].split('\n## ')[0]
     rows = [[cell.strip() for cell in line.strip('|').split(' | ')] for line in text.splitlines() if line[:2] == '| ']
     return rows[1:]  # without the heading
 
 
-# What is in a row of 'What is refused' -> a network that has it, as a line, or a network of idioms.py; and what the
-# refusal says.
+# Row of 'What is refused' -> a network that is refused, as a line or as the name of a network in idioms.py; part
+# of the refusal.
 REFUSED = {
     'number of images': (
         'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'write -1 or images.shape[0] for'),
@@ -41,7 +41,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('part', REFUSED)
-def test_what_the_page_says_is_refused_is_refused(part, own):
+def test_the_page_lists_refusals_that_happen(part, own):
     assert any(part in row for row, _ in rows_of(PAGE, 'What is refused'))
     line, remedy = REFUSED[part]
     name = test_idioms.name_of(line) if hasattr(idioms, line) else own(f"""
@@ -56,7 +56,7 @@ def network(images, n, training):
     assert remedy in str(refused.value) and '\n' not in str(refused.value)
 
 
-# What the page's adapters adapt, in their order; each is a linear network but for its form.
+# The code that the page's adapters wrap, in the page's order; all are linear networks of different forms.
 THEIRS = ['''
 class resnet:
     def inference(images, classes, is_training):
@@ -98,7 +98,7 @@ ADAPTERS += [code for code in CODE if 'def model(' in code]
 
 
 @pytest.mark.parametrize('adapter, theirs', list(zip(ADAPTERS, THEIRS, strict=True)))
-def test_an_adapter_makes_a_network_of_theirs(adapter, theirs, own):
+def test_each_adapter_makes_a_valid_network(adapter, theirs, own):
     name = own(f"""
 import tensorflow.compat.v1 as tf
 def linear(images, classes):
@@ -111,7 +111,7 @@ def linear(images, classes):
 
 def test_the_script_of_the_page_takes_the_steps_of_one_device():
     script, = (code for code in CODE if 'def step' in code)
-    # What its first lines change in a process is tested in test_on_towers.py.
+    # test_on_towers.py tests the effect of the script's first lines on a process.
     script = script[script.index('def step'):]
     building, _ = script.replace('/gpu:', '/cpu:').split('session.run', 1)
     random = np.random.default_rng(0)
@@ -159,8 +159,8 @@ def test_a_script_may_feed_its_learning_rate_and_start_from_a_checkpoint(mode, w
             np.testing.assert_allclose(session.run(variable), value - 0.5)
 
 
-# Files as they were written for TensorFlow 1, and two that know TensorFlow 2. `plain` has no name of either alone;
-# `alone/steps.py` also has one of TensorFlow 2, in what nothing calls.
+# Files for TensorFlow 1, and two that know TensorFlow 2. `plain` uses only names that both versions have;
+# `alone/steps.py` also has a name of TensorFlow 2, in code that is not called.
 FILES = {
     'theirs/plain.py': """
 import tensorflow as tf
@@ -209,7 +209,7 @@ def net(images, num_classes, training):
 """}
 
 
-def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
+def test_files_for_tensorflow_1_work_unchanged(tmp_path):
     before = builtins.__import__
     for folder in ('theirs', 'alone', 'lib'):
         (tmp_path / folder).mkdir()
@@ -231,7 +231,7 @@ def test_files_of_tensorflow_1_are_used_as_they_are(tmp_path):
 
 @pytest.mark.parametrize('line', ['tf.contrib.slim', 'from tensorflow.contrib import slim', '1 / 0'])
 @pytest.mark.parametrize('place', ['top', 'function'])
-def test_code_in_another_folder_is_used_as_it_is_and_its_errors_have_a_line(line, place, tmp_path):
+def test_code_in_another_folder_works_unchanged_and_its_errors_name_the_line(line, place, tmp_path):
     upstream, package = tmp_path / 'upstream', f'package_{abs(hash((line, place)))}'
     for folder in (upstream / package, tmp_path / 'mine'):
         folder.mkdir(parents=True)
@@ -279,7 +279,7 @@ for path in sys.argv[3:]:
     ('hidden', dict.fromkeys([
         'tf.layers.dense(x, 10)', 'import tf_slim', 'tf.contrib.layers.fully_connected(x, 10)',
         'from tensorflow.contrib import slim'], _EXTRA))])
-def test_libraries_that_are_not_there_are_told(libraries, remedies, data_dir, tmp_path):
+def test_missing_libraries_are_reported(libraries, remedies, data_dir, tmp_path):
     paths = [tmp_path / f'mine{i}.py' for i in range(len(remedies))]
     for path, line in zip(paths, remedies):
         path.write_text(f'import tensorflow.compat.v1 as tf\ndef network(x, n, training):\n    {line}\n')

@@ -1,4 +1,4 @@
-"""Timelines, from traces made by hand: rows, text and picture."""
+"""Timelines from hand-made traces: rows, text and picture."""
 
 from lessons import timeline
 from lessons.timeline import seconds
@@ -26,12 +26,12 @@ def test_a_timeline_has_a_row_for_each_device_and_a_bar_for_each_name():
     assert timeline.rows(trace(GPU_0=[('_SOURCE', 0, 1)])) == [] and seconds([]) == 0
 
 
-def test_bars_that_overlap_are_drawn_below_each_other():
+def test_overlapping_bars_are_drawn_below_each_other():
     rows = timeline.rows(trace(CPU_0=[('long', 0, 400), ('b', 100, 200), ('c', 200, 300), ('d', 400, 800)]))
     lines = timeline.text(rows, 16).splitlines()
     assert lines[:2] == ['/cpu:0  long====d=======', '        ..b=c=..........']
 
 
-def test_a_name_is_shown_whole_or_not_at_all():
+def test_a_name_is_shown_in_full_or_not_at_all():
     rows = timeline.rows(trace(CPU_0=[('F1', 0, 100), ('F10', 100, 200), ('F11', 200, 400)]))
     assert timeline.text(rows, 8).splitlines()[0] == '/cpu:0  F1|=F11='

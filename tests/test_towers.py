@@ -1,4 +1,4 @@
-"""build_towers, tower_loss and average_gradients, on models that have nothing to do with images."""
+"""build_towers, tower_loss and average_gradients, on models without images."""
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -10,7 +10,7 @@ from tests.helpers import value_of
 CPUS = ['/cpu:0'] * 3
 
 
-def test_average_is_numpys_mean():
+def test_the_average_matches_numpys_mean():
     random = np.random.default_rng(0)
     shapes = [(3, 4), (5,), ()]
     variables = [tf.get_variable(f'v{i}', shape) for i, shape in enumerate(shapes)]
@@ -43,7 +43,7 @@ def test_towers_and_pairs_may_be_iterators_as_in_the_tutorials_function():
         np.testing.assert_allclose(mean, 0.5, rtol=1e-6)
 
 
-def test_packets_of_towers_with_other_variables_are_refused():
+def test_packets_of_towers_with_different_variables_are_refused():
     one, other = tf.get_variable('one', []), tf.get_variable('other', [])
     packets, _ = pack_gradients([
         [(tf.constant(1.0), one), (tf.constant(1.0), other)], [(tf.constant(1.0), one), (None, other)]])
@@ -59,14 +59,14 @@ def test_the_mean_of_packets_has_the_pairs_of_the_plain_mean():
     np.testing.assert_array_equal(value_of(mean), [1.0, 3.0])
 
 
-def test_a_large_gradient_travels_alone_and_that_of_the_last_layer_first():
+def test_large_gradients_travel_alone_and_the_last_layers_gradient_first():
     sizes = [_LARGE, 3, 2 * _LARGE, _LARGE - 1, _LARGE + 1]
     packets, _ = pack([tf.placeholder(tf.float32, [size]) for size in sizes])
     assert [packet.shape[0] for packet in packets] == [_LARGE + 1, 2 * _LARGE, _LARGE, 3 + _LARGE - 1]
 
 
 @pytest.mark.parametrize('towers', [([0, 1, 1],), ([0, 1, 1], [1, 5, 0])])
-def test_rows_that_a_sparse_gradient_has_twice_are_added(towers):
+def test_repeated_rows_of_a_sparse_gradient_are_added(towers):
     table = tf.get_variable('table', [6, 2])
     tower_grads = []
     for rows in towers:
@@ -79,14 +79,14 @@ def test_rows_that_a_sparse_gradient_has_twice_are_added(towers):
     np.testing.assert_allclose(value_of(gradient), expected)
 
 
-def test_a_sparse_and_a_dense_gradient_average():
+def test_a_sparse_and_a_dense_gradient_are_averaged():
     table = tf.get_variable('table', [3, 1])
     sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [2])), table)[0]
     (gradient, _), = average_gradients([[(sparse, table)], [(tf.ones([3, 1]), table)]])
     np.testing.assert_allclose(value_of(gradient), [[0.5], [0.5], [1.0]])
 
 
-def test_unused_variables_keep_none_and_half_used_ones_are_named():
+def test_unused_variables_keep_none_and_partly_used_ones_are_named():
     used, unused = tf.get_variable('conv2/weights', []), tf.get_variable('unused', [])
     both = [(tf.constant(1.0), used), (None, unused)]
     assert average_gradients([both, both])[1] == (None, unused)
@@ -94,7 +94,7 @@ def test_unused_variables_keep_none_and_half_used_ones_are_named():
         average_gradients([both, [(None, used), (None, unused)]])
 
 
-def test_lists_that_do_not_match_are_refused():
+def test_mismatched_lists_are_refused():
     one, other = tf.get_variable('one', []), tf.get_variable('other', [])
     with pytest.raises(ValueError, match='no towers'):
         average_gradients([])
@@ -109,10 +109,10 @@ def test_towers_share_variables_and_reuse_ends_with_them():
     assert [scope for scope, _, _ in towers] == ['tower_0/', 'tower_1/', 'tower_2/']
     assert [constant.op.name for _, _, constant in towers] == ['tower_0/c', 'tower_1/c', 'tower_2/c']
     assert len({id(variable) for _, variable, _ in towers}) == 1 and len(tf.global_variables()) == 1
-    tf.get_variable('created_after_the_towers', [])  # in the classic loop reuse leaked out, and this failed
+    tf.get_variable('created_after_the_towers', [])  # the classic loop left reuse on, so this failed
 
 
-def test_a_misspelt_name_in_a_later_tower_is_an_error():
+def test_a_misspelt_name_in_a_later_tower_raises_an_error():
     with pytest.raises(ValueError, match='wieghts'):
         build_towers(CPUS, lambda k, scope: tf.get_variable('wieghts' if k else 'weights', []))
 
@@ -129,6 +129,6 @@ def test_a_towers_loss_is_the_sum_of_its_own_losses():
     assert value_of(list(losses)) == [3.0, 30.0, 300.0]
 
 
-def test_a_network_without_a_loss_is_an_error():
+def test_a_network_without_a_loss_raises_an_error():
     with pytest.raises(ValueError, match='tower_0'):
         build_towers(CPUS[:1], lambda k, scope: tower_loss(scope, lambda: None))

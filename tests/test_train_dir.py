@@ -1,4 +1,4 @@
-"""A train_dir: runs resumed, refused, replaced and restarted; its lock and the files of others."""
+"""A train_dir: runs resumed, refused, replaced and restarted; its lock and files of other programs."""
 import contextlib
 import errno
 import fcntl
@@ -39,7 +39,7 @@ from tests.helpers import (
 
 @pytest.mark.parametrize('write', [lambda path, other: files.replace(path, 'x' * 2 ** 21),
                                    lambda path, other: shutil.copyfile(other, path)], ids=['replaced', 'copied'])
-def test_a_file_that_cannot_be_written_for_want_of_room_is_named(write, tmp_path):
+def test_a_file_that_does_not_fit_on_the_disk_is_named(write, tmp_path):
     other = tmp_path / 'file'
     other.write_bytes(bytes(2 ** 21))
     with small_disk(tmp_path / 'disk', 1) as disk, pytest.raises(OSError) as raised:
@@ -47,8 +47,8 @@ def test_a_file_that_cannot_be_written_for_want_of_room_is_named(write, tmp_path
     assert describe_os_error(raised.value).startswith(f'{disk}/config.json: No space left on device')
 
 
-def test_nothing_is_changed_by_a_start_that_is_refused(one_step, settings, data_dir, tmp_path):
-    """The test images are damaged, which this start does not even evaluate on."""
+def test_a_refused_start_changes_nothing(one_step, settings, data_dir, tmp_path):
+    """The test images are corrupt, although this start does not evaluate."""
     data = shutil.copytree(data_dir, tmp_path / 'data')
     folder = settings().run.train_dir
     os.truncate(data / 'shapes-bin' / 'test_batch.bin', 5000)
@@ -61,8 +61,7 @@ def test_nothing_is_changed_by_a_start_that_is_refused(one_step, settings, data_
         name: state for name, state in before.items() if name != 'lock'}
 
 
-def test_restart_renames_the_folder_with_all_that_is_in_it_and_prints_the_new_name(
-        one_step, settings, tmp_path, capsys):
+def test_restart_renames_the_folder_with_its_contents_and_prints_the_new_name(one_step, settings, tmp_path, capsys):
     folder, link = settings().run.train_dir, str(tmp_path / 'link')
     os.symlink(folder, link)
     os.mkdir(f'{folder}.1')  # an earlier one
@@ -78,7 +77,7 @@ def test_restart_renames_the_folder_with_all_that_is_in_it_and_prints_the_new_na
     assert_same_bits(train(settings(max_steps=1, train_dir=f'{folder}.2')), checkpoint)
 
 
-def test_a_folder_that_cannot_be_renamed_is_refused_before_anything_is_done(one_step, settings, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_renamed_is_refused_before_any_change(one_step, settings, tmp_path, monkeypatch):
     folder = settings().run.train_dir
     pathlib.Path(folder, 'net.py').write_text('def f(images, num_classes, training): return images')
     before = state_of(folder)
@@ -102,7 +101,7 @@ def test_a_folder_that_cannot_be_renamed_is_refused_before_anything_is_done(one_
             trainer.train(settings(restart=True, train_dir=str(disk)))
 
 
-def test_the_name_of_a_restart_is_free_at_once_and_the_old_run_too(one_step, settings):
+def test_after_a_restart_the_name_and_the_old_run_are_free_at_once(one_step, settings):
     directory, folder = TrainDir(settings().run.train_dir), settings().run.train_dir
     with directory.locked():
         aside = directory.set_aside()
@@ -115,10 +114,10 @@ def test_the_name_of_a_restart_is_free_at_once_and_the_old_run_too(one_step, set
             directory.set_aside()
 
 
-def test_a_restart_reports_that_another_process_took_the_place_of_the_folder(tmp_path, monkeypatch):
+def test_a_restart_reports_another_process_that_took_the_folders_name(tmp_path, monkeypatch):
     directory = TrainDir(str(tmp_path / 'train'))
 
-    def sync(path):  # what a faster process does between the renaming and the new lock
+    def sync(path):  # a faster process acts between the renaming and the new lock
         os.mkdir(directory.path)
         others.enter_context(locks.locked(os.path.join(directory.path, 'lock')))
     with contextlib.ExitStack() as others, pytest.raises(TemporaryError, match='another process is training'):
@@ -128,7 +127,7 @@ def test_a_restart_reports_that_another_process_took_the_place_of_the_folder(tmp
     assert sorted(os.listdir(tmp_path)) == ['train', 'train.1']
 
 
-def test_a_run_begins_in_the_place_of_one_without_a_checkpoint(settings):
+def test_a_new_run_replaces_a_run_without_a_checkpoint(settings):
     folder = settings().run.train_dir
     path = os.path.join(folder, 'config.json')
     with pytest.raises(RunError, match='try a lower learning rate'):
@@ -145,7 +144,7 @@ def test_a_run_begins_in_the_place_of_one_without_a_checkpoint(settings):
         trainer.train(settings())
 
 
-def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, tmp_path):
+def test_errors_are_reported_before_data_is_fetched_if_possible(one_step, settings, tmp_path):
     (tmp_path / 'file').write_text('')
     for changes, part in ((dict(train_dir=str(tmp_path / 'file')), 'file is not a directory'),
                           (dict(seed=5), 'a run of --seed=0'),
@@ -157,26 +156,26 @@ def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, 
     assert sorted(os.listdir(tmp_path)) == ['file', 'train']
 
 
-def test_a_start_that_is_refused_once_it_has_the_lock_leaves_nothing(settings, own, tmp_path):
+def test_a_start_refused_after_locking_leaves_nothing(settings, own, tmp_path):
     network = own('def network(images, num_classes, training): return images')
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(UsageError, match='it returns a tensor'):
         trainer.train(settings(network=network, train_dir=str(tmp_path / 'new' / 'train')))
     assert sorted(os.listdir(tmp_path)) == before
-    (tmp_path / 'train').mkdir()  # the user's own stays
+    (tmp_path / 'train').mkdir()  # the user's own folder stays
     with pytest.raises(UsageError, match='it returns a tensor'):
         trainer.train(settings(network=network))
     assert os.listdir(tmp_path / 'train') == []
 
 
-def test_two_processes_do_not_train_in_one_directory(settings):
+def test_two_processes_cannot_train_in_one_directory(settings):
     with TrainDir(settings().run.train_dir).locked():
         with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())
-    assert os.path.getsize(os.path.join(settings().run.train_dir, 'lock')) == 0  # nobody holds it, so it names nobody
+    assert os.path.getsize(os.path.join(settings().run.train_dir, 'lock')) == 0  # no holder, so no name
 
 
-def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
+def test_a_stopped_holder_of_the_lock_is_reported(tmp_path):
     code = ('import os, signal, sys; from cifar10.base import locks\n'
             'with locks.locked(sys.argv[1]):\n'
             '    os.kill(os.getpid(), signal.SIGSTOP)')
@@ -189,7 +188,7 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
 
 
 def test_the_lock_is_on_a_file_opened_for_writing(settings):
-    # NFS keeps such a lock for all machines; a lock on a directory holds on this machine only.
+    # NFS shares such a lock between machines; a lock on a directory is local to one machine.
     path = os.path.join(settings().run.train_dir, 'lock')
     with TrainDir(settings().run.train_dir).locked():
         number, = [name for name in os.listdir('/proc/self/fd') if os.path.realpath('/proc/self/fd/' + name) == path]
@@ -207,8 +206,8 @@ def test_a_file_system_without_locks_gives_a_warning(settings, monkeypatch, caps
 
 
 @pytest.mark.parametrize('umask', [0o077, 0o022, 0o002])
-def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
-    os.chmod(tmp_path, 0o2775)  # what is made below it belongs to its group
+def test_new_files_and_folders_have_default_modes(tmp_path, umask):
+    os.chmod(tmp_path, 0o2775)  # new entries inherit its group
     before = os.umask(umask)
     try:
         os.mkdir(tmp_path / 'plain')
@@ -224,7 +223,7 @@ def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
 
 
 @pytest.mark.stress
-def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_path):
+def test_a_program_accepts_its_own_files_under_any_umask(settings, tmp_path):
     given = settings(train_dir=str(tmp_path / 'a' / 'b' / 'run'), max_steps=1, eval_steps=1, keep_best=True)
     path = given.run.train_dir
     flags = as_given(given, data_dir=str(tmp_path / 'data'))
@@ -238,7 +237,7 @@ def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_pat
         os.umask(before)
 
 
-def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_run(settings, tmp_path):
+def test_nothing_is_written_to_a_folder_that_replaces_the_runs_folder(settings, tmp_path):
     given = settings(max_steps=40, save_steps=10, log_frequency=1, summary_steps=7, eval_steps=20, keep_best=True)
     path, moved = given.run.train_dir, str(tmp_path / 'moved')
 
@@ -259,7 +258,7 @@ REMOVABLE = 'lock', 'config.json', 'checkpoint', 'metrics.jsonl', 'best.json'
 
 @pytest.mark.parametrize('names', mostly_stress(
     [{'lock', 'config.json'}, {'checkpoint', 'metrics.jsonl', 'best.json'}], {'lock', 'config.json'}))
-def test_a_run_whose_files_a_cleaner_has_removed_goes_on(names, settings):
+def test_a_run_continues_after_a_cleaner_removed_some_files(names, settings):
     given = dict(save_steps=2, eval_steps=2, keep_best=True)
     train(settings(**given, max_steps=4, train_dir=settings().run.train_dir + '-whole'))
     train(settings(**given, max_steps=2))
@@ -271,8 +270,8 @@ def test_a_run_whose_files_a_cleaner_has_removed_goes_on(names, settings):
     assert {path.name for path in folder.iterdir()} >= {*REMOVABLE}
 
 
-def test_what_a_run_needs_is_not_what_a_cleaner_removes(settings):
-    """A cleaner removes what has not been read or written for days, and somebody removes it nevertheless."""
+def test_a_cleaner_does_not_remove_files_that_a_run_needs(settings):
+    """A cleaner removes files that were not used for days; the test then removes some files nevertheless."""
     given = settings(max_steps=6, save_steps=2, eval_steps=2, keep_best=True)
     folder = pathlib.Path(given.run.train_dir)
     data = [pathlib.Path(file) for file in datasets.prepare('shapes', given.data.data_dir).files]
@@ -299,7 +298,7 @@ def test_what_a_run_needs_is_not_what_a_cleaner_removes(settings):
     assert not seen
 
 
-def test_a_lock_that_another_process_has_made_again_is_lost(settings):
+def test_a_lock_file_that_was_replaced_counts_as_lost(settings):
     given = settings(max_steps=6, save_steps=2)
     path = os.path.join(given.run.train_dir, 'lock')
 

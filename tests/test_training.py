@@ -1,4 +1,4 @@
-"""Training runs in this process: equivalence of tower counts, resuming, what is computed and printed."""
+"""Training runs in this process: equivalence of tower counts, resuming, results and output."""
 import itertools
 import os
 import pathlib
@@ -33,7 +33,7 @@ def test_variables_have_the_classic_names_and_shapes(first_step):
 
 
 @pytest.mark.classic
-def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_the_graph(settings, data_dir):
+def test_initial_values_are_truncated_normal_and_independent_of_the_graph(settings, data_dir):
     drawn = []
     for seed, extra in ((0, False), (0, True), (1, False)):
         with tf.Graph().as_default():
@@ -53,7 +53,7 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
         np.testing.assert_array_equal(values, drawn[1][name])
         assert not np.allclose(values, drawn[2][name], atol=stddev / 5)
         assert np.abs(values).max() <= 2 * stddev * (1 + 1e-6)
-        # A normal distribution cut at two standard deviations keeps 0.8796 of its own.
+        # A normal distribution cut at two standard deviations has 0.8796 of its standard deviation.
         np.testing.assert_allclose(values.std(), 0.8796 * stddev, rtol=0.05)
     for name, value in (('conv1', 0), ('conv2', 0.1), ('local3', 0.1), ('local4', 0.1), ('softmax_linear', 0)):
         np.testing.assert_array_equal(drawn[0][name + '/biases'], np.float32(value))
@@ -73,7 +73,7 @@ def test_moving_averages_follow_each_update(settings):
         np.testing.assert_allclose(after[name + '/ExponentialMovingAverage'], expected, atol=1e-6)
 
 
-def test_the_rate_decays_by_examples_whatever_the_batch():
+def test_the_rate_decays_by_examples_for_any_batch_size():
     seen = tf.placeholder(tf.int64, [])
     staircase, period = schedule.Staircase(50000), 350 * 50000
     rate = 0.1 * staircase.factor(seen)
@@ -86,7 +86,7 @@ def test_the_rate_decays_by_examples_whatever_the_batch():
     assert staircase.describe(512, period) == 'constant; in a longer run x0.1 every 350 epochs (34,180 steps)'
 
 
-def test_a_run_that_is_there_already_says_so(one_step, settings, capsys):
+def test_a_finished_run_says_so(one_step, settings, capsys):
     before = sorted(os.listdir(settings().run.train_dir))
     trainer.train(settings(max_steps=1))
     assert 'the run ended at step 1 by --max_steps=1; a larger' in capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_a_diverged_run_ends_before_it_writes(one_step, settings):
     assert scalars(config.run.train_dir, 'loss') == []
 
 
-def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
+def test_a_tower_that_diverges_alone_is_named(settings, monkeypatch):
     def broken(images, training, num_classes):
         in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
         return linear.inference(images) * (np.nan if in_first else 1.0)
@@ -117,7 +117,7 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
 @pytest.mark.stress
 @pytest.mark.classic
 @pytest.mark.parametrize('mode', ['parameter_server', 'async'])
-def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, mode):
+def test_each_loss_has_a_curve_and_a_moving_average_that_restarts(settings, mode):
     for max_steps in (2, 8):
         config = settings(num_gpus=2, variable_update=mode, max_steps=max_steps, log_frequency=1)
         train(config)
@@ -135,7 +135,7 @@ def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, m
         np.testing.assert_allclose(curve('details/averaged/' + name), expected, rtol=1e-5)
 
 
-def test_losses_of_one_name_do_not_hide_each_other():
+def test_losses_with_the_same_name_are_all_kept():
     with tf.name_scope('tower_0') as scope:
         halves = tf.split(tf.placeholder_with_default([1.0, 2.0], [2]), 2, name='halves')
         for loss in [tf.reshape(half, []) for half in halves] + [halves[0][0]] * 2:
@@ -151,7 +151,7 @@ def test_losses_of_one_name_do_not_hide_each_other():
 
 
 def test_an_update_that_overflows_is_not_saved(one_step, settings):
-    # The loss of the step is finite still; its update is not.
+    # The loss of the step is still finite, but its update is not.
     config = settings()
     good = checkpoints(config.run.train_dir)[-1]
     average = variables(good)['linear/biases/ExponentialMovingAverage']
@@ -162,7 +162,7 @@ def test_an_update_that_overflows_is_not_saved(one_step, settings):
     assert checkpoints(config.run.train_dir) == [good]
 
 
-def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsys, monkeypatch):
+def test_lines_parse_like_the_classic_scripts_and_count_all_towers(settings, capsys, monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(time, 'perf_counter', lambda: 0.01 * next(ticks))
     config = settings(num_gpus=2, max_steps=6, log_frequency=2, summary_steps=2)
@@ -174,7 +174,7 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
     towers = [[value for _, value in scalars(config.run.train_dir, f'details/towers/tower_{k}')] for k in (0, 1)]
     np.testing.assert_allclose([float(loss) for _, loss, _, _ in lines], np.mean(towers, 0), atol=0.0051)
     for _, _, rate, seconds in lines:
-        assert abs(float(rate) * float(seconds) - 16) < 0.0006 * float(rate) + 0.06 * float(seconds)  # as rounded
+        assert abs(float(rate) * float(seconds) - 16) < 0.0006 * float(rate) + 0.06 * float(seconds)  # both are rounded
     recorded = [record['images_per_sec'] for record in metrics.read(config.run.train_dir, metrics.TRAIN)]
     np.testing.assert_allclose(recorded, [float(rate) for _, _, rate, _ in lines], atol=0.051)
     shown = [rate for _, rate in scalars(config.run.train_dir, 'details/images_per_sec')]
@@ -195,7 +195,7 @@ def test_each_line_of_the_log_is_a_point_of_each_curve(settings, mode):
         np.testing.assert_allclose([shown[step] for step in recorded], [
             record[tag.removeprefix('details/')] for record in recorded.values()], rtol=1e-4)
     assert [step for step, _ in scalars(config.run.train_dir, 'details/images_per_sec')] == [2, 4, 6, 7]
-    if mode != 'async':  # there the summary is of the first tower's next step
+    if mode != 'async':  # async summarises the first tower's next step
         events, = [str(path) for path in pathlib.Path(config.run.train_dir, 'train').iterdir()]
         assert [event.step for event in tf.train.summary_iterator(events) for value in event.summary.value
                 if value.tag == 'variables/linear/biases'] == [3, 6]

@@ -1,4 +1,4 @@
-"""docs/trouble.md: what it shows is what the programs print, and it has a word of each error in the middle of a run."""
+"""docs/trouble.md: its examples match the programs' output, and it covers each error in the middle of a run."""
 import ast
 import errno
 import os
@@ -18,7 +18,7 @@ def network(images, num_classes, training):
 SECTIONS = dict(re.findall(r'^## (.*)\n([^#]*(?:#[^#\n]+\n[^#]*)*)', (ROOT / 'docs' / 'trouble.md').read_text(), re.M))
 
 
-def test_a_value_that_is_not_finite_is_named_by_a_check_in_the_network(call, own, tmp_path):
+def test_a_check_in_the_network_names_the_nonfinite_value(call, own, tmp_path):
     assert 'x = tf.debugging.check_numerics(x, ' in SECTIONS['NaN']
     status, error = call('multi_gpu_train.py', f'--network={own(DIVIDING)}', '--tower_device=cpu', '--batch_size=8',
                          '--max_steps=20')
@@ -26,13 +26,13 @@ def test_a_value_that_is_not_finite_is_named_by_a_check_in_the_network(call, own
     assert f'after the division : Tensor had Inf values (line 6 of {tmp_path}/mine.py); ' in error
 
 
-def test_the_page_has_a_word_of_each_error_in_the_middle_of_a_run():
+def test_the_page_covers_each_error_in_the_middle_of_a_run():
     page = ' '.join((ROOT / 'docs' / 'trouble.md').read_text().split())
     words = [re.compile(re.escape(word).replace(r'\.\.\.', '.*')) for word in re.findall(r'\*\*(.*?)\*\*', page)]
     found = set()
     rooms = [ROOT / 'cifar10' / room for room in ('run', 'training', 'cluster', 'evaluation', 'data')]
     for path in [path for room in rooms for path in room.rglob('*.py')]:
-        # What a task finds when another one comes back is a UsageError at first.
+        # member.py raises a UsageError if another task has returned.
         of_task = ('UsageError', 'error') if path.name == 'member.py' else ()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
@@ -40,11 +40,11 @@ def test_the_page_has_a_word_of_each_error_in_the_middle_of_a_run():
                     'tf.strings.join', *of_task):
                 message = ''.join(part.value for part in ast.walk(node)
                                   if isinstance(part, ast.Constant) and isinstance(part.value, str))
-                if len(message) > 15:  # else it has only what other functions say
+                if len(message) > 15:  # shorter messages only wrap other functions' messages
                     found.add(message)
                     assert any(word.search(message) for word in words), (path, message)
     assert len(found) >= 15
-    # What the operating system says of a file; who is interrupted tries again.
+    # The operating system's errors of files; an interrupted call is retried.
     causes = {os.strerror(error) for error in set().union(*ERRORS.values()) - {0, errno.EINTR}}
     assert 'Input/output error' in causes
     assert not [cause for cause in causes if not any(word.search(cause) for word in words)]

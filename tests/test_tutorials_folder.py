@@ -1,4 +1,4 @@
-"""The folder of a run of the tutorial's scripts: refused for training, read in either format, and left as it was."""
+"""The folder of a run of the tutorial's scripts: refused for training, readable in either format, never changed."""
 import os
 import re
 import shutil
@@ -19,7 +19,7 @@ from tests.helpers import assert_same_bits, checkpoints, rewrite, state_of, trai
 
 @pytest.fixture
 def tutorials(first_step, tmp_path):
-    """A function that makes the folder of a run of the tutorial's scripts, at step 1; returns its path."""
+    """A function that makes the folder of a run of the tutorial's scripts, at step 1, and returns its path."""
     def make(network, name='tutorial', without=('examples_seen',), **format):
         folder = tmp_path / name
         folder.mkdir()
@@ -30,7 +30,7 @@ def tutorials(first_step, tmp_path):
 
 
 @pytest.mark.parametrize('version', [tf.train.SaverDef.V1, tf.train.SaverDef.V2])
-def test_a_folder_of_the_tutorial_is_refused_for_training_and_stays_as_it_is(version, tutorials, settings):
+def test_a_folder_of_the_tutorial_is_refused_for_training_and_unchanged(version, tutorials, settings):
     folder = tutorials('linear', version=version)
     before = state_of(folder)
     for start in (trainer.train, check):
@@ -42,8 +42,7 @@ def test_a_folder_of_the_tutorial_is_refused_for_training_and_stays_as_it_is(ver
     assert state_of(folder) == before
 
 
-def test_a_checkpoint_of_another_program_among_those_of_a_run_is_no_place_to_resume_and_is_never_removed(
-        first_step, settings):
+def test_a_foreign_checkpoint_in_a_runs_folder_is_neither_resumed_nor_removed(first_step, settings):
     folder = settings().run.train_dir
     shutil.copytree(first_step('linear'), folder, dirs_exist_ok=True)
     rewrite(checkpoints(folder)[-1], f'{folder}/model.ckpt-0', ['examples_seen'], global_step=np.float32(0))
@@ -58,7 +57,7 @@ def test_a_checkpoint_of_another_program_among_those_of_a_run_is_no_place_to_res
     assert {**state_of(folder), **before} == state_of(folder)
 
 
-def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings, tmp_path, closed_network):
+def test_missing_images_of_an_existing_model_are_asked_for(tutorials, settings, tmp_path, closed_network):
     folder = tutorials('classic')
     flags = dict(dataset='cifar10', network='classic', data_dir=str(tmp_path / 'none'))
     for changes, end in ((dict(), ' by hand, or use --dataset=shapes --train_dir=/tmp/shapes, which needs no network'),
@@ -70,7 +69,7 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
 
 
 @pytest.mark.stress
-def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings, data_dir):
+def test_checkpoints_in_the_v1_format_work_like_v2(tutorials, settings, data_dir):
     found = {}
     for version in (tf.train.SaverDef.V1, tf.train.SaverDef.V2):
         folder = tutorials('classic', f'v{version}', version=version)
@@ -85,7 +84,7 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings, da
         assert_same_bits(one, other)
 
 
-def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials, capsys):
+def test_broken_checkpoints_are_skipped_with_a_remedy(tutorials, capsys):
     folder = tutorials('classic')
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', run_once=True)
     prefix = os.path.join(folder, 'model.ckpt-0')
@@ -102,7 +101,7 @@ def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials,
     assert not os.path.exists(f'{folder} eval')
 
 
-def test_a_checkpoint_without_a_step_gives_its_variables(tutorials, settings, tmp_path):
+def test_a_checkpoint_without_a_step_can_be_a_warm_start(tutorials, settings, tmp_path):
     folder = tutorials('linear', without=['examples_seen', 'global_step'])
     with pytest.raises(UsageError, match='has no global_step, .* start a new run from it'):
         print(of_run.read(f'{folder}/model.ckpt-0').step)

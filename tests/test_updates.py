@@ -30,7 +30,7 @@ def tower_fn(k, scope):
     a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
     b = tf.get_variable('b', [], initializer=tf.constant_initializer(5.0))
     tf.get_variable('unused', [], initializer=tf.constant_initializer(1.0))
-    # Not a constant: TensorFlow's constant folding would move it past the variables and lose the order of
+    # Not a constant, because constant folding would move it past the variables and lose the order of
     # their reads and updates. Real inputs are not constants either.
     x = tf.placeholder_with_default(tf.constant(FEEDS[k], tf.float32), [2])
     return dict(total_loss=tf.reduce_mean(x) * a * b)
@@ -46,14 +46,14 @@ def built(mode, num_towers, make_optimizer=gradient_descent, tower=tower_fn):
 
 
 def saved(session):
-    """Returns a and b as a checkpoint would hold them."""
+    """Returns a and b as in a checkpoint."""
     values = session.run(values_by_name())
     return [values['a'], values['b']]
 
 
 @pytest.mark.parametrize('num_towers', [1, 4])
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
-def test_synchronous_steps_equal_numpys(mode, num_towers):
+def test_synchronous_steps_match_numpy(mode, num_towers):
     x = FEEDS[:num_towers].mean()
     a, b, speed_a, speed_b = 2.0, 5.0, 0.0, 0.0
     with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
@@ -68,15 +68,15 @@ def test_synchronous_steps_equal_numpys(mode, num_towers):
 
 
 @pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
-def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
-    # A variable that is merely fetched with the train op races with it.
+def test_fetched_gradients_and_values_are_those_of_the_applied_update(mode):
+    # Fetching a variable together with the train op is a race.
     with built(mode, 2) as (session, step):
         gradients = {variable.op.name: gradient for gradient, variable in step.gradients}
         assert gradients.pop('unused') is None
         handles = [variable.handle for _, variable in step.gradients]
         changes = [op for op in tf.get_default_graph().get_operations() if op.type == 'ResourceApplyGradientDescent'
                    and any(op.inputs[0] is handle for handle in handles)]
-        assert len(changes) == (4 if mode == 'async' else 2)  # the second tower has an update of its own
+        assert len(changes) == (4 if mode == 'async' else 2)  # the second tower has its own update
         assert all({step.values['a'].op, step.values['b'].op} <= ancestors(change) for change in changes[:2])
         for _ in range(20):
             before = saved(session)
@@ -88,7 +88,7 @@ def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
 
 @pytest.mark.parametrize('mode, device_names', [
     ('replicated', ['/cpu:0', '/cpu:1']),
-    ('parameter_server', ['/gpu:0', '/gpu:1'])])  # built as for GPUs, run wherever they are
+    ('parameter_server', ['/gpu:0', '/gpu:1'])])  # built for GPUs, run on any device
 def test_packed_gradients_reach_their_own_variables(mode, device_names):
     shapes = dict(small=[3], large=[600, 500], scalar=[], huge=[700, 500], last=[2, 2])
 
@@ -108,7 +108,7 @@ def test_packed_gradients_reach_their_own_variables(mode, device_names):
     list(itertools.product(UPDATE_MODES, ['momentum', 'muon'])), ('replicated', 'muon'),
     *((mode, 'momentum') for mode in UPDATE_MODES)))
 def test_an_embedding_takes_numpys_steps(mode, optimizer):
-    # Rows that a step does not use move on by their momentum.
+    # Unused rows still move by their momentum.
     rows = np.array([[[0, 1, 1], [2, 3, 0], [5, 5, 5]], [[1, 5, 0], [4, 0, 0], [2, 2, 1]]])
     rows = rows[:1] if mode == 'async' else rows
     initial, slopes = np.arange(12.0).reshape(6, 2), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -134,8 +134,8 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
 
 
 @pytest.mark.parametrize('mode', [*SYNCHRONOUS, 'local'])
-def test_adam_takes_numpys_steps_where_gradients_span_many_sizes(mode):
-    # A gradient of 1e-6 beside one of 1e4 makes steps of the same size.
+def test_adam_takes_numpys_steps_for_gradients_of_very_different_sizes(mode):
+    # Gradients of 1e-6 and 1e4 lead to steps of the same size.
     slopes, num_towers, rate = np.array([1e4, 1e-6, 7.3, 1e-3]), 2 if mode == 'mirrored' else 4, 0.01
     feeds = np.array([1.0, 2.0, -0.5, 4.0])[:num_towers] if mode != 'local' else np.ones(num_towers)
 
@@ -158,8 +158,8 @@ def test_adam_takes_numpys_steps_where_gradients_span_many_sizes(mode):
 
 
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
-def test_moving_statistics_move_by_the_mean_over_the_towers_in_the_order_of_the_calls(mode):
-    """In `async` each update moves them by the values of its own tower."""
+def test_moving_statistics_move_by_the_towers_mean_in_call_order(mode):
+    """In `async`, each update moves them by its own tower's values."""
     keeps, values = [0.5, 0.9, 0.25, 0.75], np.array([[1.0, -2.0, 30.0, 4.0], [3.0, 8.0, 50.0, 2.0]])
 
     def tower_fn(k, scope):
@@ -182,7 +182,7 @@ def test_moving_statistics_move_by_the_mean_over_the_towers_in_the_order_of_the_
             np.testing.assert_allclose(session.run(state), [expected] * 1000, rtol=1e-5)
 
 
-def test_an_asynchronous_update_is_one_towers():
+def test_an_asynchronous_update_belongs_to_one_tower():
     with built('async', 3) as (session, step):
         assert len(step.train_ops) == 3
         a, b = 2.0, 5.0
@@ -194,8 +194,8 @@ def test_an_asynchronous_update_is_one_towers():
             assert session.run(tf.train.get_global_step()) == count
 
 
-def test_staleness_counts_the_updates_between_a_read_and_its_write():
-    # A gate in the tower's loss holds it up while other towers go on.
+def test_staleness_counts_updates_between_a_read_and_its_write():
+    # A gate in the tower's loss blocks it while other towers continue.
     gates = [tf.FIFOQueue(100, tf.float32, shapes=[[]], name=f'gate_{k}') for k in range(2)]
     has_read = [threading.Event() for _ in gates]
 
@@ -218,7 +218,7 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
         assert found == [3] and session.run([staleness[0], step.train_ops[0]])[0] == 0
 
 
-def test_a_tower_reads_the_step_from_which_staleness_counts_before_any_variable():
+def test_a_tower_reads_the_step_for_staleness_before_any_variable():
     with built('async', 3):
         operations = tf.get_default_graph().get_operations()
     steps = [op for op in operations if op.type == 'ReadVariableOp' and op.name.startswith('report/')]
@@ -229,7 +229,7 @@ def test_a_tower_reads_the_step_from_which_staleness_counts_before_any_variable(
 
 
 def test_asynchronous_updates_exclude_each_other():
-    """By one lock, which an update takes once its gradients are there, and gives back at its end."""
+    """An update takes a common lock when its gradients are ready, and releases it at its end."""
     with built('async', 3):
         updates = [op for op in tf.get_default_graph().get_operations() if op.type == 'ResourceApplyGradientDescent']
     locks = [[op for op in ancestors(update) if op.type == 'MutexLock'] for update in updates]
@@ -238,7 +238,7 @@ def test_asynchronous_updates_exclude_each_other():
 
 
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
-def test_one_set_of_names_is_saved(mode):
+def test_all_modes_save_the_same_names(mode):
     with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _), \
             tempfile.TemporaryDirectory() as directory:
         tf.train.Saver().save(session, directory + '/model')
@@ -251,7 +251,7 @@ def test_one_set_of_names_is_saved(mode):
     ('parameter_server', 4, 1), ('replicated', 4, 2), ('local', 4, 4)])  # on two devices
 def test_a_variable_changes_only_after_its_towers_have_read_it(mode, towers, copies):
     def tower(k, scope):
-        # The gradient by `a` needs `b` alone, so it may be there before `a` is read. It travels alone.
+        # The gradient of `a` needs only `b`, so it may be ready before `a` is read. It travels alone.
         a, b = tf.get_variable('a', [_LARGE]), tf.get_variable('b', [])
         return dict(total_loss=tf.placeholder_with_default(1.0, []) * tf.reduce_mean(a) * b)
     with stepping(mode, devices.choose(2, 'cpu').with_towers(towers), tower, gradient_descent):
@@ -273,7 +273,7 @@ def tower_of(op):
 
 @pytest.mark.parametrize('mode, other', [
     ('parameter_server', 'replicated'), ('replicated', 'mirrored'), ('mirrored', 'parameter_server')])
-def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
+def test_momentum_is_kept_when_the_mode_changes(mode, other, tmp_path):
     def steps(mode, num_steps, restore=None):
         with tf.Graph().as_default(), \
                 built(mode, 2, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
@@ -296,7 +296,7 @@ def test_the_parameter_servers_variables_and_slots_are_on_the_cpu():
 
 
 @pytest.mark.parametrize('sizes', [[4] * 7, [1, 9, 1, 9, 1, 9], [20, 1, 1, 1, 1, 1, 1, 1]])
-def test_each_variable_is_with_its_slots_on_the_server_that_has_the_fewest_elements(sizes):
+def test_each_variable_and_its_slots_are_on_the_least_loaded_server(sizes):
     cluster = devices.choose(1, 'cpu').spread(num_workers=2, num_ps=3)
 
     def tower(k, scope):
@@ -312,7 +312,7 @@ def test_each_variable_is_with_its_slots_on_the_server_that_has_the_fewest_eleme
         held[server] += size
 
 
-def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
+def test_replicas_start_from_the_primaries_and_stay_bit_identical():
     with built('replicated', 4, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
         replicas = [v for v in tf.local_variables() if v.op.name.endswith(('/a', '/b', '/Momentum'))]
         assert len(replicas) == 3 * 4 and not set(replicas) & set(tf.trainable_variables())
@@ -327,7 +327,7 @@ def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
 
 
 @pytest.mark.parametrize('mode, local_steps', [('replicated', ()), ('local', (1,)), ('local', (4,))])
-def test_whatever_has_several_copies_is_compared_with_its_primary(mode, local_steps):
+def test_all_copies_are_compared_with_their_primary(mode, local_steps):
     update = update_mode(mode, cpu_names(3), *local_steps)
     update.build(tower_fn, lambda: tf.train.MomentumOptimizer(RATE, 0.9), tf.train.create_global_step())
     compared = {copy.op.name: primary.op.name for group in update.copied() for primary, *copies in zip(*group)
@@ -338,7 +338,7 @@ def test_whatever_has_several_copies_is_compared_with_its_primary(mode, local_st
 
 
 @pytest.mark.parametrize('tower, named', [(0, 'tower 1'), (1, 'replica_1/more')])
-def test_a_variable_that_one_tower_leaves_out_is_named(tower, named):
+def test_a_variable_that_one_tower_lacks_is_named(tower, named):
     def lopsided(k, scope):
         scalars = tower_fn(k, scope)
         if k == tower:

@@ -1,4 +1,4 @@
-"""A run that starts with the variables of another model, and variables that stay as they are."""
+"""Warm starts with the variables of another model, and frozen variables."""
 import json
 import os
 import re
@@ -68,7 +68,7 @@ TRAINED = ('first/beta', 'first/weights', 'second/weights', 'head/weights')
 
 @pytest.fixture(scope='module')
 def file(tmp_path_factory):
-    """The file of the networks; they are registered too, because those of one's own are checked at each start."""
+    """The file of the networks. They are registered too, because users' networks are checked at each start."""
     path = tmp_path_factory.mktemp('networks') / 'nets.py'
     path.write_text(NETWORKS)
     with pytest.MonkeyPatch.context() as patch:
@@ -99,7 +99,7 @@ def source(file, tmp_path_factory, data_dir):
 
 @pytest.fixture(scope='module')
 def tuning_steps(file, source, tmp_path_factory, data_dir):
-    """The variables after a warm start and four steps of one tower of 32, whose first layer is frozen."""
+    """The variables after a warm start and four steps of one tower of 32, with a frozen first layer."""
     with tf.Graph().as_default():
         return train(train_settings(
             network='narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
@@ -108,8 +108,8 @@ def tuning_steps(file, source, tmp_path_factory, data_dir):
 
 
 @pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
-def test_every_mode_starts_with_what_is_taken_and_leaves_what_is_frozen(mode, tuned, source, tuning_steps):
-    # A copy that started with other values than tower 0's would be seen in the steps.
+def test_every_mode_starts_with_the_taken_values_and_keeps_frozen_ones(mode, tuned, source, tuning_steps):
+    # Copies that started with different values than tower 0's would change the steps.
     found = train(tuned(variable_update=mode, num_gpus=2, batch_size=16, warm_start=source[0], freeze='^first/',
                         max_steps=4, optimizer='momentum', learning_rate=0.01,
                         **dict(local_steps=1) if mode == 'local' else {}))
@@ -124,7 +124,7 @@ def test_every_mode_starts_with_what_is_taken_and_leaves_what_is_frozen(mode, tu
         assert_close(found, tuning_steps)
 
 
-def test_moving_averages_start_where_their_variables_do(tuned, source):
+def test_moving_averages_start_at_their_variables_values(tuned, source):
     found = train(tuned(warm_start=source[0], max_steps=1, learning_rate=0.0))
     for name, value in source[1].items():
         if 'moving' not in name:
@@ -133,7 +133,7 @@ def test_moving_averages_start_where_their_variables_do(tuned, source):
     assert found['global_step'] == 1 and found['examples_seen'] == 8
 
 
-def test_averages_that_a_network_keeps_by_itself_are_taken_as_they_are(settings, tmp_path):
+def test_a_networks_own_averages_are_taken_unchanged(settings, tmp_path):
     network, name = f'{ROOT}/tests/idioms.py:exponential_moving_average', 'layer/layer/batch_mean' + SUFFIX
     first = train(settings(network=network, max_steps=2, train_dir=str(tmp_path / 'first')))
     second = train(settings(network=network, max_steps=1, train_dir=str(tmp_path / 'second'), freeze='batch_mean',
@@ -142,7 +142,7 @@ def test_averages_that_a_network_keeps_by_itself_are_taken_as_they_are(settings,
     np.testing.assert_array_equal(second[name], first[name])
 
 
-def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path):
+def test_a_last_layer_of_other_classes_is_reported(tuned, source, capsys, tmp_path):
     shutil.copytree(source[0], tmp_path / 'other')
     config = tmp_path / 'other' / 'config.json'
     stored = json.loads(config.read_text())
@@ -154,7 +154,7 @@ def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path):
 
 
 @pytest.mark.stress
-def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, data_dir):
+def test_taken_values_override_values_computed_from_the_images(settings, tmp_path, data_dir):
     flags = dict(preset='fast', epochs=0.032, precision='fp32', sizes='16', schedule='linear')
     train(settings(max_steps=None, **flags))
     prefix = checkpoints(settings().run.train_dir)[-1]
@@ -163,7 +163,7 @@ def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, dat
     np.testing.assert_array_equal(found['whiten/weights'], np.full([2, 2, 3, 24], 0.25, np.float32))
 
 
-def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned, source, tmp_path):
+def test_an_impossible_warm_start_is_refused_and_writes_nothing(tuned, source, tmp_path):
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'half').mkdir()
     (tmp_path / 'half' / 'checkpoint').touch()
@@ -188,7 +188,7 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
 
 
 @pytest.mark.stress
-def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the_flag(tuned, source, tmp_path, capsys):
+def test_the_source_is_recorded_and_a_resume_ignores_the_flag_with_a_line(tuned, source, tmp_path, capsys):
     prefix = checkpoints(source[0])[-1]
     flags = dict(freeze='^first/', optimizer='momentum', learning_rate=0.01)
     whole = train(tuned(warm_start=source[0], max_steps=4, train_dir=str(tmp_path / 'whole'), **flags))
@@ -205,14 +205,14 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
         trainer.train(tuned(max_steps=5, **dict(flags, freeze=None)))
 
 
-def test_frozen_initial_values_are_warned_of(tuned, capsys):
+def test_freezing_initial_values_gets_a_warning(tuned, capsys):
     train(tuned(freeze='first', max_steps=1))
     assert ('warning: --freeze=first keeps first/weights, first/beta, first/moving_mean, first/moving_variance at '
             'their initial values, which are not trained; start from a model') in capsys.readouterr().out
 
 
 def needed(settings, data_dir, freeze, mode='parameter_server'):
-    """Returns (the types of the gradients of convolutions that a step needs, the variables that it trains)."""
+    """Returns (the types of the convolution gradients that a step computes, the variables that it trains)."""
     cpus = devices.choose(2, 'cpu')
     with tf.Graph().as_default():
         built = build_training(settings(num_gpus=2, freeze=freeze), datasets.prepare('shapes', data_dir), cpus,
@@ -223,10 +223,10 @@ def needed(settings, data_dir, freeze, mode='parameter_server'):
 
 @pytest.mark.stress
 @pytest.mark.classic
-def test_no_gradients_are_computed_for_what_is_frozen(settings, data_dir):
-    both = ['Conv2DBackpropFilter'] * 2  # of the two towers
+def test_no_gradients_are_computed_for_frozen_variables(settings, data_dir):
+    both = ['Conv2DBackpropFilter'] * 2  # for the two towers
     assert needed(settings, data_dir, None)[0] == both * 2 + ['Conv2DBackpropInput'] * 4
-    for mode in ('parameter_server', 'mirrored'):  # the skeleton of the others, and the one that does not use it
+    for mode in ('parameter_server', 'mirrored'):  # mirrored does not use the common skeleton
         assert needed(settings, data_dir, '^conv2/', mode)[0] == both + ['Conv2DBackpropInput'] * 2, mode
     assert needed(settings, data_dir, '^conv1/')[0] == both
     found, trained = needed(settings, data_dir, 'conv')
@@ -259,7 +259,7 @@ def test_in_a_cluster_the_chief_takes_the_variables(source, tuning_steps, tmp_pa
 
 
 @pytest.mark.classic
-def test_the_tutorials_checkpoint_is_taken_whole(classic_checkpoint_dir, settings, capsys):
+def test_the_tutorials_checkpoint_is_taken_completely(classic_checkpoint_dir, settings, capsys):
     found = train(settings(warm_start=classic_checkpoint_dir, max_steps=1, learning_rate=0.0))
     assert 'warm start 10 of 10 variables, as moving averages, from' in capsys.readouterr().out
     expected = last_variables(classic_checkpoint_dir)
@@ -268,7 +268,7 @@ def test_the_tutorials_checkpoint_is_taken_whole(classic_checkpoint_dir, setting
 
 @pytest.fixture
 def saved_as(tmp_path):
-    """A function that saves variables, by their names, as a checkpoint without a step; returns its prefix."""
+    """A function that saves variables by name as a checkpoint without a step and returns its prefix."""
     def save(name, **values):
         with tf.Graph().as_default(), tf.Session() as session:
             made = [tf.get_variable(key, initializer=value) for key, value in values.items()]
@@ -277,7 +277,7 @@ def saved_as(tmp_path):
     return save
 
 
-def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, tmp_path):
+def test_any_file_of_a_checkpoint_without_a_step_leads_to_its_prefix(saved_as, tmp_path):
     prefix = saved_as('model.ckpt', w=np.zeros(3, np.float32))
     for given in (str(tmp_path), f'{prefix}.meta', f'{prefix}.data-00000-of-00001'):
         with pytest.raises(UsageError, match=f'^--warm_start={given}.* the prefix of .*, such as {prefix}$') as refused:
@@ -286,7 +286,7 @@ def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, 
     assert of_run.named('warm_start', prefix).prefix == prefix
 
 
-def test_variables_of_another_type_and_values_that_are_not_finite_are_named(saved_as):
+def test_variables_of_other_types_and_nonfinite_values_are_named(saved_as):
     variables = {name: tf.get_variable(name, [3]) for name in ('v', 'w', 'x')}
     prefix = saved_as('a', v=np.ones(3, np.float32), w=np.ones(3, np.int32), x=np.ones(4, np.float32))
     values, text = warm_start.fitting(of_run.read(prefix), variables)

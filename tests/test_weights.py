@@ -1,4 +1,4 @@
-"""Weights of other programs, as the start of a run: files of NumPy, and which variable each array is."""
+"""Weights of other programs as the start of a run: NumPy files, and the match of arrays with variables."""
 import re
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from cifar10.training import trainer, weights
 from examples import resnet18
 from tests.helpers import ROOT, checkpoints, patient, tf, train
 
-# A model of Keras, and the same as a network.
+# A Keras model, and the same model as a network.
 MODEL = '''
 import keras
 from keras import layers
@@ -58,7 +58,7 @@ def network(images, num_classes, training):
 '''
 PAGE = (ROOT / 'docs' / 'weights.md').read_text()
 FOR_KERAS, FOR_PYTORCH = re.findall(r'```python\n(.*?)```', PAGE, re.S)
-# Keras writes its weights by the lines of the page.
+# Keras writes its weights with the lines of the page.
 WRITE = f'''
 import numpy as np
 random = np.random.default_rng(0)
@@ -71,7 +71,7 @@ np.savez('logits.npz', x, np.asarray(model(x, training=False)))
 
 
 def made(*names, **shapes):
-    """Makes variables, 4 x 4 if no shape is given; returns them by their names."""
+    """Makes variables, 4 x 4 by default; returns them by name."""
     return {name: tf.get_variable(name, shape) for name, shape in {**dict.fromkeys(names, [4, 4]), **shapes}.items()}
 
 
@@ -82,7 +82,7 @@ def saved(folder, arrays):
 
 
 @pytest.mark.stress
-def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_does(tmp_path):
+def test_a_network_with_a_keras_models_weights_computes_the_same(tmp_path):
     (tmp_path / 'write.py').write_text(MODEL + WRITE)
     subprocess.run([sys.executable, 'write.py'], cwd=tmp_path, check=True, timeout=patient(120))
     with np.load(tmp_path / 'logits.npz') as file:
@@ -99,8 +99,8 @@ def test_a_function_with_the_weights_of_a_keras_model_computes_what_the_model_do
         np.testing.assert_allclose(session.run(found), logits, rtol=1e-5)
 
 
-# What a network has = the array that it gets, in the order of the network; '-' stands for nothing. All are 4 x 4 unless
-# another shape is given.
+# A network's variable = the array for it, in the network's order; '-' means none. All are 4 x 4 unless a
+# shape is given.
 MATCHED = {
     'by name': (['a/kernel = a/kernel:0', 'a/bias 4 = a.bias 4', 'b/kernel = b/kernel'], [2, 0, 1]),
     'more in the file': (['a/kernel = a/kernel', '- = c/kernel', '- = step ()'], [2, 0, 1]),
@@ -118,13 +118,13 @@ REFUSED = {
 
 
 def shape_of(text):
-    """Returns the name and the shape that 'a/kernel', 'a/bias 4' or 'step ()' stands for."""
+    """Returns the (name, shape) that 'a/kernel', 'a/bias 4' or 'step ()' means."""
     name, _, shape = text.partition(' ')
     return name, {'': (4, 4), '()': ()}[shape] if not shape.isdigit() else (int(shape),)
 
 
 @pytest.mark.parametrize('rows, order', MATCHED.values(), ids=MATCHED)
-def test_names_or_the_order_decide_which_variable_an_array_is(rows, order, tmp_path):
+def test_arrays_are_matched_with_variables_by_name_or_by_order(rows, order, tmp_path):
     here, there = zip(*([None if side == '-' else shape_of(side) for side in row.split(' = ')] for row in rows))
     file = [there[i] for i in order or range(len(there))]
     arrays = {name: np.full(shape, 1 + there.index((name, shape)), np.float32) for name, shape in filter(None, file)}
@@ -136,21 +136,21 @@ def test_names_or_the_order_decide_which_variable_an_array_is(rows, order, tmp_p
 
 
 @pytest.mark.parametrize('here, there', REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_decided_is_refused(here, there, tmp_path):
+def test_ambiguous_arrays_are_refused(here, there, tmp_path):
     path = saved(tmp_path, {name: np.zeros(shape, np.float32) for name, shape in map(shape_of, there)})
     with pytest.raises(UsageError, match=f'^--warm_start={path} matches the network neither by name nor by order'):
         weights.named_as(made(**dict(map(shape_of, here))), path)
 
 
 def of_pytorch(scope):
-    """Returns the name that torchvision's ResNet-18 has for a layer of the example."""
+    """Returns the name of a layer of the example in torchvision's ResNet-18."""
     stage, block, layer = (re.findall(r'stage(\d)/block(\d)/(\w+)', scope) or [(None, None, scope)])[0]
     below = f'layer{stage}.{int(block) - 1}.' if stage else ''
     return below + dict(stem='conv1', shortcut='downsample.0', logits='fc').get(layer, layer)
 
 
 def test_the_lines_for_pytorch_bring_its_resnet_18_into_the_example(tmp_path, monkeypatch):
-    # PyTorch is not installed; its part here is that of a dict.
+    # PyTorch is not installed; a dict stands in for its state.
     resnet18.narrow(tf.zeros([1, 24, 24, 3]), 10, True)
     variables = {variable.op.name: variable for variable in tf.global_variables()}
     random, state = np.random.default_rng(0), {}
@@ -176,7 +176,7 @@ def test_the_lines_for_pytorch_bring_its_resnet_18_into_the_example(tmp_path, mo
         np.testing.assert_array_equal(found.values[name], value, err_msg=name)
 
 
-def test_what_is_no_file_of_weights_is_refused_in_a_line(settings, tmp_path):
+def test_an_invalid_file_of_weights_is_refused_in_one_line(settings, tmp_path):
     class Harmful:
         def __reduce__(self):
             return open, (str(tmp_path / 'executed'), 'w')
@@ -198,7 +198,7 @@ def test_what_is_no_file_of_weights_is_refused_in_a_line(settings, tmp_path):
     assert not (tmp_path / 'executed').exists()
 
 
-def test_a_folder_whose_name_ends_like_a_format_may_be_a_train_dir(first_step, settings, tmp_path, capsys):
+def test_a_train_dir_may_have_a_name_that_ends_like_a_format(first_step, settings, tmp_path, capsys):
     shutil.copytree(first_step('linear'), tmp_path / 'a.bin')
     train(settings(network='linear', max_steps=1, warm_start=str(tmp_path / 'a.bin')))
     assert 'warm start 2 of 2 variables' in capsys.readouterr().out

@@ -80,7 +80,7 @@ def trained_on_towers(function, mode, towers, before):
             for variable in tf.global_variables():
                 if variable.op.name in before:
                     variable.load(before[variable.op.name], session)
-            session.run(tf.local_variables_initializer())  # the other copies follow
+            session.run(tf.local_variables_initializer())  # initialises the other copies
             for _ in range(STEPS):
                 session.run([step.train_ops, step.scalars])
             for copies in update.copied():
@@ -104,7 +104,7 @@ def test_towers_take_the_steps_of_plain_tensorflow_1(function):
 
 
 @pytest.mark.parametrize('mode, towers', mostly_stress(LAYOUTS, ('replicated', 2)))
-def test_statistics_of_this_package_move_in_a_model_as_its_own_do(mode, towers):
+def test_add_moving_statistic_works_in_a_model_like_an_assignment(mode, towers):
     before, after = plain('with_a_statistic')
     found = trained_on_towers('with_a_statistic_of_this_package', mode, towers, before)
     for name, value in after.items():
@@ -115,7 +115,7 @@ def test_statistics_of_this_package_move_in_a_model_as_its_own_do(mode, towers):
 @pytest.mark.parametrize('function, mode', mostly_stress(
     [*((function, 'replicated') for function in TRAINED + ['fed', 'one_draw']),
      *((ALWAYS[0], mode) for mode in ('parameter_server', 'local'))], (ALWAYS[0], 'replicated')))
-def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(function, mode, settings, tmp_path):
+def test_a_resumed_model_ends_with_the_same_bits_on_other_devices(function, mode, settings, tmp_path):
     def run(folder, **changes):
         train(settings(network=name_of(function), train_dir=str(tmp_path / folder), max_steps=6, save_steps=2,
                        num_towers=2, batch_size=4, variable_update=mode, **changes))
@@ -128,7 +128,7 @@ def test_a_model_that_was_stopped_ends_with_the_same_bits_on_other_devices(funct
 @pytest.mark.stress
 @pytest.mark.parametrize('function', [
     'momentum', 'averages_after_statistics_before', 'infers_with_averages', 'without_infer', 'of_tpu', 'fed'])
-def test_a_model_is_evaluated_as_it_infers(function, settings, tmp_path):
+def test_a_model_is_evaluated_in_infer_mode(function, settings, tmp_path):
     train(settings(network=name_of(function), max_steps=3, num_towers=2, batch_size=4, eval_steps=2, keep_best=True))
     assert evaluated(tmp_path / 'train', tmp_path / 'eval')['examples'] == 200
 
@@ -137,7 +137,7 @@ def test_a_model_is_evaluated_as_it_infers(function, settings, tmp_path):
     ('loss', 'the step function: it returns something else; return (loss, train_op)'),
     ('loss, None', 'its train_op is None; return an operation'),
     ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,) (line ')])
-def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, problem):
+def test_an_invalid_result_of_a_step_function_is_a_usage_error(result, problem):
     with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(problem)):
         def step(batch):
             loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))
@@ -145,7 +145,7 @@ def test_a_step_function_without_an_answer_on_towers_is_a_usage_error(result, pr
         on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
 
-def test_a_step_function_takes_tensors_from_its_batch_only():
+def test_a_step_function_takes_tensors_only_from_its_batch():
     with tf.Graph().as_default(), pytest.raises(UsageError, match='made outside of it; hand it over in the batches'):
         rate = tf.placeholder(tf.float32, [])
 
@@ -155,13 +155,13 @@ def test_a_step_function_takes_tensors_from_its_batch_only():
         on_towers(step, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
 
-def test_a_global_step_of_another_kind_is_refused_with_the_one_that_is_meant():
+def test_a_global_step_of_another_kind_is_refused_with_a_remedy():
     with tf.Graph().as_default(), pytest.raises(UsageError, match='make it by tf.train.get_or_create_global_step'):
         tf.Variable(0, trainable=False, name='global_step')
         on_towers(lambda batch: None, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
 
-def test_a_refusal_of_a_step_function_has_its_line():
+def test_a_refusal_of_a_step_function_names_its_line():
     def step(batch):
         loss = tf.reduce_mean(tf.square(batch @ tf.get_variable('w', [3, 1])))
         return loss, tf.train.GradientDescentOptimizer(tf.reduce_max(batch)).minimize(
@@ -171,7 +171,7 @@ def test_a_refusal_of_a_step_function_has_its_line():
 
 
 @pytest.mark.parametrize('function', refused_models.REFUSED)
-def test_what_has_no_right_answer_on_towers_is_refused_with_its_line(function):
+def test_models_without_a_right_answer_on_towers_are_refused_with_their_line(function):
     with pytest.raises(UsageError, match=re.escape(refused_models.REFUSED[function])) as refused:
         rehearsed(f'{ROOT}/tests/refused_models.py:{function}')
     lines, first = inspect.getsourcelines(getattr(refused_models, function))
@@ -181,7 +181,7 @@ def test_what_has_no_right_answer_on_towers_is_refused_with_its_line(function):
 
 
 @pytest.mark.parametrize('function', refused_models.WARNED)
-def test_random_numbers_hide_no_other_warning(function):
+def test_random_numbers_do_not_hide_other_warnings(function):
     warnings = rehearsed(f'{ROOT}/tests/refused_models.py:{function}')
     assert any(refused_models.WARNED[function] in each for each in warnings), warnings
 
@@ -214,7 +214,7 @@ def test_a_cluster_has_the_bits_of_one_process(function, mode, ps, data_dir, tmp
 
 
 @pytest.mark.stress
-def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
+def test_a_models_summaries_are_written_once_per_step(settings, tmp_path):
     for mode in ('parameter_server', 'replicated', 'async'):
         folder = str(tmp_path / mode)
         train(settings(network=name_of('clipped_adam'), train_dir=folder, num_gpus=2, max_steps=6, batch_size=4,
@@ -236,7 +236,7 @@ def test_a_model_shows_what_it_summarises_once_a_step(settings, tmp_path):
     (dict(class_weights='balanced'), '--class_weights=balanced is'),
     (dict(variable_update='mirrored'), 'use --variable_update=replicated'),
     (dict(precision='fp16'), 'use --precision=bf16, or scale the loss in the model')])
-def test_what_a_model_has_itself_is_no_flag(given, problem, data_dir, tmp_path):
+def test_flags_that_a_model_replaces_are_refused(given, problem, data_dir, tmp_path):
     with pytest.raises(UsageError, match=re.escape(problem)):
         train(train_settings(network=name_of('momentum'), dataset='shapes', data_dir=data_dir,
                              train_dir=str(tmp_path / 'train'), tower_device='cpu', **given))
@@ -266,7 +266,7 @@ def test_a_model_without_classes_is_evaluated_by_its_loss(settings, call, tmp_pa
         assert status == 2 and ('predictions' in error or 'predict classes' in error), error
 
 
-def test_in_bf16_convolutions_and_products_are_narrow():
+def test_bf16_applies_to_convolutions_and_products():
     with tf.Graph().as_default() as graph:
         add_tower(own_towers(name_of('momentum')), tf.zeros([4, 24, 24, 3]), dtype=tf.bfloat16)
         found = {operation.get_attr('T') for operation in graph.get_operations() if operation.type in (
@@ -275,7 +275,7 @@ def test_in_bf16_convolutions_and_products_are_narrow():
 
 
 @pytest.mark.stress
-def test_from_the_command_line_it_is_resumed_evaluated_classified_with_and_exported(call, tmp_path):
+def test_the_command_line_resumes_evaluates_classifies_with_and_exports_a_model(call, tmp_path):
     model_flag = f"--network={name_of('auxiliary_head')}", '--tower_device=cpu', '--num_towers=2', '--batch_size=4'
     for steps in (2, 4):
         assert call('multi_gpu_train.py', *model_flag, f'--max_steps={steps}') == (0, '')
@@ -286,7 +286,7 @@ def test_from_the_command_line_it_is_resumed_evaluated_classified_with_and_expor
         assert (status, error) == (0, '')
 
 
-def test_what_a_train_op_only_waits_for_happens_in_each_tower():
+def test_side_effects_that_a_train_op_waits_for_happen_in_each_tower():
     trained_on_towers('with_effects', 'parameter_server', 5, {})
     assert len(sys.modules[f'own code in {PATH}'].SEEN) == 5 * STEPS
 
@@ -304,7 +304,7 @@ def mine(features, labels, mode):
 '''
 
 
-def test_statistics_and_summaries_that_are_left_out_are_told(own):
+def test_omitted_statistics_and_summaries_are_reported(own):
     found = ' '.join(rehearsed(own(IN_VAIN, 'mine')))
     assert 'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)' in found
 
@@ -329,6 +329,6 @@ def test_a_script_summarises_once_and_its_graph_is_written(tmp_path, capfd):
     (dict(batches=[]), 'batches is list; give a list, a batch for each tower'),
     (dict(devices='/gpu:0'), "devices is str; give a list, such as '/gpu:0'"),
     (dict(variable_update='async'), "variable_update='async'; choose from: parameter_server, replicated")])
-def test_arguments_of_another_form_are_a_usage_error(given, problem):
+def test_invalid_arguments_are_a_usage_error(given, problem):
     with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(problem)):
         on_towers(lambda batch: None, **{**dict(batches=[tf.ones([2, 3])], devices=['/cpu:0']), **given})

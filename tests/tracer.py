@@ -1,13 +1,13 @@
-"""Runs a command and stops it on entering each system call that changes files below a folder: Linux on x86-64.
+"""Runs a command and stops it on entering each system call that changes files below a folder, on Linux x86-64.
 
     python tests/tracer.py --root=FOLDER --log=FILE [--reads] [--snapshots=FOLDER]
         [--fail=N --errno=NUMBER [--always]] -- COMMAND ...
 
-Each such call is a JSON line in the log. `--snapshots` copies the folder as it is before each call to
+Each such call is a JSON line in the log. `--snapshots` copies the folder before each call to
 FOLDER/<number of the call>.
-`--fail=N` lets the N-th call fail with an error (0: a write of half its bytes), and with `--always` also all later
-calls of its name on a file of its name. `--reads` adds the calls that open files to be read, and read them.
-A seccomp filter hands those calls alone to ptrace, so that the rest runs at full speed.
+`--fail=N` makes the N-th call fail with an error (0: a write of half its bytes), and with `--always` also all later
+calls of the same name on a file of the same name. `--reads` includes calls that open files for reading, and reads.
+A seccomp filter passes only those calls to ptrace, so that the rest runs at full speed.
 """
 import argparse
 import ctypes
@@ -19,7 +19,7 @@ import signal
 import struct
 import sys
 
-# Numbers of x86-64 (asm/unistd_64.h), and where each call has its paths: (directory's argument or None, path's).
+# Numbers of x86-64 (asm/unistd_64.h), and the arguments with a call's paths: (directory's argument or None, path's).
 PATHS = {
     'open': (2, [(None, 0)]), 'creat': (85, [(None, 0)]), 'openat': (257, [(0, 1)]), 'truncate': (76, [(None, 0)]),
     'rename': (82, [(None, 0), (None, 1)]), 'renameat': (264, [(0, 1), (2, 3)]), 'renameat2': (316, [(0, 1), (2, 3)]),
@@ -31,12 +31,12 @@ DESCRIPTORS = {'write': (1, 0), 'pwrite64': (18, 0), 'writev': (20, 0), 'ftrunca
 READS = {'read': (0, 0), 'pread64': (17, 0)}
 NAMES = {number: name for name, (number, _) in [*PATHS.items(), *DESCRIPTORS.items()]}
 READING = {number: name for name, (number, _) in READS.items()}
-CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC  # of an open file's flags
+CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC  # in the flags of an open file
 ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in the words of user_regs_struct
 RAX, RDX, ORIG_RAX = 10, 12, 15  # the result, the third argument and the number of the call there
 
 TRACEME, GETREGS, SETREGS, CONT, SETOPTIONS = 0, 12, 13, 7, 0x4200
-# Follow forks, clones and execs; stop where the filter says so; end the traced processes with the tracer.
+# Follow forks, clones and execs; stop at the filter's calls; end the traced processes with the tracer.
 OPTIONS = 0x2 | 0x4 | 0x8 | 0x10 | 0x80 | 0x100000
 EVENT_SECCOMP, WALL = 7, 0x40000000
 
@@ -46,12 +46,12 @@ libc.ptrace.restype = ctypes.c_long
 
 
 def install_filter(reads):
-    """Lets the kernel stop this process, and those that follow, on entering a call of the tables."""
+    """Makes the kernel stop this process and its descendants on entering a call of the tables."""
     load_number, load_flags = (0x20, 0, 0, 0), {2: (0x20, 0, 0, 24), 257: (0x20, 0, 0, 32)}
     trace, allow = (0x06, 0, 0, 0x7ff00000), (0x06, 0, 0, 0x7fff0000)
     code = [load_number]
     for number in [*NAMES, *(READING if reads else ())]:
-        if number in load_flags and not reads:  # opened to be read: not traced
+        if number in load_flags and not reads:  # calls that open for reading are not traced
             code += [(0x15, 0, 4, number), load_flags[number], (0x45, 0, 1, CHANGING), trace, allow]
         else:
             code += [(0x15, 0, 1, number), trace]
@@ -63,7 +63,7 @@ def install_filter(reads):
 
 
 def start(command, reads):
-    """Starts the command, stopped at its first instruction; returns its process number."""
+    """Starts the command, stopped at its first instruction; returns its process id."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
@@ -78,16 +78,16 @@ def start(command, reads):
 
 
 class Calls:
-    """Looks at the calls that are entered, and counts those that change files below a folder."""
+    """Inspects the entered calls, and counts the calls that change files below a folder."""
 
     def __init__(self, root, log, given):
         self.root, self.log, self.snapshots = os.path.realpath(root), log, given.snapshots
         self.reads, self.fail, self.errno, self.always = given.reads, given.fail, given.errno, given.always
-        self.failing = None  # the calls that fail: their name, and the names of their files
+        self.failing = None  # the failing calls: their name, and the names of their files
         self.count, self.buffer = 0, (ctypes.c_ulonglong * 27)()
 
     def entered(self, pid):
-        """Takes in a call of a process that is stopped."""
+        """Handles a call of a stopped process."""
         if libc.ptrace(GETREGS, pid, None, ctypes.addressof(self.buffer)):
             return
         arguments = [self.buffer[i] for i in ARGUMENTS]
@@ -106,7 +106,7 @@ class Calls:
             self.spoil(pid)
 
     def spoil(self, pid):
-        """Has the call that is entered fail, without doing anything, or write half its bytes."""
+        """Makes the entered call fail without any effect, or write half its bytes."""
         if self.errno:
             self.buffer[ORIG_RAX], self.buffer[RAX] = 2 ** 64 - 1, 2 ** 64 - self.errno
         else:
@@ -114,14 +114,14 @@ class Calls:
         libc.ptrace(SETREGS, pid, None, ctypes.addressof(self.buffer))
 
     def paths(self, pid, name, arguments):
-        """Returns the paths that a call is about."""
+        """Returns the paths of a call's files."""
         try:
             if name in DESCRIPTORS or name in READS:
                 argument = {**DESCRIPTORS, **READS}[name][1]
                 return [os.readlink(f'/proc/{pid}/fd/{arguments[argument]}')]
             return [self.path(pid, arguments, *each) for each in PATHS[name][1]]
         except OSError:
-            return []  # a descriptor that is not open, a path that is not there
+            return []  # a closed descriptor or a missing path
 
     def path(self, pid, arguments, folder, path):
         descriptor = ctypes.c_int(arguments[folder]).value if folder is not None else -100  # AT_FDCWD
@@ -129,7 +129,7 @@ class Calls:
         with open(f'/proc/{pid}/mem', 'rb', buffering=0) as memory:
             memory.seek(arguments[path])
             text = b''
-            while b'\0' not in text:  # a page at a time: what is behind its end may not be there
+            while b'\0' not in text:  # a page at a time, because the next page may not exist
                 text += memory.read(4096 - (arguments[path] + len(text)) % 4096)
         joined = os.path.join(base, os.fsdecode(text.split(b'\0')[0]))
         return os.path.join(os.path.realpath(os.path.dirname(joined)), os.path.basename(joined))
@@ -141,7 +141,7 @@ def form(paths):
 
 
 def trace(command, calls):
-    """Runs the command; returns its exit status, as a shell has it."""
+    """Runs the command; returns its exit status as a shell does."""
     main, status = start(command, calls.reads), 1
     while True:
         try:
@@ -155,7 +155,7 @@ def trace(command, calls):
         number, event = os.WSTOPSIG(found), found >> 16
         if event == EVENT_SECCOMP:
             calls.entered(pid)
-        # A new thread stops once; every other signal is the command's own.
+        # A new thread stops once; all other signals are the command's own.
         passed_on = 0 if event or number in (signal.SIGTRAP, signal.SIGSTOP) else number
         libc.ptrace(CONT, pid, None, passed_on)
 

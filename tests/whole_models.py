@@ -1,4 +1,4 @@
-"""Whole models of TensorFlow 1, as people write them: each has its own loss and train_op, and knows no towers."""
+"""Whole models in the style of TensorFlow 1: each has its own loss and train_op, and does not know towers."""
 import functools
 
 import numpy as np
@@ -24,7 +24,7 @@ def cross_entropy(labels, logits):
 
 
 def model(**options):
-    """Makes a model function of a function (loss) -> train_op."""
+    """Makes a model function from a function (loss) -> train_op."""
     def decorated(train):
         @functools.wraps(train)
         def model_fn(features, labels, mode):
@@ -33,7 +33,7 @@ def model(**options):
                 return tf.estimator.EstimatorSpec(mode, predictions=dict(logits=logits))
             loss = cross_entropy(labels, logits)
             return tf.estimator.EstimatorSpec(mode, dict(logits=logits), loss, train(loss))
-        del model_fn.__wrapped__  # by which its arguments would be those of `train`
+        del model_fn.__wrapped__  # otherwise it would seem to have the arguments of `train`
         return model_fn
     return decorated
 
@@ -60,7 +60,7 @@ def clipped_adam(loss):
 
 @model()
 def by_hand(loss):
-    """As in BERT's optimization.py."""
+    """An update by hand, as in BERT's optimization.py."""
     variables, step, updates = tf.trainable_variables(), step_of(), []
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 0.1)
     for gradient, variable in zip(gradients, variables):
@@ -83,7 +83,7 @@ def averages_after_statistics_before(loss):
 
 
 def _mean_of(loss):
-    """Returns the mean of a loss over all towers, as the update gets it: the value of a variable that follows it."""
+    """Returns the mean loss over all towers: the value of a variable that follows the loss."""
     followed = tf.get_variable('followed', [], initializer=tf.zeros_initializer(), trainable=False)
     with tf.control_dependencies([followed.assign(loss)]):
         return followed.read_value()
@@ -139,7 +139,7 @@ def gradient_penalty(features, labels, mode):
 
 
 def infers_with_averages(features, labels, mode):
-    """The average of the variables is made in each mode, and evaluated."""
+    """Creates the moving averages of the variables in each mode, and evaluates with them."""
     def average(getter, *arguments, **options):
         variable = getter(*arguments, **options)
         return moving.average(variable) or variable
@@ -162,13 +162,13 @@ def auxiliary_head(features, labels, mode):
     beside = tf.layers.dense(tf.reduce_max(h, [1, 2]), 10, name='auxiliary')
     loss = cross_entropy(labels, logits) + 0.4 * cross_entropy(labels, beside)
     metrics = dict(accuracy=tf.metrics.accuracy(labels, tf.argmax(logits, 1)))
-    tf.summary.scalar('training_accuracy', metrics['accuracy'][1])  # of variables that no checkpoint holds
+    tf.summary.scalar('training_accuracy', metrics['accuracy'][1])  # the metric's variables are in no checkpoint
     train_op = tf.train.AdagradOptimizer(0.05).minimize(loss, step_of())
     return tf.estimator.EstimatorSpec(mode, dict(logits=logits), loss, train_op, eval_metric_ops=metrics)
 
 
 def embedding(features, labels, mode):
-    """Rows of a table, some of which several images have, and most none: only they move."""
+    """An embedding. Some rows belong to several images and most to none; only used rows move."""
     rows = tf.cast(tf.abs(features[:, :3, 0, 0]) * 4.0, tf.int32)
     table = tf.get_variable('table', [40, 10])
     logits = tf.reduce_sum(tf.nn.embedding_lookup(table, rows), 1) + network(features)
@@ -183,7 +183,7 @@ def embedding(features, labels, mode):
 
 
 def of_tpu(features, labels, mode, params=None):
-    """As tpu/models have it, where there is no TPU."""
+    """A model in the style of tpu/models, without a TPU."""
     logits = network(features)
     if mode == tf.estimator.ModeKeys.PREDICT:
         return tf.estimator.tpu.TPUEstimatorSpec(mode, dict(logits=logits)).as_estimator_spec()
@@ -198,7 +198,7 @@ def of_tpu(features, labels, mode, params=None):
 
 @model()
 def counts_first(loss):
-    """Statistics that are read before they are assigned, between two assignments, and that follow the loss."""
+    """Statistics that are read before an assignment and between two, and statistics that follow the loss."""
     old = tf.get_variable('old', [], initializer=tf.ones_initializer(), trainable=False)
     best = tf.get_variable('best', [], initializer=tf.constant_initializer(9.0), trainable=False)
     waited = tf.get_variable('waited', [], tf.int32, initializer=tf.zeros_initializer(), trainable=False)
@@ -231,7 +231,7 @@ def two_losses_of_float64(loss):
 
 
 def assigned_after(features, labels, mode):
-    """What is assigned and summarised once the update is done, of values from before; and a gradient by a tape."""
+    """Assigns and summarises values from before the update after it; computes gradients with a tape."""
     with tf.GradientTape() as tape:
         logits = network(features)
         if mode == 'infer':
@@ -250,7 +250,7 @@ def assigned_after(features, labels, mode):
 
 
 def values_from_before(features, labels, mode):
-    """The forward pass and the update share what was read before: decoupled decay, an old copy, and a count."""
+    """The forward pass and the update share earlier reads: decoupled decay, an old copy, and a count."""
     weights = tf.get_variable('dense', [3, 10])
     count = tf.get_variable('count', [], initializer=tf.zeros_initializer(), trainable=False)
     old = tf.get_variable('old', [3, 10], initializer=tf.zeros_initializer(), trainable=False)
@@ -272,7 +272,7 @@ SEEN = []
 
 
 def with_effects(features, labels, mode):
-    """A train_op that waits for what is printed, asserted, and done in Python."""
+    """A train_op that depends on a print, an assertion and Python code."""
     logits = network(features)
     if mode == 'infer':
         return tf.estimator.EstimatorSpec(mode, dict(logits=logits))
@@ -284,7 +284,7 @@ def with_effects(features, labels, mode):
 
 
 def without_infer(features, labels, mode):
-    """Knows the modes 'train' and 'eval' only; an integer is trainable because nobody said otherwise."""
+    """Supports the modes 'train' and 'eval' only; its integer variable is trainable by default."""
     logits = network(features)
     loss = cross_entropy(labels, logits)
     tf.metrics.mean(loss, name='mean_loss')
@@ -297,14 +297,14 @@ def without_infer(features, labels, mode):
 
 
 def fed(features, labels, mode):
-    """Feeds placeholders, as an adapter of a class does."""
+    """Feeds placeholders, like an adapter of a class."""
     keep = tf.placeholder_with_default(1.0, [], 'keep')
     spec = momentum(features * keep, labels, mode)
     return spec, {keep: 0.5 if mode == 'train' else 1.0}
 
 
 def one_draw(features, labels, mode):
-    """Draws where the draws of towers are those of one tower."""
+    """Uses draws that are the same for one tower and several."""
     from cifar10.model import dropout
     logits = network(dropout(features, 0.5, mode == 'train'))
     if mode == 'infer':
@@ -314,7 +314,7 @@ def one_draw(features, labels, mode):
 
 
 def with_a_statistic(features, labels, mode, moved=lambda mean, value: [mean.assign_add(0.25 * (value - mean))]):
-    """A model whose statistic nothing reads; `moved` returns what moves it with the update, if this has to know it."""
+    """A model with an unread statistic; `moved` returns its assignments for the update."""
     mean = tf.get_variable('mean', [3], initializer=tf.zeros_initializer(), trainable=False)
     moves = moved(mean, tf.reduce_mean(features, [0, 1, 2]))
     loss = cross_entropy(labels, network(features))

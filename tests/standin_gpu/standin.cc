@@ -1,13 +1,11 @@
 // A TensorFlow plugin with devices of type "GPU" that compute on the CPU, in the host's memory.
 //
-// An operation has a kernel on these devices where the wheel has one for CUDA: for each of those, this file registers
-// the CPU kernel with the same types and the same host-memory arguments. (The few operations without a CPU kernel fail
-// when they are made.) So placement, copies, memory growth and visible devices are TensorFlow's own, while numerics,
-// streams, NCCL and speed are not those of a GPU.
+// Operations with a CUDA kernel in the wheel get the CPU kernel on these devices, with the same types and host-memory
+// arguments. (The few operations without a CPU kernel fail when they are created.) So placement, copies, memory growth
+// and visible devices are TensorFlow's own, but numerics, streams, NCCL and speed are not a GPU's.
 //
-// Environment: STANDIN_GPUS is the number of devices (4), of which CUDA_VISIBLE_DEVICES leaves as many as it lists;
-// STANDIN_MB is the memory of each in MiB (2048). `standin_report` returns what was copied and allocated so far, for
-// ctypes.
+// Environment: STANDIN_GPUS is the number of devices (default 4), limited by CUDA_VISIBLE_DEVICES; STANDIN_MB is the
+// memory of each in MiB (default 2048). `standin_report` returns the copies and allocations so far, for ctypes.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -147,7 +145,7 @@ void between(const SP_Device*, SP_DeviceMemoryBase* to, const SP_DeviceMemoryBas
   ok(status);
 }
 
-// Everything has been done when a function returns, so that streams, events and timers have no state.
+// Functions return only after their work is done, so streams, events and timers have no state.
 void create_executor(const SP_Platform*, SE_CreateStreamExecutorParams* params, TF_Status* status) {
   static SP_Stream_st a_stream;
   static SP_Event_st an_event;
@@ -230,7 +228,7 @@ class AsyncKernel : public tf::AsyncOpKernel {
 tf::OpKernel* make_kernel(tf::OpKernelConstruction* c) {
   tf::NodeDef node = c->def();
   auto hint = node.mutable_attr()->find("communication_hint");
-  if (hint != node.mutable_attr()->end()) hint->second.set_s("ring");  // in the place of NCCL
+  if (hint != node.mutable_attr()->end()) hint->second.set_s("ring");  // instead of NCCL
   std::shared_ptr<const tf::NodeProperties> properties;
   auto status = tf::NodeProperties::CreateFromNodeDef(node, tf::OpRegistry::Global(), &properties);
   tf::OpKernel* on_cpu = nullptr;
