@@ -8,9 +8,9 @@ under the name of the exercise, after its imports and helper definitions. Prefix
     variants_of_<name>  {name: edits}: more right answers, each made from accepted_<name> by edits
     mistakes_in_<name>  {name: (counterexample, *edits)}: more wrong answers, made in the same way
 
-Edits are pairs (old text, new text); the old text occurs once in the answer. From their second
-line on, they are indented relative to the first. If accepted_<name> or refused_<name> is a class, its body is the whole
-file, for answers that do more than define a function.
+Edits are pairs (old text, new text); the old text occurs once in the answer. From their second line on, they are
+indented relative to the first. If accepted_<name> or refused_<name> is a class, its body is the whole file, for answers
+that do more than define a function.
 """
 import ast
 import functools

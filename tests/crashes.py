@@ -79,9 +79,9 @@ def names(folder):
 def power_failures(traced):
     """Yields (number of the call, {path: bytes}) for possible states after a power failure before each call.
 
-    Files and folder entries that an fsync covers keep their state at that call. Any other file may have its bytes,
-    its bytes at the last fsync, or a torn write: the new first half, the new second half after zero bytes, or only
-    zero bytes. A rename may be undone. Each fault occurs alone, and all together. These are the faults of LazyFS
+    Files and folder entries that an fsync covers keep their state at that call. Any other file may have its bytes, its
+    bytes at the last fsync, or a torn write: the new first half, the new second half after zero bytes, or only zero
+    bytes. A rename may be undone. Each fault occurs alone, and all together. These are the faults of LazyFS
     (https://github.com/dsrhaslab/lazyfs): cleared caches, and torn writes.
     """
     disk = _Disk(traced.states[0])

@@ -1,6 +1,6 @@
-"""The features of a training, each with the settings that turn it on. Tests run over the whole
-table: every mode trains and resumes each feature (test_modes.py), and its bits depend on neither stops nor kills
-nor devices, in test_same_bits.py. A new feature is a line here.
+"""The features of a training, each with the settings that turn it on. Tests run over the whole table: every mode trains
+and resumes each feature (test_modes.py), and its bits depend on neither stops nor kills nor devices
+(test_same_bits.py). A new feature is a line here.
 """
 from tests.helpers import LINEAR, ROOT, mostly_stress
 

@@ -1,8 +1,8 @@
 """Runs scripts in processes that are forked from a process that has imported TensorFlow.
 
-Importing takes seconds, longer than most tests need. Otherwise these are ordinary processes:
-each has its own number, arguments, environment and streams, and handles kills, signals and exit as usual.
-A test about the start of a process starts it with `subprocess`.
+Importing takes seconds, longer than most tests need. Otherwise these are ordinary processes: each has its own number,
+arguments, environment and streams, and handles kills, signals and exit as usual. A test about the start of a process
+starts it with `subprocess`.
 """
 import ctypes
 import functools

@@ -1,7 +1,7 @@
 """A small network for tests that do not depend on the network: it halves the time of a run.
 
-`LINEAR` of helpers.py names it as a user's network, for other processes. In the tests' process it is
-registered as `linear`, which skips the checks of users' networks, a third of a small run's time.
+`LINEAR` of helpers.py names it as a user's network, for other processes. In the tests' process it is registered as
+`linear`, which skips the checks of users' networks, a third of a small run's time.
 """
 import tensorflow.compat.v1 as tf
 

@@ -23,8 +23,8 @@ from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.training import train_settings
 from tests.helpers import LINEAR, ROOT, mostly_stress, python, run_script
 
-# (script, flags, parts of the error). %(file)s is an existing file, %(none)s a missing one, %(checkpoints)s a
-# folder with a checkpoint, and %(taken)s an address in use.
+# (script, flags, parts of the error). %(file)s is an existing file, %(none)s a missing one, %(checkpoints)s a folder
+# with a checkpoint, and %(taken)s an address in use.
 REFUSED = [
     *(('multi_gpu_train.py', *row) for row in (
         ('--dataset=mnist', 'cifar10, cifar100, shapes, FILE.py:FUNCTION, FOLDER/'),

@@ -124,8 +124,8 @@ def one_tower():
     return {}
 
 
-# One device per tower, towers in turn, towers in turn with a shared copy, one copy per tower, replicas,
-# threads. Each network runs in two of these.
+# One device per tower, towers in turn, towers in turn with a shared copy, one copy per tower, replicas, threads. Each
+# network runs in two of these shapes.
 SHAPES = [('parameter_server', 2), ('parameter_server', 4), ('replicated', 4), ('local', 2), ('mirrored', 2),
           ('async', 1)]
 

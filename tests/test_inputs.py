@@ -124,8 +124,8 @@ def test_evaluation_uses_the_centre_of_each_example_once(in_memory):
 class Marked:
     """A data set whose images remain identifiable after any crop, mirroring and standardisation.
 
-    Each image has one colour: one channel is 0, one is 255, and one is k. The order of the
-    channels, k and the label identify it.
+    Each image has one colour: one channel is 0, one is 255, and one is k. The order of the channels, k and the label
+    identify it.
     """
     ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     LEVELS = 100

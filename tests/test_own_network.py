@@ -47,8 +47,8 @@ def linear(own):
     return lambda line='pass', result='pixels @ weights': own(LINEAR.format(line, result), 'linear')
 
 
-# Runs scripts in order in a process with deterministic operations. TensorFlow then refuses random
-# operations, for example in initial values, in a graph without a seed.
+# Runs scripts in order in a process with deterministic operations. TensorFlow then refuses random operations, for
+# example in initial values, in a graph without a seed.
 DETERMINISTIC = """
 import json, runpy, sys
 from cifar10.base import startup

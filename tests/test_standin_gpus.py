@@ -15,8 +15,8 @@ from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variabl
 from tests.standin_gpu import HOST
 
 pytestmark = [pytest.mark.classic, pytest.mark.stress]  # devices of operations are tested by default: test_placement.py
-# Trains runs one by one in one process, on devices of a given type. Prints as JSON, for each run, the total
-# copies before each step: lists of (from, to, copies, bytes).
+# Trains runs one by one in one process, on devices of a given type. Prints as JSON, for each run, the total copies
+# before each step: lists of (from, to, copies, bytes).
 TRAIN = """
 import json, sys, time
 from cifar10.base import startup
@@ -157,8 +157,8 @@ BETWEEN_GPUS = {
     **{name: {} for name in ('parameter_server', 'local', 'in turn')},
     # The activations, 6 x 6 x 64 per image, with the labels, and their gradients back.
     'in parts': {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)}}
-# Gradients in a ring: devices, reduced bytes as a multiple of the variables' bytes, messages. In
-# `replicated`, the powers go first, as float32, and then the sums, as float64; two towers need neither.
+# Gradients in a ring: devices, reduced bytes as a multiple of the variables' bytes, messages. In `replicated`, the
+# powers go first, as float32, and then the sums, as float64; two towers need neither.
 RINGS = {'replicated': (3, 3, 16), 'mirrored': (2, 1, 2), 'fp16': (2, 1, 4)}
 
 

@@ -23,8 +23,7 @@ def rows_of(page, section):
     return rows[1:]  # without the heading
 
 
-# Row of 'What is refused' -> a network that is refused, as a line or as the name of a network in idioms.py; part
-# of the refusal.
+# A row of 'What is refused' -> (a refused network, as a line or as a name in idioms.py, a part of the refusal).
 REFUSED = {
     'number of images': (
         'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'write -1 or images.shape[0] for'),

@@ -30,8 +30,8 @@ def tower_fn(k, scope):
     a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
     b = tf.get_variable('b', [], initializer=tf.constant_initializer(5.0))
     tf.get_variable('unused', [], initializer=tf.constant_initializer(1.0))
-    # Not a constant, because constant folding would move it past the variables and lose the order of
-    # their reads and updates. Real inputs are not constants either.
+    # Not a constant, because constant folding would move it past the variables and lose the order of their reads and
+    # updates. Real inputs are not constants either.
     x = tf.placeholder_with_default(tf.constant(FEEDS[k], tf.float32), [2])
     return dict(total_loss=tf.reduce_mean(x) * a * b)
 

@@ -99,8 +99,8 @@ def test_a_network_with_a_keras_models_weights_computes_the_same(tmp_path):
         np.testing.assert_allclose(session.run(found), logits, rtol=1e-5)
 
 
-# A network's variable = the array for it, in the network's order; '-' means none. All are 4 x 4 unless a
-# shape is given.
+# A network's variable = the array for it, in the network's order; '-' means none. All are 4 x 4 unless a shape is
+# given.
 MATCHED = {
     'by name': (['a/kernel = a/kernel:0', 'a/bias 4 = a.bias 4', 'b/kernel = b/kernel'], [2, 0, 1]),
     'more in the file': (['a/kernel = a/kernel', '- = c/kernel', '- = step ()'], [2, 0, 1]),

@@ -6,8 +6,8 @@
 Each such call is a JSON line in the log. `--snapshots` copies the folder before each call to
 FOLDER/<number of the call>.
 `--fail=N` makes the N-th call fail with an error (0: a write of half its bytes), and with `--always` also all later
-calls of the same name on a file of the same name. `--reads` includes calls that open files for reading, and reads.
-A seccomp filter passes only those calls to ptrace, so that the rest runs at full speed.
+calls of the same name on a file of the same name. `--reads` includes calls that read files or open them for reading. A
+seccomp filter passes only those calls to ptrace, so that the rest runs at full speed.
 """
 import argparse
 import ctypes

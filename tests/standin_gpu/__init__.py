@@ -74,8 +74,8 @@ def _build(path):
 def environment(count: int = 4, megabytes: int = 2048) -> dict[str, str]:
     """Returns the environment variables of a process with `count` stand-in GPUs of `megabytes` of memory each.
 
-    oneDNN is off, because TensorFlow uses it on CPU devices only. A process on CPU devices needs this variable too,
-    to compute the same bits.
+    oneDNN is off, because TensorFlow uses it on CPU devices only. A process on CPU devices needs this variable too, to
+    compute the same bits.
     """
     return {_PLUGIN: library(), 'STANDIN_GPUS': str(count), 'STANDIN_MB': str(megabytes),
             'TF_ENABLE_ONEDNN_OPTS': '0', 'TF_CPP_MIN_LOG_LEVEL': '3'}
