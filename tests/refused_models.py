@@ -176,24 +176,24 @@ def some_images_behind_a_normalisation(features, labels, mode):
 
 # {function: part of the warning}.
 WARNED = dict(
-    hooks='its training_hooks and scaffold are not used',
+    hooks='its training_hooks and scaffold',
     **dict.fromkeys(('no_predictions', 'classes_only', 'fails_in_infer'),
-                    'so it does not classify images, and evaluations report its loss'),
-    sum_with_noise='depends on how examples are divided into batches', chosen='so these were not compared',
-    some_images_behind_a_normalisation='depends on how examples are divided into batches')
+                    'does not classify images'),
+    sum_with_noise='depends on how examples are divided', chosen='not compared',
+    some_images_behind_a_normalisation='depends on how examples are divided')
 # {function: part of the error}; if a line of the function is marked, the error names it.
 REFUSED = dict(
-    a_function_of_the_loss='of which the mean over the towers is not the value for the whole batch',
-    measured_in_the_step='leave out collections=, metrics in a train_op',
+    a_function_of_the_loss='the mean over the towers differs',
+    measured_in_the_step='collections=, metrics in a train_op',
     unfed_with_a_default='which nothing feeds',
-    reads_activations='which depends on the batch and is no gradient',
-    gradient_in_a_branch='outside of branches and loops',
+    reads_activations='which depends on the batch',
+    gradient_in_a_branch='outside branches and loops',
     gradient_after_an_update='take all gradients before the first update',
-    gradients_of_single_images='the number of its gradients follows the number of examples',
+    gradients_of_single_images='the number of its gradients depends',
     counted_in_a_branch='uses the global step, but neither reads it nor increments it by 1',
     synchronised_replicas='or a SyncReplicasOptimizer',
     session='it runs a session while the graph is built',
-    no_gradient='it has no gradient of a variable',
+    no_gradient='no variable has a gradient',
     no_loss='its loss is None; return a float scalar',
     an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
     needs_params="missing a required argument: 'params'")

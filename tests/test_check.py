@@ -150,7 +150,7 @@ def test_images_before_conversion_are_counted_as_files(tmp_path, capsys):
     output = capsys.readouterr().out
     assert f'60 images of 32x32 to be prepared in {tmp_path}/data/own-32px/' in output
     assert 'not tried  the first step, because the images are not prepared yet\n' in output
-    assert 'advice     for photos there is --preset=photos; this run takes 1,000,000 steps with 32x32 pixels' in output
+    assert 'advice     this run takes 1,000,000 steps with 32x32 pixels; for photos, use --preset=photos' in output
     assert 'ready' not in output
     assert f'begin by preparing it, into {tmp_path}/data/own-32px/' in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train'] and not os.path.exists(tmp_path / 'data')

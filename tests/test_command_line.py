@@ -46,11 +46,11 @@ REFUSED = [
         ('--data_dir=%(file)s', '--data_dir=%(file)s'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--epochs=1 --max_steps=5', '--max_steps=5 and --epochs=1 both set the length of the run; leave one of them'),
-        ('--schedule=linear', '--schedule=linear plans the learning rate over the whole run, ', ' give --epochs'),
-        ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
+        ('--schedule=linear', '--schedule=linear plans the learning rate', ' give --epochs'),
+        ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 must be less than --epochs=2; reduce'),
         ('--preset=photos --dataset=photos', 'is unknown (no folder here has this name; give your own by its'),
         ('--image=a.png', 'unknown flag --image, which is a flag of cifar10_eval.py; see --help=all'),
-        ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients',
+        ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 is incompatible',
          'which takes the same steps, or --clip_norm=0'),
         ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
         ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 is too large for the learning rate of 0.001'),
@@ -62,15 +62,14 @@ REFUSED = [
          '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; use smaller --sizes, or --image_size='),
         ('--preset=fast --sizes=20:0.5,24:0.5,32', '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
         ('--image_size=64 --data_dir=%(none)s',
-         '--network=classic needs images of 24 pixels, but --augmentation=classic with --image_size=64 gives 48; use '
-         '--network=fast, or '),
+         '--network=classic needs images of 24 pixels, but gets 48 from --augmentation=classic --image_size=64; use '
+         '--network=fast or '),
         ('--num_gpus=2 --num_towers=4 --variable_update=mirrored --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each device, 2 in '
          'all; leave it out'),
-        ('--keep_best', '--keep_best compares the evaluations of --eval_steps, but there are none; add '
-                        '--eval_steps=79, the steps of an epoch, or use --keep_best=false'),
-        ('--patience=5 --num_gpus=4 --dataset=mine/', '--patience=5 counts the evaluations of --eval_steps, but there '
-         'are none; add --eval_steps=N, such as the steps of an epoch (training images / 512), or use --patience=0'),
+        ('--keep_best', '--keep_best needs evaluations', 'add --eval_steps=79 ', 'use --keep_best=false'),
+        ('--patience=5 --num_gpus=4 --dataset=mine/', '--patience=5 needs evaluations',
+         'add --eval_steps=N (an epoch has training images / 512 steps)', 'use --patience=0'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('multi_gpu_train.py', f'--tower_device=cpu {line}', said) for line, said in (  # clusters
         ('--job_name=worker', 'a cluster needs --job_name'),

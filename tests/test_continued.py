@@ -71,7 +71,7 @@ def stored(tmp_path):
 
 def test_a_run_with_a_schedule_in_epochs_refuses_max_steps(stored):
     folder, _ = stored(preset='photos')
-    with pytest.raises(UsageError, match='over the whole run, whose length must be in epochs; give --epochs instead'):
+    with pytest.raises(UsageError, match='over a number of epochs; give --epochs instead'):
         resolve(dict(train_dir=folder, max_steps=60))
     assert resolve(dict(train_dir=folder, max_steps=60, schedule='staircase'))[0].run.max_steps == 60
 
@@ -302,8 +302,9 @@ def test_an_evaluation_accepts_the_same_flag():
 
 def test_the_page_lists_all_flags_that_must_be_repeated():
     page = (ROOT / 'docs' / 'train.md').read_text()
-    machine, start = re.search(r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
-                               r'- flags of a single command: (.*?),\s+and the\s+cluster flags\.\n', page, re.S).groups()
+    machine, start = re.search(
+        r'Give these again each\s+time, if you need them:\n\n- flags of the machine: (.*?);\n'
+        r'- flags of a single command: (.*?),\s+and the\s+cluster flags\.\n', page, re.S).groups()
     of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['kind'] is kind} for kind in Kind}
     assert set(re.findall(r'`(--\w+)`', machine)) == of[Kind.MACHINE] - {'--data_dir'}  # it is restored if it exists
     cluster = set(map(flag_of, fields(ClusterSettings)))

@@ -41,26 +41,26 @@ BY_BATCH = [
     'batch_statistics', 'of_tf_layers_normalised', 'of_slim_normalised_in_place', 'of_slim_normalised_and_fed',
     'normalised_with_a_bias']
 WARNED = {
-    'assigned_in_vain': 'assigns to a variable, but nothing needs the assignment (line ',
-    'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
-    'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
-    'summed_up_in_evaluation': 'the logits of an image depend on the other images of its batch in evaluation too',
-    'chosen_beside_a_counter': 'its gradient of k depends on how examples are divided into batches',
-    'summed_beside_dropout_and_statistics': 'its gradient of k depends on how examples are divided into batches',
-    'summed_by_a_small_change': 'the value that it assigns to centre depends on how examples are divided into batches',
-    'less_the_first': 'depends on how examples are divided into batches',
+    'assigned_in_vain': 'never runs (line ',
+    'ignored_losses': 'it adds to the collection wd_losses',
+    'batch_statistics': 'depend on the other images of its batch',
+    'summed_up_in_evaluation': 'depend on the other images of its batch',
+    'chosen_beside_a_counter': 'its gradient of k depends on how examples are divided',
+    'summed_beside_dropout_and_statistics': 'its gradient of k depends on how examples are divided',
+    'summed_by_a_small_change': 'the value that it assigns to centre depends on how examples are divided',
+    'less_the_first': 'depends on how examples are divided',
     'failing_on_noise': 'it fails on random examples (',
-    'counter_of_the_batch': 'the value that it assigns to count depends on how examples are divided into batches',
-    'queued': 'the value that it assigns to queue depends on how examples are divided into batches'}
+    'counter_of_the_batch': 'the value that it assigns to count depends on how examples are divided',
+    'queued': 'the value that it assigns to queue depends on how examples are divided'}
 REFUSED = {
-    'averages_of_weights_named_as_here': 'it keeps a moving average of the variable w, and so does training',
-    'counter_of_images': 'the integer variable count is assigned a value that depends on the batch',
+    'averages_of_weights_named_as_here': 'its moving average of the variable w has the same name',
+    'counter_of_images': 'the integer variable count depends on the batch',
     'read_in_a_loop_after_it_is_assigned': 'reads the variable moving after',
-    'assigned_in_a_branch': 'not by assign, assign_add or assign_sub outside of a tf.cond, so it may run',
-    'assigned_and_trained': 'it assigns to the variable w, which is trained (line ',
+    'assigned_in_a_branch': 'assign_sub outside branches',
+    'assigned_and_trained': 'it assigns to the trained variable w (line ',
     'begun_with_the_images': 'the initial value of b needs the placeholder cifar10.inputs/batch_0, which nothing feeds',
-    'drawn_in_training_only': 'is another one each time that the file is run',
-    'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line '}
+    'drawn_in_training_only': 'changes each time the file is executed',
+    'runs_a_session': 'it runs a session while the graph is built'}
 
 
 def name_of(network):

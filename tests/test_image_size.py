@@ -79,10 +79,11 @@ def network(images, num_classes, training):
 
 @pytest.mark.parametrize('shape, size, parts', [
     ('[-1, 24 * 24 * 3]', 40, ['ValueError: Dimension size must be evenly divisible by 1728 but is 21600 (line 4 of ',
-                               '; it is fed 30x30 images: build it for this size, or change --image_size']),
+                               '; its images have 30x30 pixels: ', ' or change --image_size']),
     ('[images.shape[0] or -1, images.shape[1] * images.shape[2] * 3]', 64, [
-        'ValueError: Dimensions must be equal, but are 6912 and 1728 (line 5 of ', '; it is fed 48x48 images: build']),
-    ('[-1, 24 * 24 * 3]', 64, ['it returns 32 rows for 8 images (line 5 of ', ', and it is fed 48x48 images; in a '])])
+        'ValueError: Dimensions must be equal, but are 6912 and 1728 (line 5 of ', '; its images have 48x48 pixels: ']),
+    ('[-1, 24 * 24 * 3]', 64, [
+        'it returns 32 rows for 8 images (line 5 of ', 'in a tf.reshape', 'its images have 48x48 pixels'])])
 def test_an_error_of_a_users_network_for_another_size_names_its_input(call, own, shape, size, parts):
     status, error = call('multi_gpu_train.py', f'--network={own(FIXED.format(shape=shape))}', f'--image_size={size}',
                          '--batch_size=8', '--tower_device=cpu')

@@ -109,7 +109,7 @@ def test_two_steps_in_one_graph_share_variables_and_have_tensorflow_1s_slots(mod
     assert {'beta1_power_1', 'first/w/Adam_1'} <= set(expected)
     found = on_them(first_of_two, second_of_two, batch=(X, Y), before=before, mode=mode, towers=towers)
     assert_equal(found, expected, towers)
-    assert 'does not count the global step' in capsys.readouterr().out
+    assert 'does not increment the global step' in capsys.readouterr().out
     assert found[tf.GraphKeys.GLOBAL_STEP] == 2 * STEPS  # the package counts the second step
 
 
@@ -135,7 +135,7 @@ def test_a_second_step_with_an_unshared_variable_gets_a_warning(capsys):
     with tf.Graph().as_default():
         for is_second in False, True:
             on_towers(step, halves((X, Y), 2), ['/cpu:0'])
-            assert ('variable w is not shared' in capsys.readouterr().out) == is_second
+            assert ('an earlier step has a variable w' in capsys.readouterr().out) == is_second
 
 
 def second_after_first(batch):  # both updates in one step
@@ -336,10 +336,10 @@ def dropped(batch):
 
 
 @pytest.mark.parametrize('loss_of, batch, fact', [
-    (over_the_batch, (WORDS, MASK, Y), 'or a mean over some of them'),
+    (over_the_batch, (WORDS, MASK, Y), 'a mean over a mask'),
     (lambda batch: tf.reduce_sum(batch[0] @ tf.get_variable('w', [3, 1])), (X, Y), 'depends on how examples'),
     (summed_later, (X, Y), 'depends on how examples'), (normalised_in_vain, (X, Y), 'UPDATE_OPS'),
-    (kept_from_call_to_call([]), (X, Y), 'keep no tensors from call to call')])
+    (kept_from_call_to_call([]), (X, Y), 'keep no tensors between calls')])
 def test_a_step_that_differs_on_several_towers_gets_a_warning(loss_of, batch, fact, capsys):
     with tf.Graph().as_default():
         on_towers(minimised(loss_of), halves(batch, 2), ['/cpu:0'])

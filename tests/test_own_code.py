@@ -45,10 +45,10 @@ def network(images, num_classes, training):
     ('def f(images, training): pass', 'f',
      'too many positional arguments; it is called with (images, num_classes, training)'),
     ('def f(images, num_classes, decay=0.1, is_training=True): pass', 'f',
-     'its argument is_training is in another place'),
+     'its argument is_training is in the wrong position'),
     ('def f(features, labels, mode, params): pass', 'f',
      "missing a required argument: 'params'; it is called with (features, labels, mode)"),
-    ('def f(x, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter, a function'),
+    ('def f(x, labels, mode): pass', 'f', 'its argument labels would get num_classes; write an adapter'),
     ('def f(x, y, is_training): pass', 'f', 'its argument y would get num_classes'),
     *((f'def f(x, num_classes, {other}=None): pass', 'f', f'its argument {other} would get training')
       for other in ('mode', 'params', 'keep_prob', 'reuse', 'scope'))])

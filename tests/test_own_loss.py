@@ -12,15 +12,15 @@ TRAINED = ('cross_entropy', 'focal', 'hinge', 'of_tf_losses', 'with_a_weight', '
            'smoothed', 'above_a_margin',
            'in_an_absolute_scope')
 REFUSED = {
-    'mean': 'return the loss of each example, float [8], without a mean or a sum over them',
+    'mean': 'return one loss per example, float [8]',
     'of_each_class': 'it returns a tensor float32 (8, 1) (line ',
-    'nothing': 'it returns None; return the loss of each example',
-    'constant': 'it has no gradient of a variable',
+    'nothing': 'it returns None; return one loss per example',
+    'constant': 'no variable has a gradient',
     'of_a_placeholder': 'it needs the placeholder',
     'misspelt': "has no attribute 'sparse_softmax' (line "}
-BY_BATCH = 'depends on how examples are divided into batches'
+BY_BATCH = 'depends on how examples are divided'
 WARNED = {**dict.fromkeys(['relative', 'weighted_by_those_of_the_batch', 'ranked'], BY_BATCH),
-          'with_noise': 'draws other random numbers after a resume'}
+          'with_noise': 'draws different random numbers after a resume'}
 
 
 def name_of(function):

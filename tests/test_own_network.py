@@ -91,35 +91,35 @@ def test_all_programs_work_with_deterministic_operations(linear, tmp_path, data_
      'float [images, 10]'),
     ('pass', 'None', 'it returns None'),
     ('pass', '(pixels @ weights)[:4]', 'it returns 4 rows for 8 images (line '),
-    ('pass', 'pixels[:, :10]', 'it has no gradient of a variable'),
+    ('pass', 'pixels[:, :10]', 'no variable has a gradient'),
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 11 of '),
     ('keep = 1.0 if training else tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
      'it needs the placeholder keep_prob, which nothing feeds (line 11 of mine.py); leave out the operations that need '
      'it, or feed it: return logits, {placeholder: value}'),
     ('loss = tf.nn.l2_loss(tf.placeholder(tf.float32, [10], "labels")); tf.losses.add_loss(loss)', 'pixels @ weights',
      'it needs the placeholder labels, which nothing feeds (line 11 of mine.py)'),
-    ('pass', '(pixels @ weights, {"layer": pixels})', "the dict that it returns has the key 'layer'; its keys are "
-     'the placeholders that are fed: return logits, {placeholder: value}'),
+    ('pass', '(pixels @ weights, {"layer": pixels})', "has the key 'layer'; use placeholders as keys: "
+     'return logits, {placeholder: value}'),
     ('pass', 'pixels @ weights * OUTSIDE',
-     '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
+     '(line 12 of mine.py); a tensor from outside the function belongs to a different graph'),
     ('import tensorflow as tf2; tf2.get_current_name_scope(); tf2.get_variable("more", [])', 'pixels @ weights',
      "no attribute 'get_variable' (line 11 of mine.py); write import tensorflow.compat.v1 as tf"),
     ('uniform_like(pixels)', 'pixels @ weights', 'only if `training` is true'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(weights, 0))', 'pixels @ weights', 'ValueError: Shapes'),
     ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 11 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
-     'the variable more is [], float32 in evaluation, but not made in training; make it the same in both'),
+     'the variable more is [], float32 in evaluation, but missing in training'),
     ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
-     'pixels @ weights * more', 'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
+     'pixels @ weights * more', 'the variable more is not in tf.GraphKeys.GLOBAL_VARIABLES'),
     ('more = tf.get_variable("more", [], tf.bfloat16)', 'pixels @ weights',
-     'the variable more is not float32, as all trainable variables must be (line 11 of mine.py); make it float32'),
+     'the trainable variable more is not float32 (line 11 of mine.py); make it float32'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
     ('state = tf.get_variable("state", [], tf.float64, trainable=False); add_moving_statistic(state, 1.0, 0.9)',
      'pixels @ weights', 'float32 variable with trainable=False'),
     (f'{STATE}; add_moving_statistic(state, 0.5 + state, 1.5)', 'pixels @ weights', 'a fraction to keep from 0 to 1'),
     *[(f'{STATE}; used = {write}', 'pixels @ weights + 0.0 * tf.cast(used, tf.float32)',
-       f'its operation {name} changes a variable (line 11 of mine.py), ') for write, name in (
+       f'its operation {name} changes a variable in an unsupported way (line 11 of mine.py)') for write, name in (
         ('tf.reduce_mean(tf.scatter_nd_update(weights_of(), [[0, 0]], [1.0]))', 'ResourceScatterNdUpdate'),
         ('tf.train.get_or_create_global_step().assign_add(1)', 'AssignAddVariableOp'))],
 ])
@@ -137,7 +137,7 @@ IDIOMS = [
     (TOP, 'tf.disable_v2_behavior()', None), (TOP, 'tf.enable_eager_execution()', None),
     (TOP, 'tf.disable_resource_variables(); tf.disable_control_flow_v2()', None),
     (TOP, 'import tensorflow as tf2; tf2.compat.v1.disable_v2_behavior(); tf.TensorShape([3])[0].value', None),
-    (INSIDE, 'assert images.get_shape()[1].value == 24', "(line 8 of mine.py); leave out .value, or call tf."),
+    (INSIDE, 'assert images.get_shape()[1].value == 24', "(line 8 of mine.py); remove .value, or call tf."),
     (INSIDE, 'images += 0.0 * tf.cast(tf.train.get_global_step(), tf.float32)', None),
     (TOP, 'import argparse; argparse.ArgumentParser().parse_args()', None),
     (TOP, 'import argparse; p = argparse.ArgumentParser(); p.add_argument("x"); p.parse_args()', 'SystemExit: 2'),
@@ -145,7 +145,7 @@ IDIOMS = [
     (TOP, 'tf.app.run()', "AttributeError: module '__main__' has no attribute 'main' (line 4 of mine.py)"),
     (TOP, 'import sys; assert len(sys.argv) == 1; sys.path.clear(); sys.argv.append("mine")', None),
     (TOP, 'tf.InteractiveSession()', None),
-    (TOP, 'from cifar10 import inference', 'give your file another name'),
+    (TOP, 'from cifar10 import inference', 'rename your file'),
     (TOP, 'import tensorflow as tf2; tf2.layers.dense', None),
     (TOP, 'tf.set_random_seed(1)', None),
     *[(place, 'tf.reset_default_graph()', 'Do not use tf.reset_default_graph()') for place in (TOP, INSIDE)],
@@ -153,17 +153,17 @@ IDIOMS = [
     (INSIDE, 'images += tf.cast(tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next(), "float")', QUEUE),
     (INSIDE, 'images += tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)'
      '.lookup(tf.constant(0))', None),
-    (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
+    (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'the towers share variables without it'),
     (INSIDE, 'tf.identity(images, "x"); images = tf.get_default_graph().get_tensor_by_name("x:0")', None),
     (INSIDE, 'images *= tf.get_variable("more", [], trainable=training)', None),
     (INSIDE, 'with tf.name_scope("x/"): tf.add_to_collection("activations", tf.identity(images))', None),
     (INSIDE, 'tf.RegisterGradient("OfMine")(lambda op, grad: grad)', None),
     (INSIDE, 'tf.train.init_from_checkpoint("/nowhere", {"/": "/"})', 'matching files for /nowhere (line 8 of mine.py'),
     (INSIDE, 'tf.train.create_global_step()', 'use tf.train.get_or_create_global_step()'),
-    (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'cast it, or use tf.trainable_variables()'),
+    (INSIDE, 'tf.nn.l2_loss(tf.global_variables()[0])', 'or use tf.trainable_variables()'),
     (INSIDE, 'images = tf.keras.layers.Conv2D(3, 1, name="mine")(images)', None),
     (INSIDE, 'images *= tf.cond(training, lambda: [1.0], lambda: [tf.constant(2.0)])', None),
-    (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
+    (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) changes each time the file is executed; give'),
     (INSIDE, 'images += np.random.default_rng(0).normal()', None)]
 IDIOM = '''
 import numpy as np
@@ -199,13 +199,13 @@ def test_idioms_of_tensorflow_1_work_or_are_refused_without_side_effects(own, tm
     'int(images.shape[1])', 'tf.zeros(images.shape)', 'tf.reshape(images, [2, -1, images.shape[2]])'])
 def test_the_use_of_an_unknown_size_is_explained(own, line):
     name = own(IDIOM.format(top='pass', inside=line), 'net')
-    with pytest.raises(UsageError, match=r'line 8 of .*; with several --sizes, and in a loop, a size may be'):
+    with pytest.raises(UsageError, match=r'line 8 of .*; sizes are unknown with several --sizes'):
         rehearsed(name, sizes=(24, 32))
 
 
 @pytest.mark.parametrize('outputs, warned', [
-    ('tf.nn.softmax(logits)', 'its outputs are those of a Softmax'),
-    ('tf.nn.relu(logits)', 'its outputs are those of a Relu'),
+    ('tf.nn.softmax(logits)', 'it returns the output of a Softmax'),
+    ('tf.nn.relu(logits)', 'it returns the output of a Relu'),
     ('tf.nn.log_softmax(logits)', None)])
 def test_outputs_that_cannot_be_logits_get_a_warning(outputs, warned, own):
     found = rehearsed(own(f"""
@@ -228,10 +228,10 @@ def test_code_written_for_float32_computes_in_half_precision(linear, graph):
 
 @pytest.mark.parametrize('line, part', [
     ('pixels = tf.nn.dropout(pixels, 0.5) if training else pixels',
-     '; cifar10.model.dropout and uniform_like draw the same'),
+     'cifar10.model.dropout or uniform_like'),
     ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
-     'random_normal/RandomStandardNormal draws other random numbers after a resume'),
-    ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions vary'),
+     'random_normal/RandomStandardNormal draws different random numbers after a resume'),
+    ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation, so predictions vary'),
 ])
 def test_suspicious_code_gets_a_warning(linear, line, part):
     assert any(part in warning for warning in rehearsed(linear(line)))
@@ -239,7 +239,7 @@ def test_suspicious_code_gets_a_warning(linear, line, part):
 
 def test_a_dropout_without_effect_in_evaluation_gets_no_warning_there(linear):
     warning, = rehearsed(linear('pixels = tf.nn.dropout(pixels, keep_prob=tf.constant(0.5 if training else 1.0))'))
-    assert 'draws other random numbers after a resume' in warning
+    assert 'draws different random numbers after a resume' in warning
 
 
 STRIDED = '''

@@ -320,7 +320,6 @@ def test_the_held_out_fraction_is_rounded(folder, fraction, tested):
 
 @pytest.mark.parametrize('paths, part', [
     (['train/a/1.png', 'val/a/1.png'], 'has train/ but no test/; .*val/.* --dataset=.*/mine/train '),
-    (numbered('train', 'car'), 'if train is a class, rename it'),
     (numbered('train', 'test', 'car'), 'no class directories; .*train or test'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has a line break in its"),
     (numbered('a', '\u3000b'), 'leading or trailing space'),

@@ -48,10 +48,10 @@ def test_a_tilde_means_the_home_as_in_a_shell(program, name, tmp_path, monkeypat
 @pytest.mark.parametrize('program, name', PATHS)
 def test_an_unusable_path_is_refused_with_a_remedy(program, name, tmp_path, monkeypatch):
     end = ENDS.get(name, '/x')
-    with pytest.raises(UsageError, match=f'~no-such-user{end}: no home is known for ~no-such-user; give the full pa'):
+    with pytest.raises(UsageError, match=f'~no-such-user{end}: there is no home directory ~no-such-user; give'):
         value_of(program, name, f'~no-such-user{end}')
     for scheme in ('gs', 's3', 'hdfs', 'file', 'https'):
-        with pytest.raises(UsageError, match=f'={scheme}://bucket{end} is an address, but files must be on this mach'):
+        with pytest.raises(UsageError, match=f'={scheme}://bucket{end} is a URL, but files must be on this mach'):
             value_of(program, name, f'{scheme}://bucket{end}')
     (tmp_path / 'gone').mkdir()
     monkeypatch.chdir(tmp_path / 'gone')

@@ -83,8 +83,8 @@ def test_a_bit_flipped_in_one_copy_is_detected_at_the_next_save(mode, kind, open
     soundness.check()
     steps()
     spoil()
-    with pytest.raises(RunError, match=rf'step 16: the copies of {primary.op.name} are no longer the same; .* '
-                                       r'since step 8\..*nothing is written; start again to continue'):
+    with pytest.raises(RunError, match=rf'step 16: the copy of {primary.op.name} on .* '
+                                       r'since step 8; .* start again to continue'):
         soundness.check()
 
 
@@ -95,7 +95,7 @@ def test_a_wrong_count_of_examples_is_detected(mode, opened):
         run.take()
     run.average()
     spoil()
-    with pytest.raises(RunError, match='step 8: 8 steps counted 6[35] examples instead of 64; a device has'):
+    with pytest.raises(RunError, match='step 8: 8 steps counted 6[35] examples instead of 64 because a device'):
         soundness.check()
 
 
@@ -123,7 +123,7 @@ def flipped_mean(monkeypatch):
 def test_wrong_variables_are_neither_evaluated_nor_kept_as_the_best(settings, flipped_mean):
     config = settings(**flags_of('linear', 'replicated', 12, learning_rate=0.01, save_steps=12, eval_steps=4,
                                  keep_best=True))
-    with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 has differed from the others since step 4'):
+    with pytest.raises(RunError, match=r'step 8: the copy of .* on /cpu:1 has differed .* since step 4'):
         trainer.train(config)
     assert flipped_mean and [record['step'] for record in metrics.read(config.run.train_dir, metrics.EVAL)] == [4]
     assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]

@@ -26,12 +26,12 @@ def rows_of(page, section):
 # A row of 'What is refused' -> (a refused network, as a line or as a name in idioms.py, a part of the refusal).
 REFUSED = {
     'number of images': (
-        'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'write -1 or images.shape[0] for'),
+        'return tf.reshape(images, [16, -1])[:, :n] + tf.get_variable("w", [n])', 'use -1 or images.shape[0]'),
     'queues': ('images *= tf.queue.FIFOQueue(1, tf.float32, [[]]).dequeue()', 'use the batch that the'),
-    'sessions': ('runs_a_session', 'give variables their values as initializer='),
+    'sessions': ('runs_a_session', 'pass initial values as initializer='),
     'a placeholder that nothing feeds': (
         'images *= tf.placeholder_with_default(0.5, [])', 'feed it: return logits, {placeholder: value}'),
-    'assigning a trained variable': ('assigned_and_trained', 'leave the assignment out'),
+    'assigning a trained variable': ('assigned_and_trained', 'remove the assignment'),
     'scatter updates': ("state = tf.get_variable('s', [2], trainable=False); "
                         'images += tf.reduce_sum(tf.scatter_nd_update(state, [[0]], [1.0]))', 'add_moving_statistic'),
     'in a loop': ("state = tf.get_variable('s', [], trainable=False); images += tf.while_loop(lambda i: i < 3.0, "

@@ -157,7 +157,7 @@ def test_an_update_that_overflows_is_not_saved(one_step, settings):
     average = variables(good)['linear/biases/ExponentialMovingAverage']
     rewrite(good, **{'linear/biases/ExponentialMovingAverage': np.full_like(average, np.inf)})
     with pytest.raises(RunError, match=r'not finite, so no checkpoint is written \(linear/biases/Exponential'
-                       'MovingAverage, although the averaged variables are finite: a device has computed wrongly'):
+                       'MovingAverage, although the averaged variables are finite: a device computed wrongly'):
         trainer.train(settings(max_steps=2))
     assert checkpoints(config.run.train_dir) == [good]
 

@@ -138,7 +138,7 @@ def test_arrays_are_matched_with_variables_by_name_or_by_order(rows, order, tmp_
 @pytest.mark.parametrize('here, there', REFUSED.values(), ids=REFUSED)
 def test_ambiguous_arrays_are_refused(here, there, tmp_path):
     path = saved(tmp_path, {name: np.zeros(shape, np.float32) for name, shape in map(shape_of, there)})
-    with pytest.raises(UsageError, match=f'^--warm_start={path} matches the network neither by name nor by order'):
+    with pytest.raises(UsageError, match=f'^--warm_start={path}: its arrays .* neither by name nor by order'):
         weights.named_as(made(**dict(map(shape_of, here))), path)
 
 
@@ -188,7 +188,7 @@ def test_an_invalid_file_of_weights_is_refused_in_one_line(settings, tmp_path):
     for name, part in (
             ('none.npz', 'is not a file; give a file that numpy.savez has written'),
             ('text.npz', r'cannot be read \(not an .npz file\); give a'),
-            ('pickled.npz', 'cannot be read .*allow_pickle=False'), ('other.npz', 'matches the network neither'),
+            ('pickled.npz', 'cannot be read .*allow_pickle=False'), ('other.npz', 'its arrays .* neither by name'),
             *((name, f'the format {suffix} is not supported; convert it to FILE.npz with the lines in docs/weights.md')
               for name, suffix in (('a.pth', '.pth'), ('a.onnx', '.onnx'), ('exported', 'SavedModel'),
                                    ('a.weights.h5', '.h5'), ('a.KERAS', '.keras')))):

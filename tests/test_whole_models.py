@@ -134,7 +134,7 @@ def test_a_model_is_evaluated_in_infer_mode(function, settings, tmp_path):
 
 
 @pytest.mark.parametrize('result, problem', [
-    ('loss', 'the step function: it returns something else; return (loss, train_op)'),
+    ('loss', 'the step function: it returns a tensor float32 ()'),
     ('loss, None', 'its train_op is None; return an operation'),
     ('tf.stack([loss, loss]), tf.no_op()', 'its loss is a tensor float32 (2,) (line ')])
 def test_an_invalid_result_of_a_step_function_is_a_usage_error(result, problem):
@@ -146,7 +146,7 @@ def test_an_invalid_result_of_a_step_function_is_a_usage_error(result, problem):
 
 
 def test_a_step_function_takes_tensors_only_from_its_batch():
-    with tf.Graph().as_default(), pytest.raises(UsageError, match='made outside of it; hand it over in the batches'):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match='outside the function; pass it in the batches'):
         rate = tf.placeholder(tf.float32, [])
 
         def step(batch):
@@ -156,7 +156,7 @@ def test_a_step_function_takes_tensors_only_from_its_batch():
 
 
 def test_a_global_step_of_another_kind_is_refused_with_a_remedy():
-    with tf.Graph().as_default(), pytest.raises(UsageError, match='make it by tf.train.get_or_create_global_step'):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match='before tf.train.get_or_create_global_step'):
         tf.Variable(0, trainable=False, name='global_step')
         on_towers(lambda batch: None, [tf.ones([2, 3])] * 2, ['/cpu:0'])
 
@@ -249,7 +249,7 @@ def test_a_model_without_classes_is_evaluated_by_its_loss(settings, call, tmp_pa
     assert found['examples'] == 200 and 0 < found['loss'] < 2 and 'accuracy' not in found
     printed = capsys.readouterr().out
     assert f"loss = {found['loss']:.5g}, error = {found['error']:.5g} (200 examples), step 20" in printed
-    assert 'evaluations report its loss' in printed
+    assert 'evaluations report only its loss' in printed
     points = dict(scalars(tmp_path / 'train', 'loss', EVALUATIONS))
     assert points[10] > points[20] == pytest.approx(found['loss'])
     of_api = cifar10.evaluate(train_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'api'), tower_device='cpu')
@@ -306,7 +306,7 @@ def mine(features, labels, mode):
 
 def test_omitted_statistics_and_summaries_are_reported(own):
     found = ' '.join(rehearsed(own(IN_VAIN, 'mine')))
-    assert 'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)' in found
+    assert 'make the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)' in found
 
 
 def test_a_script_summarises_once_and_its_graph_is_written(tmp_path, capfd):
@@ -326,8 +326,8 @@ def test_a_script_summarises_once_and_its_graph_is_written(tmp_path, capfd):
 
 
 @pytest.mark.parametrize('given, problem', [
-    (dict(batches=[]), 'batches is list; give a list, a batch for each tower'),
-    (dict(devices='/gpu:0'), "devices is str; give a list, such as '/gpu:0'"),
+    (dict(batches=[]), 'batches is empty; give a list with one batch per tower'),
+    (dict(devices='/gpu:0'), "devices is str; give a list such as ['/gpu:0']"),
     (dict(variable_update='async'), "variable_update='async'; choose from: parameter_server, replicated")])
 def test_invalid_arguments_are_a_usage_error(given, problem):
     with tf.Graph().as_default(), pytest.raises(UsageError, match=re.escape(problem)):

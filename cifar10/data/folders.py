@@ -25,9 +25,8 @@ def scan(path: str) -> tuple[Scan, Callable]:
     if len(present) == 1:
         part = present[0]
         other = TEST if part == TRAIN else TRAIN
-        raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/ (rename val/, for example), or '
-                         f'use --dataset={os.path.join(path, part)} to test on a fraction of it, or, if {part} is a '
-                         'class, rename it')
+        raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/ (or rename val/), or use '
+                         f'--dataset={os.path.join(path, part)} to test on a fraction of it')
     folders = {part: os.path.join(path, part) for part in present} or {TRAIN: path}
     classes = _classes(path, folders)
     parts, left_out, states = dict[str, list](), [], list(classes)

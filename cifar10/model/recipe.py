@@ -84,9 +84,9 @@ class Recipe:
             needed = f"images of {accepted[0]} pixels{' or more' if len(accepted) > 1 else ''}"
             networks = [f'--network={name}' for name in NETWORKS if not self._refused_by(NETWORKS.load(name))]
             raise UsageError(
-                f'--network={self._settings.network} needs {needed}, but --augmentation={self._settings.augmentation} '
-                f'with --image_size={self.image_size} gives {refused[0]}; use '
-                f"{', or '.join([*networks, self.augmentation.flags_for(accepted[0])])}")
+                f'--network={self._settings.network} needs {needed}, but gets {refused[0]} from '
+                f'--augmentation={self._settings.augmentation} --image_size={self.image_size}; use '
+                f"{' or '.join([*networks, self.augmentation.flags_for(accepted[0])])}")
 
     def _refused_by(self, network):
         accepted = network.image_sizes

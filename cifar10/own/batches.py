@@ -90,7 +90,7 @@ class Batches(Source):
 
     Attributes:
       structure: the structure of a batch, with `tf.TypeSpec`s.
-      rows: in training, the rows of the first batch, as `script.rehearsed` takes them.
+      rows: in training, the rows of the first batch, as `made_up.rehearse` takes them.
 
     Raises:
       UsageError: the function does not exist or fails; it yields no batch of `batch_size` examples in training; or its
@@ -110,7 +110,7 @@ class Batches(Source):
                 raise BrokenRule(f'it returns {phrase(dataset)}; return a tf.data.Dataset of batches')
             self.structure = dataset.element_spec
             if getattr(tf.nest.flatten(self.structure)[0], 'shape', tf.TensorShape(None)).rank == 0:
-                raise BrokenRule('its elements are examples; return batches of them, by dataset.batch(batch_size)')
+                raise BrokenRule('its elements are single examples; batch them with dataset.batch(batch_size)')
             self._variant = tf.data.experimental.to_variant(dataset).name
             self._tables = [each.name for each in tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)]
             self._definition = self._graph.as_graph_def()
@@ -144,8 +144,8 @@ class Batches(Source):
                 for value in values:
                     digest.update(f'{value.dtype} {value.shape} {value.tolist()}'.encode())
             except tf.errors.OutOfRangeError:
-                raise BrokenRule(f'it has no batch of {self.batch_size} examples; make batches by '
-                                 'dataset.batch(batch_size), or give a smaller --batch_size') from None
+                raise BrokenRule(f'it has no batch of {self.batch_size} examples; use dataset.batch(batch_size), or '
+                                 'reduce --batch_size') from None
         self.count = batches * self.batch_size if batches > 0 else None
         self.facts = dict(classes=None, examples=self.count, images_folder=None, images_sha256=digest.hexdigest())
 

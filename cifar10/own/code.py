@@ -35,6 +35,7 @@ _OPERATION = " for '{{node "  # begins the part of a message that shows an opera
 # switches would affect the rest of the process.
 _SWITCHES = ('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
              'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables')
+_ADAPTER = ', a function with these arguments that calls it'
 # Argument names in functions for other programs, such as Estimator's model functions.
 _NOT_GIVEN = {'labels', 'label', 'targets', 'target', 'y', 'mode', 'params', 'config', 'keep_prob', 'reuse', 'scope'}
 
@@ -209,10 +210,9 @@ def _wrong_arguments(found, given):
     for number, parameter in enumerate(positional):  # a different parameter, such as a rate, would get its value
         meant = parameter.removeprefix('is_')
         if meant in given and given.index(meant) != number:
-            return f'its argument {parameter} is in another place, so it needs an adapter'
+            return f'its argument {parameter} is in the wrong position; write an adapter{_ADAPTER}'
         if number < len(given) and parameter in _NOT_GIVEN and parameter not in given and 'labels' not in given:
-            return (f'its argument {parameter} would get {given[number]}; write an adapter, a function with these '
-                    'arguments that calls it')
+            return f'its argument {parameter} would get {given[number]}; write an adapter{_ADAPTER}'
     return ''
 
 
@@ -230,8 +230,8 @@ def _without_sessions(graph):
     """Returns a context that keeps sessions from running a graph under construction: its variables have no values."""
     def refuse(session, *args, **kwargs):
         if session.graph is graph:
-            raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
-                             f'{place_now()}; give variables their values as initializer=')
+            raise BrokenRule('it runs a session while the graph is built, before variables have values'
+                             f'{place_now()}; pass initial values as initializer=')
         return _RUN(session, *args, **kwargs)
     return patched({(tf.Session, 'run'): refuse, (tf.InteractiveSession, 'run'): refuse})
 
@@ -309,21 +309,21 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
 # (part of an error's text, remedy) for errors of TensorFlow 1 code in TensorFlow 2, or in a tower.
 _REMEDIES = (
     (r"module 'cifar10(\.\w+)*' has no attribute|cannot import name .* from 'cifar10\b|No module named 'cifar10\.",
-     'cifar10 is the name of this program: give your file another name'),
+     'cifar10 is the name of this program: rename your file'),
     (r"framework\.ops' has no attribute 'Tensor'", 'import tf_slim at the top of the file'),
-    (r'\bglobal_step"? already exists', 'training has made it: use tf.train.get_or_create_global_step()'),
+    (r'\bglobal_step"? already exists', 'training has already created it: use tf.train.get_or_create_global_step()'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
     (r'elements of [\[(].*\bNone\b|partially known TensorShape|unknown TensorShape|(?<!PathLike object, not )NoneType|'
      'Found None',
-     'with several --sizes, and in a loop, a size may be unknown: use tf.shape(x), and name the axes of a tf.squeeze; '
-     'and the gradient of what the loss does not depend on is None'),
+     'sizes are unknown with several --sizes and in loops: use tf.shape(x), and pass the axes to tf.squeeze; a '
+     'gradient is None if the loss does not depend on the variable'),
     ('must be from the same graph',
-     'a tensor that is made outside the function belongs to another graph: make it in the function'),
+     'a tensor from outside the function belongs to a different graph: create it in the function'),
     (r'has DataType int\d+ not in list of allowed values: .*float32',
-     'it is an integer, as the global step in tf.global_variables() is: cast it, or use tf.trainable_variables()'),
+     'integers, such as the global step in tf.global_variables(), need a cast; or use tf.trainable_variables()'),
     ("'(int|NoneType)' object has no attribute 'value'",
-     'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
-    ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'))
+     'remove .value, or call tf.disable_v2_behavior() at the top of the file'),
+    ('does not exist, or was not created with', 'remove reuse: the towers share variables without it'))
 
 
 def _remedy(text):

@@ -1,4 +1,4 @@
-"""Rehearses user code on made-up batches of the structure that it trains on."""
+"""Rehearses user code on made-up batches with the structure of its training batches."""
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _UNKNOWN = 4  # the size of an unknown dimension
 
 def rehearse(make: Callable[[Any], Tower], batch: Any, seed: int, entry: str,
              real: Sequence[np.ndarray] = ()) -> list[str]:
-    """Rehearses a tower in float32, on made-up batches with a row of numbers per example; returns notes.
+    """Rehearses a tower in float32, on made-up batches of random numbers; returns notes.
 
     Args:
       make, batch, seed, entry: as `trace` takes them.
@@ -30,8 +30,8 @@ def rehearse(make: Callable[[Any], Tower], batch: Any, seed: int, entry: str,
     """
     rows = [rows_of(each) for each in tf.nest.flatten(batch)]
     if any(each.shape.rank == 0 and each.dtype.is_floating for each in rows):
-        return ['its batch has a scalar, which may follow the number of towers, so these were not compared with one '
-                'tower']
+        return ['its batch has a scalar, which may depend on the number of towers, so the towers were not compared '
+                'with one tower']
     sizes = [each.shape[1:].num_elements() or 1 for each in rows if each.shape.rank]
     counts = [each.shape[0] for each in rows if each.shape.rank and each.shape[0]]
     few = min([*counts, _EXAMPLES, max(_NUMBERS // max(sizes, default=1), 2)])
@@ -50,9 +50,8 @@ def rehearse(make: Callable[[Any], Tower], batch: Any, seed: int, entry: str,
     except (BrokenRule, UsageError):
         raise
     except Exception as error:  # it needs the number of examples of its batches, for example
-        return [f'another call of it, for {few} examples, fails ({reason(error)}), so its towers were not compared '
-                'with one tower; write -1 or tf.shape(x)[0] for the number of examples, and keep no tensors from call '
-                'to call']
+        return [f'a second call with {few} examples fails ({reason(error)}), so the towers were not compared with one '
+                'tower; use -1 or tf.shape(x)[0] as the number of examples, and keep no tensors between calls']
 
 
 def _made_of(leaf, rows):

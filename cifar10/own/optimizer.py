@@ -65,12 +65,11 @@ def check(name: str, averages_within: bool) -> None:
         applied = made.apply_gradients([*zip(gradients, variables), (None, unused)], global_step)
         needed = with_inputs([applied])
         if rate.op not in needed:
-            raise BrokenRule('its steps do not depend on the learning rate, so --learning_rate and --schedule would '
-                             'have no effect; use the rate that the function is given')
+            raise BrokenRule('its steps do not depend on the learning rate; use the rate that the function is given')
         if not any(operation.type == 'AssignAddVariableOp' and operation.inputs[0] is global_step.handle
                    for operation in needed):
-            raise BrokenRule('its apply_gradients does not increment global_step by 1 where it is given one; pass it '
-                             'on to super().apply_gradients')
+            raise BrokenRule('its apply_gradients does not increment the given global_step by 1; pass global_step to '
+                             'super().apply_gradients')
 
 
 def _check_class(kind, averages_within):
@@ -78,11 +77,11 @@ def _check_class(kind, averages_within):
     base = tf.train.Optimizer
     applies = kind.apply_gradients is not base.apply_gradients
     if kind.compute_gradients is not base.compute_gradients:
-        raise BrokenRule(f'{kind.__name__} overrides compute_gradients, which each tower calls for its own batch; '
-                         'leave it out, and change gradients in apply_gradients, which gets their mean')
+        raise BrokenRule(f"{kind.__name__} overrides compute_gradients, which gets one tower's gradients; override "
+                         'apply_gradients instead, which gets their mean')
     if kind._resource_apply_dense is base._resource_apply_dense and not applies:
-        raise BrokenRule(f'{kind.__name__} has no _resource_apply_dense(gradient, variable), with which resource '
-                         'variables are updated; write one instead of _apply_dense')
+        raise BrokenRule(f'{kind.__name__} has no _resource_apply_dense(gradient, variable), so it cannot update '
+                         'resource variables; write this method instead of _apply_dense')
     if applies and averages_within:
-        raise BrokenRule(f'{kind.__name__} overrides apply_gradients, which gets no mean gradients in this update '
-                         'mode; use --variable_update=replicated, which takes the same steps')
+        raise BrokenRule(f'{kind.__name__} overrides apply_gradients, but this update mode does not give it mean '
+                         'gradients; use --variable_update=replicated, which takes the same steps')

@@ -39,8 +39,8 @@ def network(name: str) -> Network:
     function = code.function('network', name, 'images, num_classes, training', each_time=True)
 
     def inference(images, training=False, num_classes=NUM_CLASSES):
-        with code.usage_errors('network', name, f'; {refusals.fed(images)}: build it for this size, or change '
-                                                '--image_size, and write -1 or images.shape[0] for the number of '
+        with code.usage_errors('network', name, f'; {refusals.fed(images)}: build the network for them, or change '
+                                                '--image_size, and use -1 or images.shape[0] as the number of '
                                                 'images'):
             logits, feeds = with_feeds(function(images, num_classes, training))
             logits = refusals.checked_logits(images, num_classes, logits)
@@ -54,7 +54,7 @@ def augmentation(name: str) -> Callable:
     """Imports the function of 'NAME,FILE.py:FUNCTION'; returns a factory for an Augmentation that ends with it."""
     built_in, own = AUGMENTATIONS.divided(name)
     if own.count('.py:') > 1:
-        raise UsageError(f'--augmentation={name} names several functions; give one, and call the others in it')
+        raise UsageError(f'--augmentation={name} names several functions; give one that calls the others')
     function = code.function('augmentation', own, 'images, labels, num_classes', each_time=True)
 
     def changed(images, labels, num_classes):

@@ -49,7 +49,7 @@ def phrase(value: Any) -> str:
 
 def wrong_feed(key: Any) -> BrokenRule:
     """Returns the error for a feed whose key is not a tensor of the graph."""
-    return BrokenRule(f'the dict that it returns has the key {key!r}; its keys are the placeholders that are fed: '
+    return BrokenRule(f'the dict that it returns has the key {key!r}; use placeholders as keys: '
                       f'{_FEEDS[_entry.get()]}')
 
 
@@ -88,16 +88,16 @@ def check_variables(call: Any) -> None:
     for handle, variable in call.variables.items():
         name = variable.op.name
         if not is_saved(variable):
-            raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
-                             f'neither initialised nor saved{place_of(name)}; leave out collections=, metrics in a '
-                             'train_op, or a SyncReplicasOptimizer')
+            raise BrokenRule(f'the variable {name} is not in tf.GraphKeys.GLOBAL_VARIABLES, so it would be neither '
+                             f'initialised nor saved{place_of(name)}; remove collections=, metrics in a train_op, or '
+                             'a SyncReplicasOptimizer')
         if name in kept:
-            raise BrokenRule(f'it keeps a moving average of the variable {name.removesuffix(AVERAGE)}, and so does '
-                             f'training, under the same name{place_of(handle)}; leave it out and use '
-                             '--moving_averages=true, or give tf.train.ExponentialMovingAverage another name=')
+            raise BrokenRule(f'its moving average of the variable {name.removesuffix(AVERAGE)} has the same name as '
+                             f'the one that training keeps{place_of(handle)}; remove it and use '
+                             '--moving_averages=true, or give tf.train.ExponentialMovingAverage a different name=')
         if variable.trainable and variable.dtype.base_dtype != tf.float32 and not is_model:
-            raise BrokenRule(f'the variable {name} is not float32, as all trainable variables must be{place_of(name)}; '
-                             'make it float32 and cast its value, or make it with trainable=False')
+            raise BrokenRule(f'the trainable variable {name} is not float32{place_of(name)}; make it float32 and cast '
+                             'its value, or set trainable=False')
 
 
 def check_same_variables(training: Sequence, evaluation: Sequence) -> None:
@@ -106,9 +106,9 @@ def check_same_variables(training: Sequence, evaluation: Sequence) -> None:
     for each in evaluation:
         before = variables.get(each.name)
         if before is None or (each.shape, each.dtype) != (before.shape, before.dtype):
-            made = f'{before.shape.as_list()}, {before.dtype.name}' if before else 'not made'
+            made = f'{before.shape.as_list()}, {before.dtype.name}' if before else 'missing'
             raise BrokenRule(f'the variable {each.name} is {each.shape.as_list()}, {each.dtype.name} in '
-                             f'evaluation, but {made} in training; make it the same in both')
+                             f'evaluation, but {made} in training; create the same variable in both')
 
 
 def check_assignments(assignments: Any, needed: Iterable[tf.Operation]) -> None:
@@ -118,21 +118,19 @@ def check_assignments(assignments: Any, needed: Iterable[tf.Operation]) -> None:
         if write.type not in ASSIGNMENTS or variable is None:
             raise _other_change(write.name, place_of(write.name))
         if variable.trainable and _entry.get() == NETWORK:
-            raise BrokenRule(f'it assigns to the variable {variable.op.name}, which is trained'
-                             f'{place_of(write.name)}; leave the assignment out, or make the variable with '
-                             'trainable=False')
+            raise BrokenRule(f'it assigns to the trained variable {variable.op.name}{place_of(write.name)}; remove the '
+                             'assignment, or create the variable with trainable=False')
     for operation in needed if assignments.all else ():
         for tensor in operation.inputs if operation.type != 'ReadVariableOp' else ():
             name = tensor.op.name
             if tensor.dtype == tf.resource and operation not in assignments.all and assignments.before(operation, name):
-                raise BrokenRule(f'it reads the variable {name} after assigning to it, in a loop or a branch'
-                                 f'{place_of(operation.name)}, where it has the value of before; use the value that '
-                                 'the assignment returns')
+                raise BrokenRule(f'a loop or a branch reads the variable {name} after an assignment, but gets the old '
+                                 f'value{place_of(operation.name)}; use the value that the assignment returns')
 
 
 def _other_change(name, place):
-    return BrokenRule(f'its operation {name} changes a variable{place}, but not by assign, assign_add or assign_sub '
-                      'outside of a tf.cond, so it may run a different number of times; leave it out, or use '
+    return BrokenRule(f'its operation {name} changes a variable in an unsupported way{place}; use assign, assign_add '
+                      'or assign_sub outside branches and loops, or '
                       'cifar10.model.add_moving_statistic(variable, value, keep)')
 
 
@@ -157,16 +155,16 @@ def check_operations(operations: Iterable[tf.Operation], towers: Collection[tf.O
 
 def integers_of_the_batch(variable: str, operation: str) -> BrokenRule:
     """Returns the error for an integer variable that depends on the batch: integers have no mean."""
-    return BrokenRule(f'the integer variable {variable} is assigned a value that depends on the batch, which differs '
-                      f'between towers{place_of(operation)}; make the variable float32')
+    return BrokenRule(f'the value assigned to the integer variable {variable} depends on the batch'
+                      f'{place_of(operation)}; make the variable float32')
 
 
 def refuse_no_gradient(gradients: Iterable) -> None:
     """Refuses a tower without a gradient."""
     if all(gradient is None for gradient in gradients):
-        raise BrokenRule('it has no gradient of a variable; make variables with tf.get_variable, neither stop their '
-                         'gradients nor freeze them all, and take gradients by minimize, compute_gradients, '
-                         'tf.gradients or a tf.GradientTape outside of branches and loops')
+        raise BrokenRule('no variable has a gradient; create variables with tf.get_variable, leave some of them '
+                         'trainable, and take gradients by minimize, compute_gradients, tf.gradients or '
+                         'tf.GradientTape, outside branches and loops')
 
 
 # Networks, losses and augmentations.
@@ -174,7 +172,7 @@ def refuse_no_gradient(gradients: Iterable) -> None:
 def fed(images: tf.Tensor) -> str:
     """Describes the input images of a network."""
     height, width = images.shape[1:3]
-    return f'it is fed {height}x{width} images' if height else 'it is fed images of several sizes'
+    return f'its images have {height}x{width} pixels' if height else 'its images have several sizes'
 
 
 def checked_logits(images: tf.Tensor, num_classes: int, logits: Any) -> tf.Tensor:
@@ -189,9 +187,8 @@ def checked_logits(images: tf.Tensor, num_classes: int, logits: Any) -> tf.Tenso
     if is_matrix and logits.dtype.is_floating and logits.shape[:1].is_compatible_with(images.shape[:1]):
         return logits
     if is_matrix:
-        raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images{place_of(logits.op.name)}, '
-                         f'and {fed(images)}; in a tf.reshape, write -1 or images.shape[0] for the number of images, '
-                         'and their size as it is here')
+        raise BrokenRule(f'it returns {logits.shape[0]} rows for {images.shape[0]} images{place_of(logits.op.name)}; '
+                         f'in a tf.reshape, use -1 or images.shape[0] as the number of images ({fed(images)})')
     raise BrokenRule(f'it returns {phrase(logits)}; return logits, float [images, {num_classes}] ({fed(images)})')
 
 
@@ -199,8 +196,8 @@ def check_example_losses(losses: Any, labels: tf.Tensor) -> None:
     """Refuses a result of a loss function other than one loss per example."""
     if not (isinstance(losses, tf.Tensor) and losses.dtype.is_floating and losses.shape.rank == 1
             and losses.shape.is_compatible_with(labels.shape[:1])):
-        raise BrokenRule(f'it returns {phrase(losses)}; return the loss of each example, float [{labels.shape[0]}], '
-                         'without a mean or a sum over them')
+        raise BrokenRule(f'it returns {phrase(losses)}; return one loss per example, float [{labels.shape[0]}], '
+                         'not their mean or sum')
 
 
 def check_augmented(images: tf.Tensor, labels: tf.Tensor, num_classes: int, result: Any) -> None:
@@ -263,41 +260,41 @@ def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], marked: Collecti
             raise integers_of_the_batch(operation.inputs[0].op.name, operation.name)
         has_mean = is_assigned or tensor.op in marked or tensor.shape.rank == 0
         if not tensor.dtype.is_floating or not has_mean:
-            raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the batch and is '
-                             'no gradient; the towers have the mean of float scalars only: use the mean over the '
-                             'batch, or assign a mean to a variable before the update')
+            raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the batch but is '
+                             'neither a gradient nor a float scalar; use its mean over the batch, or assign this mean '
+                             'to a variable before the update')
 
 
 def refuse_late(operations: Iterable[tf.Operation]) -> None:
     """Refuses gradients that need operations after the update."""
     for each in sorted(operations, key=lambda each: each.name)[:1]:
-        raise BrokenRule(f'its {each.name} is needed for gradients, but comes after the update of variables'
+        raise BrokenRule(f'its {each.name} is needed for gradients, but runs after an update of variables'
                          f'{place_of(each.name)}; take all gradients before the first update')
 
 
 def other_count(operation: tf.Operation) -> BrokenRule:
     """Returns the error for an operation on the global step other than a read or an increment by 1."""
     return BrokenRule(f'its {operation.name} uses the global step, but neither reads it nor increments it by 1'
-                      f'{place_of(operation.name)}; give apply_gradients or minimize '
-                      'global_step=tf.train.get_global_step(), outside of branches and loops')
+                      f'{place_of(operation.name)}; pass global_step=tf.train.get_global_step() to minimize or '
+                      'apply_gradients, outside branches and loops')
 
 
 def not_the_mean(name: str, graph: tf.Graph) -> BrokenRule:
     """Returns the error for a scalar, given its operation's name, whose mean differs from the whole batch's value."""
-    return BrokenRule(f'its update uses {name}{place_of(name, graph)}, of which the mean over the towers is not the '
-                      'value for the whole batch; assign the mean that it is computed from to a variable first')
+    return BrokenRule(f'its update uses {name}{place_of(name, graph)}, but the mean over the towers differs from the '
+                      'value for the whole batch; first assign the mean behind this value to a variable')
 
 
 # Notes: allowed, but probably a mistake.
 
 NO_CLASSES = ("its predictions in mode 'infer' have neither 'logits' nor 'probabilities', so it does not classify "
-              'images, and evaluations report its loss and its eval_metric_ops')
+              'images; evaluations report only its loss and its eval_metric_ops')
 
 
 def notes_of_spec(spec: Any) -> tuple[str, ...]:
     """Returns the note on unused parts of an EstimatorSpec that may set variables."""
     names = [name for name in ('training_hooks', 'training_chief_hooks', 'scaffold') if getattr(spec, name, None)]
-    return (f"its {' and '.join(names)} are not used; do their work in the graph, and start from other variables by "
+    return (f"training ignores its {' and '.join(names)}; do that work in the graph, and load variables by "
             '--warm_start',) if names else ()
 
 
@@ -308,19 +305,19 @@ def notes_of_network(call: Any, needed: set) -> tuple[str, ...]:
 
 def notes_of_model(call: Any, division: Any) -> list[str]:
     """Returns the notes on a model's code."""
-    notes = [f'its update uses {tensor.op.name}{place_of(tensor.op.name)}, of which it gets the mean over the towers'
+    notes = [f'its update uses the mean over the towers of {tensor.op.name}{place_of(tensor.op.name)}'
              for tensor, variable, _ in division.crossing if not variable and tensor.shape.rank == 0]
     step = call.step.handle.op
     if not any(changes_a_variable(each) and each.inputs[0].op is step for each in division.once):
-        notes.append('its train_op does not count the global step, so each step is counted for it')
+        notes.append('its train_op does not increment the global step, so the program increments it')
     return [*_in_vain(call, division.towers | division.once), *notes]
 
 
 def notes_of_other_variables(before: Sequence, after: Sequence) -> list[str]:
     """Returns the note on trained variables of a step that were renamed because their name exists."""
     others = [(one.name, other.name) for one, other in zip(before, after) if one.trained and one.name != other.name]
-    return [f'its variable {name} is not shared with the step before, which has one of this name, but is another one, '
-            f'{other}; make it by tf.get_variable to share it' for name, other in others[:1]]
+    return [f'an earlier step has a variable {name}, so its own variable became {other}; use tf.get_variable to share '
+            'the variable' for name, other in others[:1]]
 
 
 def _in_vain(call, needed):
@@ -334,10 +331,9 @@ def _in_vain(call, needed):
         is_restored = any(tensor.op.type == 'RestoreV2' for given in each.inputs for tensor in given.op.inputs)
         if variable is not None and not (each in needed | call.not_taken or is_restored or variable.trainable and steps
                                          or steps & with_inputs([each])):
-            remedy = ('add assignments to tf.GraphKeys.UPDATE_OPS' if _entry.get() == NETWORK else
-                      'let the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)')
-            return [f'its {each.name} assigns to a variable, but nothing needs the assignment{place_of(each.name)}; '
-                    f'{remedy}']
+            remedy = ('add it to tf.GraphKeys.UPDATE_OPS' if _entry.get() == NETWORK else
+                      'make the train_op wait for tf.get_collection(tf.GraphKeys.UPDATE_OPS)')
+            return [f'its assignment {each.name} never runs{place_of(each.name)}; {remedy}']
     return []
 
 
@@ -348,8 +344,8 @@ def _unread(call, needed):
         for each in tf.get_collection(key):
             is_scalar = isinstance(each, tf.Tensor) and each.shape.rank == 0 and each.dtype.is_floating
             if is_scalar and each.op not in needed:
-                return [f'it adds to the collection {key}, which nothing reads{place_of(each.op.name)}; if a loss is '
-                        'meant, add it to tf.GraphKeys.LOSSES']
+                return [f'it adds to the collection {key}, which training ignores{place_of(each.op.name)}; add losses '
+                        'to tf.GraphKeys.LOSSES']
     return []
 
 
@@ -357,5 +353,5 @@ def notes_of_outputs(graph: tf.Graph, logits: str) -> list[str]:
     """Returns the note on network outputs in evaluation that are not logits, given the tensor's name."""
     with graph.as_default():
         last = graph.get_tensor_by_name(logits).op
-        return [f'its outputs are those of a {last.type}{place_of(last.name)}; return logits, as they are before a '
+        return [f'it returns the output of a {last.type}{place_of(last.name)}; return logits, the values before a '
                 'softmax, sigmoid or ReLU'] if last.type in _NO_LOGITS else []

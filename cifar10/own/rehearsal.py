@@ -39,8 +39,8 @@ _NOTHING = 2e-5  # a gradient so small, relative to the largest of all, is round
 # two values, which batch normalisation follows, is a third smaller.
 _TOLERANCE_OF_MOVED = 0.6
 _OF_LOGITS = 1e-3  # relative to the largest
-_BY_BATCH = ('the logits of an image depend on the other images of its batch in evaluation too, so predictions change '
-             'with the batch; use statistics of the batch only where `training` is true')
+_BY_BATCH = ('in evaluation, the logits of an image depend on the other images of its batch; use batch statistics only '
+             'if `training` is true')
 
 
 class _Tower(NamedTuple):
@@ -75,8 +75,8 @@ def notes_on_draws(traced: Traced) -> list[str]:
     lines, others = sorted(found, key=lambda line: (len(line), line))[:2], len(found) - 2
     if others > 0:
         lines = [', '.join(lines), f"{others} other{'s' * (others > 1)}"]
-    return [f"{' and '.join(lines)} draw{'s' * (len(found) == 1)} other random numbers after a resume; "
-            'cifar10.model.dropout and uniform_like draw the same'] if found else []
+    return [f"{' and '.join(lines)} draw{'s' * (len(found) == 1)} different random numbers after a "
+            'resume; use cifar10.model.dropout or uniform_like to repeat the same numbers'] if found else []
 
 
 def compare(trace: Callable[[int, int], Traced], make_up: Callable, few: int, seed: int) -> list[str]:
@@ -98,14 +98,14 @@ def compare(trace: Callable[[int, int], Traced], make_up: Callable, few: int, se
     _refuse_other_constants(one, other, lambda: trace(few, seed))
     if one.after and other.after and (followed := _changed(one.after.piece, other.after.piece)):
         name = next(iter(followed))
-        return [f'its update uses {name}{place_of(name, other.graph)}, which follows the number of examples of a '
-                'tower, and not of all towers; give it the number that you mean']
+        return [f'its update uses {name}{place_of(name, other.graph)}, which depends on the examples of one tower, '
+                'not of all towers; write the intended number instead']
     with seeded_graph(seed):
         tf.train.get_or_create_global_step()
         whole, half = (_built(traced, k) for k, traced in enumerate((other, one)))
         _refuse_other_gradients(half, whole)
         if half.others:
-            return [f'the numbers that its operation {half.others[0]} draws differ between towers, so these were not '
+            return [f'its operation {half.others[0]} draws different numbers in each tower, so the towers were not '
                     'compared with one tower']
         with cpu_session(tf.get_default_graph()) as session:
             # Code that depends on the global step may change its behaviour later.
@@ -159,9 +159,8 @@ def _refuse_other_gradients(half, whole):
     """Raises a BrokenRule if a tower with more examples has more gradients."""
     for name, gradient in whole.averaged.items():
         if name not in half.averaged:
-            raise BrokenRule(f'the number of its gradients follows the number of examples{place_of(gradient.op.name)}, '
-                             'and gradients of single examples have no mean over the towers; take gradients of the '
-                             'mean loss')
+            raise BrokenRule(f'the number of its gradients depends on the number of examples'
+                             f'{place_of(gradient.op.name)}; take gradients of the mean loss')
 
 
 def _refuse_other_constants(one, other, trace):
@@ -172,8 +171,8 @@ def _refuse_other_constants(one, other, trace):
     if changed:
         again = trace()
         for name in _changed(one.piece, again.piece):
-            raise BrokenRule(f'its constant {name}{place_of(name, again.graph)} is another one each time that the file '
-                             'is run; give random numbers a fixed seed, as in np.random.default_rng(0)')
+            raise BrokenRule(f'its constant {name}{place_of(name, again.graph)} changes each time the file is '
+                             'executed; give random numbers a fixed seed, as in np.random.default_rng(0)')
 
 
 def _changed(before, after):
@@ -189,12 +188,12 @@ def _compared(make_up, few, session, half, whole, step, graph):
         try:
             first, again, second, together, nearby = _trial(make_up, few, session, half, whole, seed, step)
         except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
-            return [f'it fails on random examples ({reason(error)}), so its towers were not compared with one tower']
+            return [f'it fails on random examples ({reason(error)}), so the towers were not compared with one tower']
         others = [name for name, value in first.averaged.items()
                   if value.tobytes() != again.averaged[name].tobytes()]
         if others:
-            return [f'its {others[0]} differs in bits when it is computed again, so a resumed run does not '
-                    'end with the same bits; use --deterministic, if you have not, or other operations']
+            return [f'its {others[0]} differs in bits when computed again, so a resumed run ends with different '
+                    'bits; use --deterministic or other operations']
         apart = _apart(first, second, together, nearby)
         for name in apart.keys() & whole.scalars:
             raise refusals.not_the_mean(name.partition(':')[0], graph)
@@ -237,16 +236,13 @@ def _apart(first, second, together, nearby):
         mean = (first.averaged[name] + second.averaged[name]) / 2
         if not _are_close(mean, whole, nearby.averaged[name], max(_TOLERANCE * _largest(whole), nothing)):
             notes[name] = (
-                f'its {name} depends on how examples are divided into batches, so another number of towers '
-                'trains another network: a loss is a sum over the examples, or a mean over some of them, such as those '
-                'of a mask, or examples are not treated alone, as in a batch normalisation whose moving averages are '
-                'not assigned')
+                f'its {name} depends on how examples are divided among towers; use the mean loss over all examples, '
+                'not a sum or a mean over a mask, and assign the moving averages of batch normalisation')
     for name, moved_to in first.moved.items():
         if not _are_close(moved_to, together.moved[name], nearby.moved[name], _TOLERANCE_OF_MOVED * _largest(moved_to)):
             notes[name] = (
-                f'the value that it assigns to {name} depends on how examples are divided into batches, and the mean '
-                'over the towers is assigned, so another number of towers trains another network; assign means over '
-                'the examples, not sums, counts or the examples themselves')
+                f'the value that it assigns to {name} depends on how examples are divided among towers; assign means '
+                'over the examples, not sums, counts or the examples themselves')
     return notes
 
 
@@ -311,7 +307,7 @@ def compare_evaluation(traced: Traced, seed: int) -> list[str]:
             return []
     drawn = [node.name for node in traced.operations() if is_draw(node)]
     if drawn and not np.array_equal(again, together):
-        return [f'its operation {drawn[0]} draws random numbers in evaluation too, so predictions vary from run to '
-                'run; use the operation only where `training` is true']
+        return [f'its operation {drawn[0]} draws random numbers in evaluation, so predictions vary from run to run; '
+                'use it only if `training` is true']
     is_apart = _largest(beside_another - together) > _OF_LOGITS * _largest(together)  # not if one is infinite
     return [_BY_BATCH] * bool(is_apart)

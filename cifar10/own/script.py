@@ -42,12 +42,12 @@ def on_towers(step: Callable[[Any], tuple], batches: Sequence[Any], devices: Seq
 
     Args:
       step: function (batch) -> (loss, train_op) or (loss, train_op, outputs). The loss is a scalar, the mean over the
-        batch. If the train_op does not increment the global step, it is counted for it. Outputs are tensors in any
-        structure.
+        batch. If the train_op does not increment the global step, the returned operation does. Outputs are tensors
+        in any structure.
       batches: K batches: tensors, `tf.SparseTensor`s, `tf.RaggedTensor`s, or dicts, lists or tuples of them, with the
         same types, shapes and number of examples in all.
-      devices: their names, such as '/gpu:0'; towers take turns if there are fewer than K.
-      variable_update: 'parameter_server', one copy of the variables on the CPU, or 'replicated', one on each device.
+      devices: device names, such as '/gpu:0'; if there are fewer than K, the towers on a device take turns.
+      variable_update: 'parameter_server', one copy of the variables on the CPU, or 'replicated', a copy on each device.
 
     Returns:
       (the operation that takes a step, the mean of the towers' losses) and, if the step function returns outputs,
@@ -100,9 +100,11 @@ def _refuse_arguments(batches, devices, variable_update):
     """Raises a UsageError if arguments of `on_towers` are malformed."""
     if variable_update not in _MODES:
         raise UsageError(f'variable_update={variable_update!r}; choose from: {", ".join(_MODES)}')
-    for name, given, form in (('batches', batches, 'a batch for each tower'), ('devices', devices, "such as '/gpu:0'")):
-        if not isinstance(given, (list, tuple)) or not given:
-            raise UsageError(f'{name} is {refusals.phrase(given)}; give a list, {form}')
+    for name, given, form in (
+            ('batches', batches, 'with one batch per tower'), ('devices', devices, "such as ['/gpu:0']")):
+        is_list = isinstance(given, (list, tuple))
+        if not (is_list and given):
+            raise UsageError(f"{name} is {'empty' if is_list else refusals.phrase(given)}; give a list {form}")
     if tf.executing_eagerly():
         raise UsageError('on_towers builds a graph; call tf.disable_v2_behavior() first')
 
@@ -127,8 +129,8 @@ def _tensors(batches):
                 equal.append(tf.debugging.assert_equal(
                     first, other, message=f'batch {k} and batch 0 of on_towers differ in their number of examples'))
             elif first != other:
-                raise UsageError(f'batch {k} has {other} examples, but batch 0 has {first}; give all towers the '
-                                 'same number, because each has the same weight in the mean')
+                raise UsageError(f'batch {k} has {other} examples, but batch 0 has {first}; give all batches the same '
+                                 'number')
     return found, equal
 
 
@@ -162,7 +164,7 @@ def _called(step, old_shapes, generators, batch):
     with marking(), shapes(old_shapes):
         found, feeds = with_feeds(step(batch))
     if not isinstance(found, (tuple, list)) or len(found) not in (2, 3):
-        raise BrokenRule('it returns something else; return (loss, train_op) or (loss, train_op, outputs)')
+        raise BrokenRule(f'it returns {refusals.phrase(found)}; return (loss, train_op) or (loss, train_op, outputs)')
     scalars, train_op = step_of(*found[:2])
     shown = dict(outputs=tf.nest.map_structure(tf.convert_to_tensor, found[2])) if len(found) == 3 else {}
     return Tower(scalars, train_op, shown, feeds)
@@ -182,8 +184,8 @@ def _global_step():
     except (TypeError, ValueError):
         step = None
     if not hasattr(step, 'handle'):
-        raise BrokenRule('the global step exists, and is no resource variable; call tf.enable_resource_variables(), '
-                         'and then make it by tf.train.get_or_create_global_step()')
+        raise BrokenRule('the existing global step is not a resource variable; call tf.enable_resource_variables() '
+                         'before tf.train.get_or_create_global_step()')
     return step
 
 
@@ -197,5 +199,5 @@ def _usage_errors() -> Iterator[None]:
         if 'must be from the same graph' not in str(error):
             raise
         outer = str(error).partition(' must be')[0]
-        raise UsageError(f'the step function uses {outer}, which is made outside of it; hand it over in the batches, '
-                         'which may be dicts or tuples, or make it in the function, as variables') from error
+        raise UsageError(f'the step function uses {outer}, which belongs to a graph outside the function; pass it in '
+                         'the batches, or create it in the function') from error

@@ -168,5 +168,5 @@ def remedy(text: str) -> str:
         return ''
     if re.search('contrib|tf_slim', text) or not importlib.util.find_spec('tf_keras') or (
             os.environ.get(LEGACY_KERAS) == '1'):
-        return f'; tf.layers, slim and contrib need the extra tf1, and have the names that {_PAGE} lists'
+        return f'; tf.layers, slim and contrib need the extra tf1 and have only the names in {_PAGE}'
     return f'; set {LEGACY_KERAS}=1 before TensorFlow is imported'

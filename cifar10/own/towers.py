@@ -65,7 +65,7 @@ class OwnTowers:
         """Adds a tower to the current graph, within `network_draws.at_position`.
 
         Args:
-          batch: of the tower, from the `Source` of the run.
+          batch: the tower's batch, from the `Source` of the run.
           dtype: the type that the network computes in.
           scale, shared: as `computed.copied_tower` takes them.
           learnt: as `Recipe.inference` takes it.

@@ -105,11 +105,11 @@ def path_of(flag: str, given: str) -> str:
     """
     path = os.path.expanduser(given)
     if path.startswith('~'):
-        raise UsageError(f'{flag}={given}: no home is known for {given.split(os.sep)[0]}; give the full path, or '
+        raise UsageError(f'{flag}={given}: there is no home directory {given.split(os.sep)[0]}; give the full path, or '
                          f'./{given} for a file of this name')
     if re.match(r'[A-Za-z][\w.+-]*://', path):
-        raise UsageError(f'{flag}={given} is an address, but files must be on this machine; mount it or copy its '
-                         'files, and give a path')
+        raise UsageError(f'{flag}={given} is a URL, but files must be on this machine; mount it or copy its files, '
+                         'and give a path')
     try:
         os.path.abspath(path).encode()
     except UnicodeEncodeError as error:

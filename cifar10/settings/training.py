@@ -387,15 +387,14 @@ def _check_length(settings, given):
     if epochs is not None and epochs <= recipe.warmup_epochs:
         warmup = f'--warmup_epochs={recipe.warmup_epochs:g}'
         if 'warmup_epochs' not in given:
-            warmup = f'--preset={recipe.preset} sets {warmup}, which'
-        raise UsageError(f'{warmup} leaves nothing of --epochs={epochs:g} for the schedule; give fewer warm-up '
-                         'epochs, or more --epochs')
+            warmup += f' (set by --preset={recipe.preset})'
+        raise UsageError(f'{warmup} must be less than --epochs={epochs:g}; reduce --warmup_epochs or increase '
+                         '--epochs')
     if (name := recipe.planned) and epochs is None:
         what = {'sizes': 'image sizes', 'schedule': 'learning rate'}[name]
         cause = f'--{name}={getattr(recipe, name)}' if name in given else f'--preset={recipe.preset}'
         instead = f' instead of --max_steps={settings.run.max_steps}' if 'max_steps' in given else ''
-        raise UsageError(f'{cause} plans the {what} over the whole run, whose length must be in epochs; give '
-                         f'--epochs{instead}')
+        raise UsageError(f'{cause} plans the {what} over a number of epochs; give --epochs{instead}')
 
 
 def _check_towers(towers):
@@ -404,26 +403,26 @@ def _check_towers(towers):
                          f'{towers.gpus_per_tower}; use --num_gpus='
                          f'{-(-towers.num_gpus // towers.gpus_per_tower) * towers.gpus_per_tower}')
     if towers.deterministic and towers.variable_update == 'async':
-        raise UsageError('--deterministic is incompatible with --variable_update=async, whose updates have no '
-                         'fixed order; use another update mode')
+        raise UsageError('--deterministic is incompatible with --variable_update=async, because its updates have '
+                         'no fixed order; use another update mode')
 
 
 def _check_evaluations(settings):
     patience, towers, dataset = settings.run.patience, settings.towers, settings.data.dataset
     if settings.reports.eval_steps or not (settings.reports.keep_best or patience):
         return
-    asked, without = f'--patience={patience} counts', '--patience=0'
+    asked, without = f'--patience={patience}', '--patience=0'
     if settings.reports.keep_best:
-        asked, without = '--keep_best compares', '--keep_best=false'
+        asked, without = '--keep_best', '--keep_best=false'
     batch_size = towers.batch_size or PRESETS[settings.recipe.preset]['batch_size']
     images = batch_size * (towers.num_towers or towers.num_gpus // towers.gpus_per_tower)
-    steps = f'--eval_steps=N, such as the steps of an epoch (training images / {images})'
+    steps = f'--eval_steps=N (an epoch has training images / {images} steps)'
     if not DATASETS.is_own(dataset):
-        steps = f"--eval_steps={-(-DATASETS.load(dataset).counts['train'] // images)}, the steps of an epoch"
-    raise UsageError(f'{asked} the evaluations of --eval_steps, but there are none; add {steps}, or use {without}')
+        steps = f"--eval_steps={-(-DATASETS.load(dataset).counts['train'] // images)} (one epoch)"
+    raise UsageError(f'{asked} needs evaluations during training; add {steps}, or use {without}')
 
 
 def _check_explain(settings):
     if settings.run.explain and settings.towers.variable_update in ('async', 'mirrored'):
-        raise UsageError(f'--explain is incompatible with --variable_update={settings.towers.variable_update}, whose '
-                         'steps do not divide into towers, averaging and update; use another update mode')
+        raise UsageError(f'--explain is incompatible with --variable_update={settings.towers.variable_update}; use '
+                         'another update mode')

@@ -115,10 +115,9 @@ def _slow(seconds, counts, places):
         others = np.median([each for other, each in seconds.items() if other != device], 0)
         ratio, cost = np.median(own / others), count * np.median(own - others)
         if ratio >= _SLOW and (own > others).all():
-            found.append(Line('slow', f'a tower on {device} takes {np.median(own):.{places}f} s alone, {ratio:.1f} '
-                                      f'times as long as on the other devices; each step waits {cost:.{places}f} s for '
-                                      'it: end other programs there, use another device, or try '
-                                      '--variable_update=async'))
+            found.append(Line('slow', f'each step waits {cost:.{places}f} s for {device} (a tower takes '
+                                      f'{np.median(own):.{places}f} s alone, {ratio:.1f} times the other devices); end '
+                                      'other programs there, use another device, or try --variable_update=async'))
     return found
 
 

@@ -78,8 +78,8 @@ def _advise_preset(plan):
     if not is_of_images or not DATASETS.is_own(data.dataset) or plan.last_step != CLASSIC['max_steps'] or (
             data.image_size != SIZE):
         return []
-    return [Line('advice', f'for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
-                           f'{SIZE}x{SIZE} pixels')]
+    return [Line('advice', f'this run takes {plan.last_step:,} steps with {SIZE}x{SIZE} pixels; for photos, use '
+                           '--preset=photos')]
 
 
 def _advise_rates(plan, given):

@@ -10,7 +10,7 @@ from cifar10.run.failures import diverged
 from cifar10.training.run import Run
 
 _INTEGERS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # of as many bytes
-_REMEDY = 'nothing is written; start again to continue from the newest checkpoint'
+_REMEDY = 'check the device, and start again to continue from the newest checkpoint'
 
 
 class Soundness:
@@ -49,8 +49,8 @@ class Soundness:
         steps, examples = step - first['step'], state['examples'] - first['examples']
         expected = steps * self._run.plan.examples_per_step
         if examples != expected:
-            raise RunError(f'step {step}: {steps:,} steps counted {examples:,} examples instead of {expected:,}; a '
-                           f'device has computed wrongly, so {_REMEDY}')
+            raise RunError(f'step {step}: {steps:,} steps counted {examples:,} examples instead of {expected:,} '
+                           f'because a device computed wrongly; {_REMEDY}')
         self._refuse_divergence(step, [name for name, is_finite in state['finite'].items() if not is_finite])
         self._saved = step
 
@@ -58,7 +58,7 @@ class Soundness:
         if wrong:
             found, remedy = listed(wrong), 'try a lower learning rate'
             if all(name.endswith(AVERAGE) for name in wrong):
-                found += ', although the averaged variables are finite: a device has computed wrongly'
+                found += ', although the averaged variables are finite: a device computed wrongly'
                 remedy = ''
             what = f'a variable is not finite, so no checkpoint is written ({found})'
             raise diverged(self._run.plan.settings.run.train_dir, step, what, remedy)
@@ -70,9 +70,9 @@ class Soundness:
                 usual, _ = collections.Counter(sums).most_common(1)[0]
                 places = [self._run.plan.devices.place(k) for k, each in enumerate(sums) if each != usual]
                 raise RunError(
-                    f'step {step}: the copies of {name} are no longer the same; {listed(places)} has differed from the '
-                    f'others since step {self._saved}. A device has computed wrongly, or devices of different types '
-                    f'round differently (then use --variable_update=parameter_server); {_REMEDY}')
+                    f'step {step}: the copy of {name} on {listed(places)} has differed from the other copies since '
+                    f'step {self._saved}; {_REMEDY}, or use --variable_update=parameter_server if the devices have '
+                    'different types')
 
 
 def checksums(variables: Sequence[tf.Variable | tf.Tensor]) -> tf.Tensor:

@@ -109,8 +109,7 @@ def check_optimizer(settings: TrainSettings) -> None:
     averages_within = UPDATE_MODES.load(update).uses_strategy
     OPTIMIZERS.load(recipe.optimizer)
     if recipe.clip_norm and averages_within:
-        raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
-                         f"--variable_update={update} averages each variable's gradients separately; use "
+        raise UsageError(f'--clip_norm={recipe.clip_norm:g} is incompatible with --variable_update={update}; use '
                          '--variable_update=replicated, which takes the same steps, or --clip_norm=0')
     OPTIMIZERS.check(recipe.optimizer, averages_within)
 

@@ -47,9 +47,8 @@ def named_as(variables: Mapping[str, tf.Variable], given: str) -> tuple[Saved, l
             pairs = in_order
     if not pairs:
         raise UsageError(
-            f'--warm_start={given} matches the network neither by name nor by order and shape: '
-            f'{len(arrays)} arrays there ({listed([*arrays])}), {len(names)} variables here ({listed(names)}); give '
-            'the arrays the names of the variables (docs/weights.md)')
+            f'--warm_start={given}: its arrays ({listed([*arrays])}) match the variables of the network '
+            f'({listed(names)}) neither by name nor by order; rename the arrays (docs/weights.md)')
     if unused := [name for name in arrays if name not in pairs.values()]:
         lines.append(Line('warm start', f'not used: {listed(unused)}'))
     return Saved(given, {ours: arrays[theirs] for ours, theirs in pairs.items()}), lines
