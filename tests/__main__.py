@@ -1,4 +1,4 @@
-"""Runs every test that this machine can run, one kind after the other, and ends with a summary.
+"""Runs every test that this machine can run, kind by kind, and prints a summary.
 
     python -m tests
 
@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 _KINDS = {'default': [], 'lessons': ['-m', 'lessons'], 'stress': ['-m', 'stress'],
           'timing': ['-m', 'timing', '-n', '0'], 'gpu': ['-m', 'gpu', '-n', '0', '-s']}
-_NO_TESTS = 5  # pytest's exit status if it has selected none
+_NO_TESTS = 5  # pytest's exit status if no test is selected
 
 
 def results(report):

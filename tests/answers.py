@@ -22,7 +22,7 @@ from tests.helpers import ROOT
 
 
 class Answer(NamedTuple):
-    """A file that somebody could have written for an exercise.
+    """A file that a reader might write for an exercise.
 
     Attributes:
       text: the text of the file.

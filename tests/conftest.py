@@ -1,4 +1,4 @@
-"""Loads the fixtures where tests run, and gives the tests of the course and the examples the marker `lessons`."""
+"""Loads the fixtures in the processes that run tests, and marks the course's tests and the examples with `lessons`."""
 import re
 
 import pytest
@@ -7,7 +7,7 @@ _LESSONS = re.compile(r'test_(lesson\w*|learn|exercises|notebooks|examples|resne
 
 
 def pytest_sessionstart(session):
-    """Registers fixtures.py, unless the tests run in other processes: this one then needs no TensorFlow."""
+    """Registers fixtures.py, unless other processes run the tests, because this process then needs no TensorFlow."""
     plugins = session.config.pluginmanager
     if not plugins.hasplugin('dsession'):  # pytest-xdist's
         plugins.import_plugin('tests.fixtures')

@@ -42,7 +42,7 @@ def run_traced(command, root, *options, log):
 
 
 def trace(command, root, scratch):
-    """Returns the Traced of a command that ends well; `scratch` is a new folder."""
+    """Returns the Traced of a command, which must succeed; `scratch` is a new folder."""
     snapshots = scratch / 'snapshots'
     snapshots.mkdir(parents=True)
     result = run_traced(command, root, f'--snapshots={snapshots}', log=scratch / 'log')
@@ -53,14 +53,14 @@ def trace(command, root, scratch):
 
 
 def read_tree(folder):
-    """Returns {path: bytes} of a folder's files; bytes are None for folders in it."""
+    """Returns {path: bytes} of a folder's files; bytes are None for subfolders."""
     folder = pathlib.Path(folder)
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
             for path in folder.rglob('*')}
 
 
 def write_tree(folder, tree):
-    """Makes a new folder with files."""
+    """Makes a new folder with the files of a tree."""
     folder.mkdir(parents=True)
     for path, content in sorted(tree.items()):
         if content is None:
@@ -128,7 +128,7 @@ class _Disk:
             self._numbers[new] = self._numbers.pop(old)
 
     def failures(self):
-        """Yields the states of the folder after a power failure now."""
+        """Yields the possible states of the folder if the power failed now."""
         now, contents = self._numbers, self._contents
         yield self._tree(now, contents)
         yield self._tree(self._durable, contents)

@@ -87,7 +87,6 @@ class Forked:
             os.kill(self.pid, number)
 
     def kill(self):
-        """Sends SIGKILL."""
         self.send_signal(9)
 
 

@@ -122,7 +122,7 @@ def small(folder, **changes):
 def test_a_run_on_arrays_is_resumed_with_them_and_evaluated(tmp_path):
     pair, tests = made(), made(9, seed=1)
     assert train(dataset=(pair, tests), **small(tmp_path)).step == 2
-    assert train(dataset=[pair, tests], **small(tmp_path, max_steps=3)).step == 3  # the same again
+    assert train(dataset=[pair, tests], **small(tmp_path, max_steps=3)).step == 3  # already finished
     assert train(train_dir=str(tmp_path / 'train'), max_steps=4).step == 4  # the location is recorded
     result = evaluate(dataset=(pair, tests), data_dir=str(tmp_path / 'data'), checkpoint_dir=str(tmp_path / 'train'),
                       eval_dir=str(tmp_path / 'eval'))

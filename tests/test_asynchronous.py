@@ -27,7 +27,7 @@ def run_at_once(session, steps, opening):
         return list(pool.map(lambda step: session.run(step, None, options), [*steps, opening]))[:-1]
 
 
-def test_statistics_settle_however_stale_their_towers_are():
+def test_statistics_converge_despite_stale_towers():
     """Eight towers read the variables before any tower updates: the last update is stale by seven others."""
     count, rounds, keep = 8, 5, 0.6
     images = np.random.default_rng(0).normal(3, 2, size=(16, 2, 2, 3)).astype(np.float32)

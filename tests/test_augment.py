@@ -33,7 +33,7 @@ def test_shifts_are_uniform_and_their_range_follows_the_size(size, reach):
     assert ((counts - n / counts.size) ** 2 / (n / counts.size)).sum() < {1: 26.1, 2: 51.2}[reach]  # p = 0.001
 
 
-def test_which_half_is_mirrored_first_is_random():
+def test_the_half_that_is_mirrored_first_is_random():
     n = 2000
     # A pixel's value is its column.
     columns = tf.constant(np.broadcast_to(np.arange(32, dtype=np.uint8)[:, None], [n, 32, 32, 3]))

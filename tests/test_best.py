@@ -1,4 +1,4 @@
-"""The best checkpoint of a run that evaluates itself: best.json names it, and rotation leaves it."""
+"""The best checkpoint of a run that evaluates itself: best.json names it, and rotation keeps it."""
 import pathlib
 
 import pytest
@@ -28,7 +28,7 @@ A, B, C = (10, 0.5), (20, 0.7), (30, 0.6)  # the steps and accuracies of evaluat
     (A, [C], [10, 30], 30, C),
     (B, [A], [10, 20], 10, A),  # step 20's checkpoint is corrupt, so its steps are repeated
     (B, [A], [20], 10, None),
-    (B, [A, B, C], [10, 30], 30, C)])  # somebody has removed it
+    (B, [A, B, C], [10, 30], 30, C)])  # step 20's checkpoint was removed
 def test_best_json_names_the_best_existing_checkpoint(noted, records, saved, step, best, tmp_path):
     def figures(evaluation):
         return dict(step=evaluation[0], accuracy=evaluation[1], cross_entropy=1.0, examples=10)

@@ -75,7 +75,7 @@ SWITCHES = ('tf.disable_v2_tensorshape()', 'tf.disable_resource_variables()', 't
             'tf.disable_tensor_equality()', 'tf.set_random_seed(3)', 'tf.disable_eager_execution()',
             'tf.disable_v2_behavior()')
 IMPORT, NONE = 'import tensorflow.compat.v1 as tf', 'sys.stdout = sys.stderr = None'
-IMPORTED = 'gc.unfreeze()'  # in a process that is forked from one that has imported TensorFlow
+IMPORTED = 'gc.unfreeze()'  # in a process that was forked after importing TensorFlow
 BOTH = 'say = print', f'{IMPORT}; tf.disable_v2_behavior()'
 WRITER = """
 class Writer:

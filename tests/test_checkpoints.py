@@ -59,7 +59,7 @@ def test_each_checkpoint_has_a_record_with_a_digest_of_its_variables(saving, tmp
     expected = []
     for step in (1, 2):
         save(step)
-        save(step)  # it is saved already
+        save(step)  # already saved
         text = b''.join(f'{name} {value.dtype} {list(value.shape)}\n'.encode() + value.tobytes()
                         for name, value in sorted(dict(values, global_step=np.int64(step)).items()))
         expected.append((step, hashlib.sha256(text).hexdigest()))

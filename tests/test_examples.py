@@ -93,7 +93,7 @@ def test_processes_averaged_by_a_master_print_the_same_losses():
 
 
 @pytest.mark.stress
-def test_asynchronous_towers_fit_as_well(call):
+def test_asynchronous_towers_also_fit_the_parabola(call):
     losses, gradients = fit(call, '--towers=3', '--variable_update=async')
     assert losses[max(losses)] < 0.05 and max(losses) == 2000
     expected, _ = numpy_fit(0)
@@ -200,7 +200,7 @@ def test_without_a_network_connection_generated_images_are_used_and_reported(tmp
     assert os.listdir(tmp_path) == []
 
 
-def test_a_broken_file_is_named(stand_in, tmp_path, call):
+def test_a_corrupt_file_is_named(stand_in, tmp_path, call):
     (tmp_path / 'train-images-idx3-ubyte.gz').write_bytes(b'broken')
     result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}')
     line, = result.stderr.splitlines()

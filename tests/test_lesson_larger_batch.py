@@ -21,7 +21,7 @@ def test_the_page_shows_the_output(output_of):
 
 
 @pytest.mark.parametrize('scale', [2.0, 50.0])
-def test_the_noise_scale_of_known_noise(scale):
+def test_the_noise_scale_is_right_for_known_noise(scale):
     random = np.random.default_rng(1)
     G = random.normal(size=30)
     noise = random.normal(size=[4000, 8, 30]) * np.sqrt(scale * (G @ G) / 30 / 16)  # for batches of 16
@@ -33,8 +33,8 @@ def test_the_noise_scale_of_known_noise(scale):
 
 
 @pytest.mark.stress
-def test_the_noise_scale_of_the_classic_network(data_dir, monkeypatch, capsys):
-    """With generated images: the printed noise scale predicts the gradient of a larger batch."""
+def test_the_noise_scale_predicts_the_gradient_of_a_larger_batch(data_dir, monkeypatch, capsys):
+    """Uses the classic network and generated images."""
     monkeypatch.setattr(noise_scale, 'STEPS', 32)
     monkeypatch.setattr(sys, 'argv', ['noise_scale.py', '--dataset=shapes', f'--data_dir={data_dir}', '--after=3,6'])
     noise_scale.main()

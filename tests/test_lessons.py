@@ -16,7 +16,6 @@ from tests.learn_pages import assert_on_page
 from tests.stubs import write_stubs
 
 LESSONS = ROOT / 'lessons'
-# The programs of the lessons and the examples.
 PROGRAMS = [str(path.relative_to(ROOT)) for path in sorted([*LESSONS.rglob('*.py'), *ROOT.glob('examples/*.py')])
             if "__name__ == '__main__'" in path.read_text()]
 

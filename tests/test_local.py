@@ -121,7 +121,7 @@ def test_scheduled_averages_use_numpys_momentum_and_others_leave_it_unchanged():
             numpys.step()
             numpys.average()
             session.run(step.average.scheduled if on_schedule else step.average.equalise)
-            found = assert_equal_to_numpys()  # the mean, which is saved
+            found = assert_equal_to_numpys()  # the mean, as a run would save it
             if on_schedule:
                 mean = numpys.values[0].copy()
                 velocity = 0.5 * velocity + (0 if start is None else mean - start)

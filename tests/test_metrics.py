@@ -15,7 +15,7 @@ from cifar10.training import trainer
 from tests.helpers import scalars
 
 
-def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
+def test_records_are_complete_lines_and_a_resume_drops_later_steps(tmp_path):
     kept = Log(str(tmp_path))
     kept.drop_after(3)  # there is no record yet
     for step in (1, 2, 3):

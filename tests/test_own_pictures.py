@@ -140,7 +140,7 @@ def test_each_example_has_the_name_of_its_file(folder, size, paths):
 
 
 def test_one_command_lists_misplaced_pictures_of_both_parts_by_class(tmp_path, capsys):
-    labels, wrong = np.arange(96) % 3, {7: 2, 10: 0, 13: 2, 80: 0, 90: 1}  # the folder of each
+    labels, wrong = np.arange(96) % 3, {7: 2, 10: 0, 13: 2, 80: 0, 90: 1}  # image -> its wrong class
     for i, label in enumerate(labels):
         pixels = np.random.default_rng(i).integers(0, 120, [40, 40, 3])
         pixels[..., 2 - label] += 100

@@ -15,7 +15,7 @@ from cifar10.data.photos import picture_files, resized_crop
 from cifar10.data.photos.preparation import Preparation
 from tests.helpers import mostly_stress, python, tf
 
-AS_SHOWN = {  # what turns stored pixels upright, from the places of the first row and column in the EXIF standard
+AS_SHOWN = {  # how to turn stored pixels upright, from the places of the first row and column in the EXIF standard
     1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.transpose(1, 0, 2),
     6: lambda x: np.rot90(x, -1), 7: lambda x: np.rot90(x, 2).transpose(1, 0, 2), 8: np.rot90}
 # The inverse: turns an upright picture into its stored form.

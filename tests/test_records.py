@@ -46,7 +46,7 @@ def test_counts_come_from_the_files(cifar_dir):
     assert datasets.prepare('cifar10', str(cifar_dir), datasets.TEST).count == 7
 
 
-def test_the_inner_folder_is_not_data_dir(cifar_dir):
+def test_the_inner_folder_is_refused_as_data_dir(cifar_dir):
     with pytest.raises(UsageError, match=f'use --data_dir={cifar_dir}$'):
         datasets.prepare('cifar10', str(cifar_dir / FOLDER))
 

@@ -10,7 +10,6 @@ PATH = ROOT / 'examples' / 'resnet18.py'
 
 @pytest.fixture(scope='module')
 def resnet18():
-    """The module of the example."""
     spec = importlib.util.spec_from_file_location('resnet18', PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

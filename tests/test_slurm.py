@@ -37,7 +37,7 @@ BASE = membership.port_base(41, 0)
     ('n[2,10]', '2(x2)', [('n2', 0), ('n2', 1), ('n10', 0), ('n10', 1)]),
     pytest.param('n[2,10-11],m1', '2,1(x2),3', [('m1', 0), ('m1', 1), ('m1', 2), ('n2', 0), ('n2', 1), ('n10', 0),
                                                 ('n11', 0)], marks=pytest.mark.stress)])  # name lookups
-def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
+def test_tasks_get_the_addresses_and_numbers_of_their_ranks(nodes, tasks_per_node, expected, step):
     for rank, (node, local) in enumerate(expected):
         step(nodes, tasks_per_node, rank, node, local, len(expected))
         cluster = membership.resolve(train_settings().cluster)

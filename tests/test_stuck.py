@@ -55,7 +55,7 @@ NOT_STUCK = {
     'moves': 'for _ in range(30): time.sleep(0.1); moved()',
     'begins and ends parts': 'for _ in range(3):\n    with doing("in a part"): time.sleep(0.7)',
     'has patience': 'with doing("in the first step", 5): time.sleep(3)',
-    # Threads that say nothing of themselves move for the one that waits for them.
+    # Progress of a thread counts for the thread that waits for it.
     'other threads move':
         'def move():\n    for _ in range(30): time.sleep(0.1); moved()\n'
         'thread = threading.Thread(target=move); thread.start(); thread.join()',
@@ -65,7 +65,7 @@ NOT_STUCK = {
         'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
         'threading.Thread(target=read, daemon=True).start()\n'
         'before = os.dup(2); say("", "x" * 2 ** 18); os.dup2(before, 1)',
-    # What a caller's function takes is the caller's: an upload, or a question to a person.
+    # The time of a caller's function does not count: it may upload a file, or ask a person.
     'a caller takes a record':
         'from cifar10.base.console import Output\nOutput(on_record=lambda record: time.sleep(3)).record({})',
     'another process holds a lock':
@@ -74,7 +74,7 @@ NOT_STUCK = {
         'def hold():\n    with files.making(path): held.set(); time.sleep(3)\n'
         'threading.Thread(target=hold).start(); held.wait()\n'
         'with files.making(path): pass',
-    # A process that is stopped waits for whoever stopped it.
+    # A stopped process waits for the person who stopped it.
     'stopped':
         'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
         'time.sleep(0.8); time.sleep(0.1)',

@@ -102,7 +102,7 @@ def test_mismatched_lists_are_refused():
         average_gradients([[(tf.constant(1.0), one)], [(tf.constant(1.0), other)]])
 
 
-def test_towers_share_variables_and_reuse_ends_with_them():
+def test_towers_share_variables_and_later_code_does_not_reuse_them():
     def tower(k, scope):
         return scope, tf.get_variable('layer/w', []), tf.constant(float(k), name='c')
     towers = build_towers(CPUS, tower)

@@ -39,7 +39,7 @@ from tests.whole_models import IMAGES, LABELS, TRAINED
 
 PATH = f'{ROOT}/tests/whole_models.py'
 STEPS = 6
-# Statistics and an average, and a sparse gradient.
+# Models for the default run: with statistics and an average, and with a sparse gradient.
 ALWAYS = ('averages_after_statistics_before', 'embedding')
 LAYOUTS = [('parameter_server', 1), ('parameter_server', 5), ('replicated', 2)]
 

@@ -33,7 +33,7 @@ NAMES = {number: name for name, (number, _) in [*PATHS.items(), *DESCRIPTORS.ite
 READING = {number: name for name, (number, _) in READS.items()}
 CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC  # in the flags of an open file
 ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in the words of user_regs_struct
-RAX, RDX, ORIG_RAX = 10, 12, 15  # the result, the third argument and the number of the call there
+RAX, RDX, ORIG_RAX = 10, 12, 15  # the registers of the result, of the third argument and of the call's number
 
 TRACEME, GETREGS, SETREGS, CONT, SETOPTIONS = 0, 12, 13, 7, 0x4200
 # Follow forks, clones and execs; stop at the filter's calls; end the traced processes with the tracer.
