@@ -165,7 +165,7 @@ def test_the_documentation_has_every_flag_with_its_default(script, groups):
 
 
 def test_the_documentation_lists_the_flags_that_belong_to_the_run():
-    text = (ROOT / 'docs' / 'flags.md').read_text().split('## Belongs to the run')[1].split(' make a run')[0]
+    text = (ROOT / 'docs' / 'flags.md').read_text().split('## Belongs to the run')[1].split(' define a run')[0]
     never = {field.name for field in fields(*training.GROUPS) if field.metadata['kind'] is Kind.FIXED}
     assert set(re.findall(r'`--(\w+)`', text)) == never
 
