@@ -132,7 +132,7 @@ def test_nonfinite_predictions_are_wrong_and_listed_first(known, own, tmp_path):
     assert not np.isfinite(result.cross_entropy)
     averaged = np.where(kinds[:, None] == 0, known.averaged[:count], logits)  # all views of one value are equal
     assert result.averaged_accuracy == (is_finite & (averaged.argmax(1) == labels)).sum() / count
-    assert f'6 not finite, such as that of {data.name_of(int(np.argmin(is_finite)))}' in result.line()
+    assert f'6 predictions not finite, such as for {data.name_of(int(np.argmin(is_finite)))}' in result.line()
     is_impossible = (kinds == 4) & (labels == 7)  # an infinite loss, but finite probabilities
     expected = [*np.flatnonzero(~is_finite), *np.flatnonzero(is_impossible)]
     assert [each.example for each in result.predictions][:len(expected)] == expected

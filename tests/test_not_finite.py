@@ -81,7 +81,7 @@ def test_a_run_continues_and_its_best_checkpoint_has_finite_predictions(run, fol
     again = shutil.copytree(run, tmp_path / 'again')
     trainer.train(settings_of(folder, again, max_steps=10))
     line, = (line for line in capsys.readouterr().out.splitlines() if line.endswith('step 9'))
-    assert 'precision @ 1 = 0.000 (0 of 13); 13 not finite, such as that of ' in line
+    assert 'precision @ 1 = 0.000 (0 of 13); 13 predictions not finite, such as for ' in line
     assert strict((again / 'best.json').read_text())['step'] == best['step']
 
 

@@ -208,7 +208,7 @@ def test_the_source_is_recorded_and_a_resume_ignores_the_flag_with_a_line(tuned,
 def test_freezing_initial_values_gets_a_warning(tuned, capsys):
     train(tuned(freeze='first', max_steps=1))
     assert ('warning: --freeze=first keeps first/weights, first/beta, first/moving_mean, first/moving_variance at '
-            'their initial values, which are not trained; start from a model') in capsys.readouterr().out
+            'untrained initial values; start from a model') in capsys.readouterr().out
 
 
 def needed(settings, data_dir, freeze, mode='parameter_server'):

@@ -138,7 +138,7 @@ class Output:
 
     @contextlib.contextmanager
     def used(self) -> Iterator['Output']:
-        """Context in which this is the output of the process. It raises exceptions of callbacks at its end.
+        """Makes this the output of the process within the context, which raises exceptions of callbacks at its end.
 
         Raises:
           UsageError: another thread is using an output.
@@ -179,7 +179,7 @@ class Output:
                 _call(self._callback or _warn, str(line))
 
     def record(self, record: dict) -> None:
-        """Passes a record to `on_record`. Do not hold a lock: the function may raise any exception or take long."""
+        """Passes a record to `on_record`, which may raise any exception or take long. Hold no lock during the call."""
         if self._on_record:
             begin = time.perf_counter()
             with unlimited():

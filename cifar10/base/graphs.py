@@ -134,9 +134,9 @@ def check_size(network: str) -> None:
     if (total := sum(sizes.values())) > _MOST_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
         raise UsageError(
-            f'--network={network}: the constants of all its towers take {total / 1e9:.3g} GB, and TensorFlow cannot '
-            f'write more than 2 GB; the largest is {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}: make '
-            'it a shared variable, tf.get_variable(name, initializer=array, trainable=False)')
+            f'--network={network}: the constants of all its towers take {total / 1e9:.3g} GB, but TensorFlow writes at '
+            f'most 2 GB; make the largest, {largest} of {sizes[largest] / 1e6:.3g} MB{place_of(largest)}, a shared '
+            'variable: tf.get_variable(name, initializer=array, trainable=False)')
 
 
 class Loader:

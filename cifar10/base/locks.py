@@ -1,4 +1,4 @@
-"""File locks between processes, on other machines, too; and opening files safely."""
+"""Locks files between processes, also of other machines, and opens files safely."""
 import contextlib
 import errno
 import fcntl

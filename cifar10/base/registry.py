@@ -93,7 +93,7 @@ UPDATE_MODES = Registry({
     'local': 'cifar10.parallel.local_steps:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
-# The towers of a recipe with users' code: those of networks, augmentations and losses, and those of model functions.
+# The builders of towers with user code: of networks, augmentations and losses, and of model functions.
 OWN_TOWERS = 'cifar10.own.recipe_towers:RecipeTowers'
 MODEL_TOWERS = 'cifar10.own.model_towers:ModelTowers'
 

@@ -196,7 +196,7 @@ def _true_class(file, classes):
 
 
 def _doubtful(found):
-    """Returns lines with the files of each class that are most clearly taken for another class."""
+    """Returns lines with the files of each class that the model most clearly assigns to another class."""
     of_class = collections.defaultdict(list)
     for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
         name = _true_class(file, found.classes)

@@ -122,5 +122,5 @@ class EvalResult:
         if are_uneven(self.confusion.sum(1)):
             line += f"; mean recall of the classes {metrics.fraction(self.figures['mean_recall'])}"
         if 'not_finite' in counts:
-            line += f"; {counts['not_finite']} not finite, such as that of {self.predictions[0].name}"
+            line += f"; {counts['not_finite']} predictions not finite, such as for {self.predictions[0].name}"
         return line

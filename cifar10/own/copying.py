@@ -20,7 +20,7 @@ class Copied(NamedTuple):
     Attributes:
       outputs: as `Traced.outputs` has them.
       averaged: a tensor for each entry of `Traced.averaged`, or `tf.IndexedSlices` for a sparse gradient.
-      variables: by their names in the traced graph.
+      variables: the variables, by their names in the traced graph.
     """
     outputs: Mapping[str, Any]
     averaged: list

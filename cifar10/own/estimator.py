@@ -31,7 +31,7 @@ class EstimatorSpec(NamedTuple):
 def tpu_estimator_spec(mode: str, predictions: Any = None, loss: Any = None, train_op: Any = None,
                        eval_metrics: Any = None, export_outputs: Any = None, scaffold_fn: Any = None,
                        host_call: Any = None, **hooks: Any) -> EstimatorSpec:
-    """Returns the EstimatorSpec of a model function for TPUs, which returns a tf.estimator.tpu.TPUEstimatorSpec."""
+    """Stands in for tf.estimator.tpu.TPUEstimatorSpec; returns the equivalent EstimatorSpec."""
     metrics, tensors = eval_metrics if eval_metrics and mode == ModeKeys.EVAL else (dict, {})
     return EstimatorSpec(mode, predictions, loss, train_op,
                          metrics(**tensors) if isinstance(tensors, dict) else metrics(*tensors),

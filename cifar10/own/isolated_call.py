@@ -120,9 +120,9 @@ class Call:
         return contextlib.nullcontext() if seed is None else network_draws.at_position(seed, self.position)
 
     def values_of_placeholders(self) -> list[np.ndarray | None]:
-        """Returns the value of each placeholder that has one without the inputs, else None.
+        """Returns the value of each placeholder; None if it depends on the inputs, or nothing feeds the placeholder.
 
-        In evaluation, a placeholder that nothing feeds has its default.
+        In evaluation, an unfed placeholder with a default has the default.
         """
         def value_of_placeholder(each):
             is_default = not self.training and each.op.type == 'PlaceholderWithDefault'

@@ -1,4 +1,4 @@
-"""Asynchronous updates: one copy of the variables, to which each tower applies its gradients at once.
+"""Asynchronous updates: each tower immediately applies its gradients to the only copy of the variables.
 
 Each tower runs in its own thread (`stepper.Stepper`) and does not wait for other towers. So its gradients may be stale:
 computed from variables that other towers have changed since.

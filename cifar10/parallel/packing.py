@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-_LARGE = 1 << 18  # number of elements from which a tensor travels alone, because packing would copy it
+_LARGE = 1 << 18  # number of elements; tensors of this size or more travel alone, because packing would copy them
 
 
 def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]]:

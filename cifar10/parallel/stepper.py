@@ -1,4 +1,4 @@
-"""Runs the steps of a training: one at a time, or those of each tower in a thread of its own."""
+"""Runs the steps of a training: one at a time, or each tower's steps in a separate thread."""
 import queue
 import threading
 import time

@@ -107,7 +107,7 @@ class _Show(argparse.Action):
 
 
 def _with_underscores(argument):
-    """Replaces dashes in the flag of an argument by underscores: `--train_dir` for `--train-dir`."""
+    """Replaces dashes in the flag of an argument with underscores: `--train_dir` for `--train-dir`."""
     name, equals, value = argument.partition('=')
     if name.startswith('--'):
         name = re.sub('^--no_', '--no', '--' + name[2:].replace('-', '_'))

@@ -284,8 +284,8 @@ def find_best(train_dir: str, noted: Mapping[str, Any] | None, evaluations: Sequ
               figure: str | None) -> Mapping[str, Any] | None:
     """Makes best.json name the best checkpoint up to a step; returns its new contents, or None without one.
 
-    The records decide, because a kill may come between a better checkpoint and best.json. A checkpoint of a later step
-    is unreadable, or the run would resume from it; the run repeats its steps.
+    The records decide, because a kill may come between a better checkpoint and best.json. Checkpoints of later steps
+    are unreadable, because otherwise the run would resume from them. The run repeats these steps.
 
     Args:
       noted: contents of best.json.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-# TensorBoard's cards are 350 to 370 pixels wide, and those of Time Series 215 high: eight images and words fit.
+# TensorBoard's cards are 350 to 370 pixels wide, and in Time Series 215 pixels high: eight images and words fit.
 COLUMNS, MOST = 4, 8  # images per row and in all
 _IMAGE_SIDE = 160  # minimum width of an image in pixels
 _OF_IMAGE = 8  # width of an image per height of the font below it: 16 letters fit, of 10 pixels in a card

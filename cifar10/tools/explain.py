@@ -144,9 +144,9 @@ class _Training:
             yield
 
     def settle(self, kind: str) -> None:
-        """Takes steps of a kind until their rate is steady: caches are cold at first, but batches wait.
+        """Takes steps of a kind until their rate is steady.
 
-        If the input is slow, the waiting batches would make the first steps too short.
+        Cold caches make the first steps too long, and prefetched batches, which hide a slow input, make them too short.
         """
         if kind in _TAKE_BATCHES:
             devices = self._plan.devices

@@ -137,9 +137,9 @@ def predict(images: Any = None, *, say: Callable[[str], Any] | None = None,
 
     Args:
       images: uint8 [n, height, width, 3], [n, height, width, 1] or [n, height, width]; or one or several paths of
-        files or folders, which stand for all pictures below them; or bytes, the contents of one or several files.
-        For a run on your own data set function: a `tf.data.Dataset` of feature batches; None: the function's result
-        in mode 'infer'.
+        files, or of folders with pictures at any depth; or bytes, the contents of one or several files. For a run on
+        your own data set function: a `tf.data.Dataset` of feature batches, or None for the function's data in mode
+        'infer'.
       say: as for `train`, with the lines of cifar10_eval.py.
       settings: the flags of cifar10_eval.py that select the model, by name, such as `train_dir`.
 

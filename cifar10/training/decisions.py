@@ -116,8 +116,8 @@ def _refuse_stream(plan):
         raise UsageError(f'--batch_size={source.batch_size} does not divide the {plan.examples_seen} examples that the '
                          f'run has seen, so no batch begins there; use --batch_size={before}')
     if len(hosts) > 1 and source.needs_this_process:
-        raise UsageError(f'{data} calls Python functions, such as those of from_generator and tf.py_func, which other '
-                         'workers do not have; use TensorFlow operations, or one machine')
+        raise UsageError(f'{data} calls Python functions (as from_generator and tf.py_func do), which other workers '
+                         'cannot run; use TensorFlow operations, or one machine')
     if len(hosts) > 1 and not plan.mode.synchronous:
         raise UsageError(f'--variable_update={plan.settings.towers.variable_update} takes batches in any order, but '
                          f'{data} gives each worker its own in turn; use parameter_server or replicated')

@@ -99,7 +99,7 @@ class Run:
             session.close()
 
     def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None) -> dict[str, Any]:
-        """Takes a step, or in `async` the first tower's; returns the results of `run_step`."""
+        """Takes a step (in `async`, a step of the first tower); returns the results of `run_step`."""
         results = self.run_step(self.step + 1, also, feed)
         self.step += 1
         return results

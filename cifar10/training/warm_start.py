@@ -45,8 +45,8 @@ def with_model(plan: Plan) -> tuple[Plan, list[Line]]:
                   *_other_classes(given, found.prefix, plan.source.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
-        notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at their initial values, which '
-                                     'are not trained; start from a model with --warm_start'))
+        notes.append(Line('warning', f'--freeze={pattern} keeps {listed(untrained)} at untrained initial '
+                                     'values; start from a model with --warm_start'))
     return plan, notes
 
 

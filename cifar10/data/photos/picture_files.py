@@ -102,7 +102,7 @@ def _opened(stream):
 
 
 def has_picture_name(path: str) -> bool:
-    """Returns whether the name of a file ends like that of a picture."""
+    """Returns whether a file's name ends like a picture's."""
     return Image.registered_extensions().get(os.path.splitext(path)[1].lower()) in _FORMATS
 
 

@@ -119,7 +119,7 @@ def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> N
 
 
 def read_list(path: str) -> list[tuple[int, Photo]]:
-    """Returns (label, photo) of each row in a file of a list; raises a ValueError if the columns are wrong."""
+    """Returns (label, photo) for each row of a list file; raises a ValueError if the columns are wrong."""
     with named(path), open(path, **_TEXT) as stream:
         rows = [row.rstrip('\n').split('\t') for row in stream]
     return [(int(label), Photo(int(height), int(width), name, source)) for label, height, width, name, source in
