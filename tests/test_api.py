@@ -130,7 +130,7 @@ def test_warnings_reach_a_caller_who_passes_no_callback(small, tmp_path):
     with network.open('a') as stream:
         stream.write('# edited')
     evaluation = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
-    changed = f"warning: --network={small['network']}: the run was last trained with another mine.py"
+    changed = f"warning: --network={small['network']}: the run was last trained with a different mine.py"
     with pytest.warns(UserWarning, match=re.escape(changed)) as caught:
         assert cifar10.evaluate(**evaluation).notes == (changed,)
     assert {warning.filename for warning in caught} == {__file__}  # the caller's line

@@ -111,7 +111,7 @@ def test_the_best_checkpoint_is_used_by_name_and_replaced_only_by_a_better_one(s
 @pytest.mark.parametrize('flag', ['checkpoint', 'warm_start'])
 def test_a_missing_best_checkpoint_is_reported(flag, one_step, settings, tmp_path):
     folder = settings().run.train_dir
-    with pytest.raises(UsageError, match=f'there is no {folder}/best.json; a run with --keep_best writes it'):
+    with pytest.raises(UsageError, match=f'there is no {folder}/best.json, which --keep_best writes'):
         if flag == 'checkpoint':
             evaluated(folder, tmp_path / 'eval', checkpoint='best')
         else:

@@ -30,10 +30,10 @@ def network(images, num_classes, training):
     own(text.replace('mean', 'max'))
     capsys.readouterr()
     train(settings(network=f'{tmp_path}/mine.py:network', max_steps=5))
-    assert 'the run was last trained with another mine.py' in capsys.readouterr().out
+    assert 'the run was last trained with a different mine.py' in capsys.readouterr().out
     own(text)
     evaluated(tmp_path / 'train', tmp_path / 'eval', num_examples=10)
-    assert 'the run was last trained with another mine.py' in capsys.readouterr().out
+    assert 'the run was last trained with a different mine.py' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('content, function, part', [

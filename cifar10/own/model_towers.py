@@ -46,7 +46,7 @@ class ModelTowers(OwnTowers):
 
     Args:
       recipe, settings, num_classes, seed: as `OwnTowers` takes them.
-      batches: the `Batches` of the training, or in evaluation whether the data set is a user's batches; False: images.
+      batches: the `Batches` of a training; in evaluation, whether the data set is a user's batches (False: images).
     """
 
     def __init__(self, recipe: Any, settings: Any, num_classes: int, seed: int, batches: Any):

@@ -282,7 +282,7 @@ def other_count(operation: tf.Operation) -> BrokenRule:
 def not_the_mean(name: str, graph: tf.Graph) -> BrokenRule:
     """Returns the error for a scalar, given its operation's name, whose mean differs from the whole batch's value."""
     return BrokenRule(f'its update uses {name}{place_of(name, graph)}, but the mean over the towers differs from the '
-                      'value for the whole batch; first assign the mean behind this value to a variable')
+                      'value for the whole batch; first assign its input, such as the loss, to a variable')
 
 
 # Notes: allowed, but probably a mistake.

@@ -29,12 +29,12 @@ _DRAWN = 0.9  # the value fed for each draw, so that dropout at a rate of up to 
 _LATER = 10 ** 6  # a global step past any initial phase
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 because the last layer begins with zeros
 _NOISE_OF_EVALUATION = 0.1
-# A gradient may differ by ten times its change when each input changes by a hundred-thousandth. Behind many ReLUs
-# rounding needs up to 2.5 times that, and now and then 30 times, because some get to the other side of 0: so a gradient
-# must differ for other batches and initial values, too. A sum over the batch needs far more.
+# A gradient may differ by ten times its change when each input changes by a hundred-thousandth. Behind many ReLUs,
+# rounding causes up to 2.5 times this change, and occasionally 30 times, because some inputs cross 0. So a gradient
+# must differ for other batches and initial values, too. A sum over the batch differs far more.
 _NEARBY, _ROUNDING, _TRIALS = 1e-5, 10, 3
 _TOLERANCE = 1e-3  # of a gradient, relative to its largest element
-_NOTHING = 2e-5  # a gradient so small, relative to the largest of all, is rounding
+_NOTHING = 2e-5  # relative to the largest gradient; smaller gradients are rounding
 # For a statistic's change of a variable. If each example is given twice, a sum doubles; the unbiased variance of
 # two values, which batch normalisation follows, is a third smaller.
 _TOLERANCE_OF_MOVED = 0.6
@@ -207,9 +207,9 @@ _Computed = collections.namedtuple('_Computed', 'averaged moved')  # the arrays 
 
 
 def _trial(make_up, count, session, half, whole, seed, step):
-    """Computes the first tower, twice, the second, and one tower with both batches.
+    """Computes the first tower twice, the second tower, and one tower with both batches.
 
-    The last two results belong to that one tower: before and after a small change of its batch.
+    The last two results are from this tower: before and after a small change of its batch.
     """
     random = np.random.default_rng(seed)
     batch = make_up(random, 2 * count, whole.inputs)

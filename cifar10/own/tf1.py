@@ -75,8 +75,8 @@ def importing() -> Iterator[list[str]]:
     """Makes `import tensorflow` import TensorFlow 1 in TensorFlow 1 files within the context.
 
     A user's file is a TensorFlow 1 file if it uses more TensorFlow 1-only names of `tensorflow` than TensorFlow 2-only
-    names. A file with neither that does not name `compat.v1` is also one if a file in its folder is. Yields a list that
-    collects such files.
+    names. A file without such names and without `compat.v1` is also one if another file in its folder is one. Yields a
+    list that collects the TensorFlow 1 files.
     """
     found = []
 

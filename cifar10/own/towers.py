@@ -1,4 +1,4 @@
-"""Builds towers from user code: what networks and model functions have in common.
+"""Builds towers from user code: the common part of networks and model functions.
 
 The functions are called once for each kind of batch, in a separate graph. Each tower gets a copy of the result. Code
 that would silently train wrongly is refused, or reported in a note.

@@ -116,8 +116,8 @@ def named(flag: str, given: str, folders: str = '') -> Saved:
     folder, name = (given, '') if os.path.isdir(given) else os.path.split(prefix)
     if name == 'best' and not exists(prefix):
         if (best := best_of(folder)) is None:
-            raise UsageError(f'--{flag}={given}: there is no {os.path.join(folder, BEST)}; a run with --keep_best '
-                             f'writes it after its first evaluation. Give {folders}the prefix of a checkpoint')
+            raise UsageError(f'--{flag}={given}: there is no {os.path.join(folder, BEST)}, which --keep_best '
+                             f'writes after the first evaluation; give {folders}the prefix of a checkpoint')
         prefix = prefix_of(folder, best['step'])
     if exists(prefix):
         try:
@@ -405,5 +405,5 @@ class Checkpoints:
         except LOST:
             raise  # training then restarts
         except (tf.errors.OpError, OSError) as error:
-            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); correct that, and '
+            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); remove the cause, and '
                            f'start again; {describe_latest(self._directory.path)}') from error

@@ -133,7 +133,7 @@ def _errors():
         yield
     except (tf.errors.OpError, OSError) as error:
         why = describe_os_error(error) if isinstance(error, OSError) else reason(error)
-        raise RunError(f'the file for TensorBoard cannot be written ({why}); correct that, and start again to '
+        raise RunError(f'the file for TensorBoard cannot be written ({why}); remove the cause, and start again to '
                        'continue') from error
 
 

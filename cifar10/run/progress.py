@@ -120,8 +120,8 @@ class Progress(Reporter):
             usual = statistics.median(self._windows)
             if seconds >= 2 * usual:
                 self._recommends = False
-                say('slow', f'steps {self._compared[0] + 1} to {step} took {seconds:.3g} s each, {usual:.3g} s is '
-                            'usual in this run; the same command with --explain shows where the time goes')
+                say('slow', f'steps {self._compared[0] + 1} to {step} took {seconds:.3g} s each instead of the usual '
+                            f'{usual:.3g} s; the same command with --explain shows where the time goes')
         self._windows.append(seconds)
         self._compared = step, now
 

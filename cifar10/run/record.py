@@ -129,7 +129,7 @@ class RunRecord(NamedTuple):
             if function != OWN[flag].divided(self.settings.flat()[flag])[1].rpartition(':')[2]:
                 other.append('function')
             if other:
-                lines.append(Line('warning', f'--{flag}={name}: the run was last trained with another '
+                lines.append(Line('warning', f'--{flag}={name}: the run was last trained with a different '
                                              f"{', '.join(other)}"))
         return lines
 
