@@ -24,7 +24,7 @@ class Assignments:
     """Turns the assignments of a tower into values. The tower itself assigns nothing.
 
     Args:
-      variables: by the names of their handles.
+      variables: the variables, by the names of their handles.
       needed: the operations of the tower, in the current graph.
 
     Attributes:

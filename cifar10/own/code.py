@@ -83,7 +83,7 @@ class _File:
             sys.argv, sys.path = [self._path], [self._folder, *sys.path]
             try:
                 yield
-            except BaseException as error:  # a module whose import failed is no longer a module
+            except BaseException as error:  # sys.modules lacks a module whose import failed
                 for frame, _ in traceback.walk_tb(error.__traceback__):
                     self._note(frame.f_globals.get('__name__', ''), frame.f_code.co_filename)
                 raise
@@ -95,7 +95,7 @@ class _File:
                     file = next(filter(None, [known.get('__file__'), *known.get('__path__', ())]), '')
                     self._note(name, file)
                     if name.partition('.')[0] in sys.stdlib_module_names and file in imported:
-                        del sys.modules[name]  # other code means the standard library's module
+                        del sys.modules[name]  # other code wants the standard library's
 
     def _note(self, name, file):
         """Notes a module of this name if it is one of the user's."""

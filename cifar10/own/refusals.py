@@ -101,7 +101,7 @@ def check_variables(call: Any) -> None:
 
 
 def check_same_variables(training: Sequence, evaluation: Sequence) -> None:
-    """Refuses a variable that evaluation needs and training does not make, or makes in another form."""
+    """Refuses a variable that evaluation needs, but training does not create, or creates with another shape or type."""
     variables = {each.name: each for each in training}
     for each in evaluation:
         before = variables.get(each.name)

@@ -63,7 +63,7 @@ class _Tower(NamedTuple):
 
     @property
     def normalises(self) -> bool:
-        """Whether the tower's statistics follow its batch, so that it may normalise by its batch."""
+        """Whether the tower's statistics depend on its batch, so that it may normalise by its batch."""
         return not {each.op for each in self.inputs.values()}.isdisjoint(
             with_inputs(value.op for value in self.moved.values()))
 

@@ -146,7 +146,7 @@ class Order:
 
     def __init__(self, graph: tf.Graph, tracked: Iterable[tf.Operation], feeds: Mapping[tf.Tensor, tf.Tensor]):
         self._numbers = {operation: number for number, operation in enumerate(tracked)}
-        self._before = dict.fromkeys(graph.get_operations(), 0)  # operation -> a bit for each one before it
+        self._before = dict.fromkeys(graph.get_operations(), 0)  # operation -> a bit for each operation before it
         fed = {key.op: value.op for key, value in feeds.items()}
         is_complete = not self._numbers
         while not is_complete:  # a second pass, because a control input may be younger than its operation

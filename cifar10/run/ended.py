@@ -27,8 +27,8 @@ def ended(evaluations: Sequence[Mapping[str, Any]], settings: TrainSettings, ste
 def _waited(evaluations, settings, step):
     """Returns the number of evaluations after the best one.
 
-    An evaluation counts only at a multiple of `--eval_steps`. Any other was the last one of a run that the user
-    extended later. A run with the longer length from the start does not have it.
+    An evaluation counts only at a multiple of `--eval_steps`. Other evaluations ended a run that the user extended
+    later. A run with the longer length from the start would not have them.
     """
     figure, best, waited = counting(settings), None, 0
     for record in evaluations:

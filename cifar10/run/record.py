@@ -56,7 +56,7 @@ class RunRecord(NamedTuple):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], path: str) -> 'RunRecord':
-        """Returns the record from the values of the file at `path`, as `to_json` returned them; ignores others."""
+        """Returns the record from the values of the file at `path`, as `to_json` returned them; ignores the rest."""
         facts = {name: values[name] for name in cls._fields if name in values}
         facts['run_id'] = values.get('run')
         settings, given = facts.pop('settings', {}), values.get('given', {})
