@@ -195,5 +195,5 @@ REFUSED = dict(
     session='it runs a session while the graph is built',
     no_gradient='no variable has a gradient',
     no_loss='its loss is None; return a float scalar',
-    an_estimator='tf.estimator.RunConfig is not in TensorFlow any more',
+    an_estimator='tf.estimator.RunConfig was removed from TensorFlow',
     needs_params="missing a required argument: 'params'")

@@ -118,7 +118,7 @@ def _add(traced: Traced, piece: Piece, tensors: dict, scope: str) -> None:
     note_copy(scope, traced.graph)
     given = {need: tensors[need] for need in piece.needs}
     if any(f'^{BEGIN}' in node.input for node in piece.definition.node):
-        given[f'^{BEGIN}'] = tf.constant(0, name='begin')  # waits for all that operations wait for here
+        given[f'^{BEGIN}'] = tf.constant(0, name='begin')  # waits for the control dependencies here
     with tf.control_dependencies(None):  # the operations without inputs wait for BEGIN instead
         results = tf.import_graph_def(piece.definition, given, piece.gives, name=scope) if piece.gives else []
     tensors.update(zip(piece.gives, results))

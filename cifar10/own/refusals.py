@@ -260,9 +260,8 @@ def refuse_uses(uses: Iterable[tuple[tf.Tensor, tf.Operation]], marked: Collecti
             raise integers_of_the_batch(operation.inputs[0].op.name, operation.name)
         has_mean = is_assigned or tensor.op in marked or tensor.shape.rank == 0
         if not tensor.dtype.is_floating or not has_mean:
-            raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the batch but is '
-                             'neither a gradient nor a float scalar; use its mean over the batch, or assign this mean '
-                             'to a variable before the update')
+            raise BrokenRule(f'its train_op uses {tensor.name}, {phrase(tensor)}, which depends on the batch; use '
+                             'gradients and float scalars only, or first assign a mean over the batch to a variable')
 
 
 def refuse_late(operations: Iterable[tf.Operation]) -> None:
@@ -294,8 +293,8 @@ NO_CLASSES = ("its predictions in mode 'infer' have neither 'logits' nor 'probab
 def notes_of_spec(spec: Any) -> tuple[str, ...]:
     """Returns the note on unused parts of an EstimatorSpec that may set variables."""
     names = [name for name in ('training_hooks', 'training_chief_hooks', 'scaffold') if getattr(spec, name, None)]
-    return (f"training ignores its {' and '.join(names)}; do that work in the graph, and load variables by "
-            '--warm_start',) if names else ()
+    return (f"training ignores its {' and '.join(names)}; do that work in the graph, and load variables "
+            'with --warm_start',) if names else ()
 
 
 def notes_of_network(call: Any, needed: set) -> tuple[str, ...]:
