@@ -47,8 +47,8 @@ class _Missing(type):
         return missing(f'{cls.__name__}.{name}')
 
     def __call__(cls, *arguments, **options):
-        raise AttributeError(f'tf.{cls.__name__} was removed from TensorFlow; leave it out, because this program replaces '
-                             'the Estimator (EstimatorSpec, ModeKeys and export still work)')
+        raise AttributeError(f'tf.{cls.__name__} was removed from TensorFlow; leave it out, because this program '
+                             'replaces the Estimator (EstimatorSpec, ModeKeys and export still work)')
 
 
 def missing(name: str) -> type:

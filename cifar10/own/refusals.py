@@ -93,7 +93,7 @@ def check_variables(call: Any) -> None:
                              'a SyncReplicasOptimizer')
         if name in kept:
             raise BrokenRule(f'its moving average of the variable {name.removesuffix(AVERAGE)} has the same name as '
-                             f'the one that training keeps{place_of(handle)}; remove it and use '
+                             f'the average that training keeps{place_of(handle)}; remove it and use '
                              '--moving_averages=true, or give tf.train.ExponentialMovingAverage a different name=')
         if variable.trainable and variable.dtype.base_dtype != tf.float32 and not is_model:
             raise BrokenRule(f'the trainable variable {name} is not float32{place_of(name)}; make it float32 and cast '
