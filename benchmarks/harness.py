@@ -134,7 +134,7 @@ def measure(options, cells, measure_cell, tables, draw=None, until=math.inf):
         tuples; may raise Failed.
       tables: function (results) -> lines to print. The results are {cell: [one figure per round; None if it failed]}.
       draw: function (path, results) that writes the PNG for --plot, or None.
-      until: the `time.monotonic` after which no cell begins.
+      until: no cell begins after this `time.monotonic`.
 
     Raises:
       RunError: a measurement failed.

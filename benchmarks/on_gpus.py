@@ -177,7 +177,7 @@ def main():
     parser.add_argument('--tower_device', default='gpu', choices=('gpu', 'cpu'),
                         help='device of the runs and of the peers (default: %(default)s)')
     parser.add_argument('--minutes', type=flags.positive, default=8, metavar='M',
-                        help='minutes after which no cell begins (default: %(default)s)')
+                        help='begin no cell after this number of minutes (default: %(default)s)')
     parser.add_argument('--steps', type=flags.at_least(4), default=600, metavar='N',
                         help='steps of a training run; the second half is timed (default: %(default)s)')
     parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',

@@ -4,9 +4,9 @@
     python benchmarks/pipeline.py
 
 The parts of a tower sleep instead of computing, and each device is locked while it sleeps, so it does one thing at a
-time, like a GPU. Prints the bubble, the fraction of a step in which a device waits: the measured fraction (1 - M t /
-step, with M towers and the time t of a part) as the median of some steps with the lowest and highest, and the fraction
-by the formula, (P - 1) / (M + P - 1).
+time, like a GPU. Prints the bubble, the fraction of a step that a device spends waiting: measured (1 - M t /
+step, with M towers and the time t of a part), as the median of some steps with the lowest and highest, and by the
+formula (P - 1) / (M + P - 1).
 """
 import contextlib
 import os

@@ -66,7 +66,7 @@ def generate(num_train: int = 60000, num_test: int = 10000) -> list[np.ndarray]:
 
 
 def generate_varied(num_train: int = 25600, num_test: int = 5000) -> list[np.ndarray]:
-    """Generates arrays in the same format, from which LeNet learns gradually, over several epochs.
+    """Generates arrays in the same format. LeNet learns from them gradually, over several epochs.
 
     Each class has three patterns of 4 x 4 black or white fields. The probability of white fields increases from 0.1 in
     class 0 to 0.9 in class 9, so the brightness is a hint to the class, and the pattern determines it. An image is one

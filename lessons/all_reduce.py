@@ -33,7 +33,7 @@ RATE = 0.001
 
 
 def copy_parameters(devices):
-    """Creates the parameters on the first device, and a copy on each other; returns the D variables."""
+    """Creates the parameters on the first device and a copy on each other device; returns the D variables."""
     copies = []
     for d, device in enumerate(devices):
         with tf.device(device):
@@ -171,13 +171,13 @@ def draw(path, values):
 
 
 def tell(devices):
-    """Tells the story on D devices; returns what `show_ring` returns."""
+    """Runs the lesson on D devices; returns the values from `show_ring`."""
     copies = copy_parameters(devices)
     gradients = gradients_of(copies, devices)
     naive = naive_all_reduce(gradients, devices)
     steps = ring_all_reduce(gradients, devices)
     collective = collective_all_reduce(gradients, devices)
-    # A copy changes only when it has its sum, and for that all gradients were needed.
+    # Each sum needs all gradients, so no copy changes before every device has read its copy.
     update = tf.group([copy.assign_sub(RATE * total / len(devices))
                        for copy, total in zip(copies, collective)])
     with common.session(devices) as session:
@@ -204,7 +204,7 @@ def tell(devices):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = common.parser(__doc__, plot='the steps of the ring')
     parser.add_argument('--devices', type=int, choices=(2, 4), default=4, help='number of devices (default: 4)')
     arguments = common.parse(parser)

@@ -5,8 +5,8 @@
     python lessons/by_hand.py --order
 
 A small network learns which of 1200 points of a square lie in a circle. Each tower sees its share of the points. With
-`--order` it shows the use of `tf.control_dependencies`: a value that is fetched together with the update, and that no
-gradient needs, may be read before or after the update.
+`--order` it shows the use of `tf.control_dependencies`: if no gradient needs a value, `session.run` may read it before
+or after an update that it fetches together with the value.
 
 In the package: `build_towers` and `average_gradients` in cifar10/parallel/towers.py.
 Exercises: lessons/exercises/by_hand.py.
@@ -89,12 +89,12 @@ def train(devices, steps):
 
 
 def show_order():
-    """Prints the loss 3 w of a late reader that is fetched together with an update of w, without and with an order."""
+    """Prints a late tower's loss 3 w, fetched together with an update of w: first without an order, then with one."""
     def wait():
         time.sleep(0.2)
         return np.float32(0)
 
-    print(f'The loss is 3 w, so its gradient is 3, whatever w is. w = 1; the update makes it 1 - {RATE} * 3.')
+    print(f'The loss is 3 w, so its gradient is 3 for any w. At first w is 1; the update makes it 1 - {RATE} * 3.')
     for ordered in (False, True):
         with tf.Graph().as_default():
             w = tf.get_variable('w', initializer=1.0)
@@ -111,7 +111,7 @@ def show_order():
 
 
 def draw(path, found, logits):
-    """Draws which points the network takes for points of the circle, and the losses against updates."""
+    """Draws the network's classification of the points, and the losses against updates."""
     from matplotlib import pyplot
     x, _ = points()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3.4), layout='constrained')
@@ -133,7 +133,7 @@ def main():
     parser.add_argument('--steps', type=flags.at_least(1), default=500, metavar='STEPS',
                         help='number of updates (default: %(default)s)')
     parser.add_argument('--order', action='store_true',
-                        help='show what tf.control_dependencies is for, and do not train')
+                        help='show the use of tf.control_dependencies, and do not train')
     arguments = common.parse(parser)
     if arguments.order:
         return show_order()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Says whether the exercises of the lessons are right, with a counterexample in numbers where one is not.
+"""Checks the exercises of the lessons; for a wrong answer, prints a counterexample in numbers and a hint.
 
     python lessons/check.py 4                # the exercises of lesson 4, in lessons/exercises/split_batch.py
     python lessons/check.py                  # all
-    python lessons/check.py 4 --seed=7       # with the cases that this seed draws
+    python lessons/check.py 4 --seed=7       # with the cases drawn from this seed
     python lessons/check.py --solutions      # the solutions, in lessons/solutions
 
-The exit status is 0 if all that were checked are right, 1 if one is not, and 2 if nothing could be checked.
+The exit status is 0 if all checked exercises are right, 1 if one is not, and 2 if nothing could be checked.
 """
 import contextlib
 import glob
@@ -48,26 +48,26 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
            11: ('diagnosis', ('diagnose', 'is_right')),
            12: ('other_words', ('divide', 'after_update', 'examples_computed'))}
 
-# The section of the lesson's page that helps with a function most; for all others it is Predict.
+# Function -> the section of the lesson's page that helps most; the default is Predict.
 SECTIONS = dict.fromkeys(
     ('mean_of_sparse_gradients', 'all_gather', 'replicated_step', 'weighted_mean', 'weighted_step', 'tensor_parallel',
      'diagnose', 'is_right', 'divide', 'after_update', 'examples_computed', 'training_step'), 'Look') | dict.fromkeys(
     ('step_with_losses', 'order_of_1f1b', 'read_row', 'updates_and_epochs'), 'Exercises') | {
         'clip_mean_gradients': 'Try'}
 
-SECONDS = 10  # that a function may take for all its cases, and the file for being loaded
+SECONDS = 10  # time limit for loading a file, and again for all cases of a function
 _STARTING = 120  # seconds that a process may take for its imports
-_GRACE = 2  # seconds that it may take to stop by itself
-_LINES = 10  # of what a reader's function prints that are shown
-_READ_AGAIN = 3  # wrong answers after which the page is the best hint
+_GRACE = 2  # further seconds for a process to stop by itself
+_LINES = 10  # of a reader's output, only the last lines are shown
+_READ_AGAIN = 3  # from this number of wrong answers on, the page is the best hint
 
 
 class Verdict(NamedTuple):
-    """What is found about a function.
+    """The result of checking a function.
 
     Attributes:
       text: 'right', 'wrong: COUNTEREXAMPLE', 'does not run: REASON' or 'not written yet: FILE'.
-      hints: that its checker has, as lessons/checkers/__init__.py describes them.
+      hints: the hints of its checker, in the form that lessons/checkers/__init__.py describes.
       printed: the output of the file and the function.
     """
     text: str
@@ -76,17 +76,17 @@ class Verdict(NamedTuple):
 
 
 def verdict(number: int, name: str, path: str, seed: int = 0, seconds: float = SECONDS) -> Verdict:
-    """Checks a function in a process of its own.
+    """Checks a function in a separate process.
 
     Args:
       number: the lesson, from 1.
-      name: of the function.
+      name: the function's name.
       path: the Python file with the function.
-      seed: that the cases are drawn from.
-      seconds: how long loading the file and checking the function may take each.
+      seed: the seed for drawing the cases.
+      seconds: the time limit for loading the file, and again for checking the function.
 
     Raises:
-      UsageError: the checker itself does not start, which is not the reader's fault.
+      UsageError: the checker itself does not start.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, 'output')
@@ -120,7 +120,7 @@ def _hints(reading, output):
 
 
 def _received(reading, process, seconds):
-    """Returns the verdict from the messages of a process that has the hints: None when it has the file, the verdict."""
+    """Returns the verdict of a process; after the hints, it sends None when it has the file, then the verdict."""
     try:
         for _ in range(2):
             if not reading.poll(seconds + _GRACE):
@@ -130,14 +130,14 @@ def _received(reading, process, seconds):
                 return message
     except EOFError:
         process.join()
-    return f'wrong: its process ends before it is checked, with the exit status {process.exitcode}'
+    return f'wrong: its process ended before the check, with exit status {process.exitcode}'
 
 
 def forking(numbers: Iterable[int]) -> multiprocessing.context.ForkServerContext:
-    """Returns the context of processes that are forked from one which has imported the checkers of some lessons.
+    """Returns a context whose processes are forked from a server that has imported the checkers of some lessons.
 
-    So TensorFlow, which some checkers use, is imported once. The process is started by the first call; after that,
-    processes for other lessons import their checker themselves.
+    The server imports TensorFlow only once, for all processes. The first call starts it; processes of lessons that a
+    later call adds import their checker themselves.
     """
     context = multiprocessing.get_context('forkserver')
     context.set_forkserver_preload(['__main__', *(f'lessons.checkers.{LESSONS[number][0]}' for number in numbers)])
@@ -154,15 +154,15 @@ def forking(numbers: Iterable[int]) -> multiprocessing.context.ForkServerContext
 
 
 def wrong_answers(path: str, name: str, is_wrong: bool) -> int:
-    """Counts the wrong answers of a reader to an exercise since the last right one, in a file in the user's home.
+    """Counts a reader's wrong answers to an exercise since the last right one, in a file in the user's home.
 
     Args:
       path: the file with the reader's function.
-      name: of the function.
-      is_wrong: whether the answer that was just checked is wrong.
+      name: the function's name.
+      is_wrong: whether the latest answer is wrong.
 
     Returns:
-      How many there are now; 1 at least if it is wrong, even where nothing can be written.
+      The new number of wrong answers: at least 1 if this answer is wrong, even if the file cannot be written.
     """
     home = os.environ.get('XDG_STATE_HOME') or os.path.expanduser('~/.local/state')
     file = os.path.join(home, 'cifar10', 'exercises.json')
@@ -170,7 +170,7 @@ def wrong_answers(path: str, name: str, is_wrong: bool) -> int:
     try:
         with open(file) as stream:
             counts = {str(each): int(count) for each, count in json.load(stream).items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # there is none, or it is damaged
+    except (OSError, ValueError, TypeError, AttributeError):  # the file is missing or damaged
         counts = {}
     counts[key] = counts.get(key, 0) + 1 if is_wrong else 0
     with contextlib.suppress(OSError):
@@ -181,16 +181,16 @@ def wrong_answers(path: str, name: str, is_wrong: bool) -> int:
 
 
 def help_after(number: int, name: str, found: Verdict, count: int) -> list[str]:
-    """Returns the lines that help after so many wrong answers: hints, and from the third on what to read again.
+    """Returns the lines of help after some wrong answers: hints, and from the third on the section to read again.
 
-    The first hint that is for this counterexample is shown each time. The general hints follow one by one: from the
-    first wrong answer on, or from the second if there is a hint for this counterexample.
+    The first hint for this counterexample is shown each time. The general hints follow one by one: from the first
+    wrong answer on, or from the second if there is a hint for this counterexample.
 
     Args:
       number: the lesson, from 1.
-      name: of the function.
-      found: the verdict on it, which is 'wrong: COUNTEREXAMPLE'.
-      count: how many wrong answers there are now.
+      name: the function's name.
+      found: the verdict on the function, 'wrong: COUNTEREXAMPLE'.
+      count: the number of wrong answers so far.
     """
     fitting = [hint[1] for hint in found.hints if not isinstance(hint, str) and re.search(hint[0], found.text)][:1]
     general = [hint for hint in found.hints if isinstance(hint, str)][:count - len(fitting)]
@@ -211,7 +211,7 @@ def check(number: int, name: str, path: str, seed: int) -> bool:
         print(f'  {line}')
     lines = found.printed.splitlines()
     if lines:
-        print(f'  it printed {counted(len(lines), "line")}' + (', of which the last are:' if lines[_LINES:] else ':'))
+        print(f'  it printed {counted(len(lines), "line")}' + ('; the last lines:' if lines[_LINES:] else ':'))
     for line in lines[-_LINES:]:
         print(f'    {line}')
     return found.text == 'right'
@@ -223,9 +223,9 @@ def main() -> None:
     parser.add_argument('lesson', nargs='?', type=int, choices=LESSONS, metavar='N',
                         help=f'the lesson, 1 to {max(LESSONS)}; without it, all')
     parser.add_argument('--seed', type=int, default=random.SystemRandom().randrange(10 ** 6), metavar='SEED',
-                        help='seed of the cases that are drawn (default: another one each time)')
+                        help='seed for drawing the cases (default: a new one each time)')
     parser.add_argument('--folder', default=os.path.join(ROOT, 'lessons', 'exercises'), metavar='DIR',
-                        help='where your files are (default: lessons/exercises)')
+                        help='folder of your files (default: lessons/exercises)')
     parser.add_argument('--solutions', dest='folder', action='store_const',
                         const=os.path.join(ROOT, 'lessons', 'solutions'), help='check lessons/solutions instead')
     arguments = parser.parse_args()

@@ -70,7 +70,7 @@ def session(devices: list[str], threads: int = 0) -> tf.Session:
 
 
 def save(figure, path: str) -> None:
-    """Writes a figure of matplotlib as a PNG file, and says so."""
+    """Writes a figure of matplotlib as a PNG file, and prints its path."""
     figure.savefig(path, dpi=200, format='png')
     print(f'\nwritten {path}')
 

@@ -2,12 +2,12 @@
 """Lesson 11, stuck, slow or wrong: a training with a planted fault, and measurements of it from outside.
 
     python lessons/diagnosis.py --fault=slow_tower
-    python lessons/diagnosis.py --seed=3              # which fault is it? --answer tells
+    python lessons/diagnosis.py --seed=3              # which fault is it? --answer shows it
 
 Four towers train with a copy of the variables each, as in lesson 3. One of eight faults is planted, or none. The lesson
 prints the same measurements for every fault: the seconds of each tower, its examples, the movement of the variables
-and the right movement, and the places where the copies differ. A tower that stops would make all other towers wait for
-ever, so each update has a limit of time.
+and the right movement, and the places where the copies differ. If a tower stopped, all other towers would wait for
+ever, so each update has a time limit.
 
 Computing is simulated by sleeps. In the package: docs/trouble.md. Exercises: lessons/exercises/diagnosis.py.
 """
@@ -37,10 +37,10 @@ from lessons.timeline import Bar, Row, draw  # noqa: E402
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'diagnosis.py')
 FAULTS = ('none', 'stopped', 'slow_tower', 'slow_input', 'sum', 'not_shared', 'flipped_bit', 'small_rate', 'same_batch')
 TOWERS, BATCH, UPDATES = 4, 4, 6
-INPUT, COMPUTING, LIMIT = 0.02, 0.1, 3  # seconds: a tower waits for its batch, computes, an update may take
+INPUT, COMPUTING, LIMIT = 0.02, 0.1, 3  # seconds: waiting for a batch, computing, the limit of an update
 RATE = 0.01  # for a batch of 4; in proportion to the batch, 0.04 for 16
 ENDED = re.compile(rb'Aborting RingReduce|StartAbort|Restart your program')  # TensorFlow's lines on an ended update
-LATE = 3  # the update, from 0, before which a bit is flipped, and in which a tower stops
+LATE = 3  # number of an update, from 0: a bit is flipped before it, a tower stops in it
 
 
 def examples(numbers):
@@ -90,7 +90,7 @@ class Training:
         self._flip = self._copies[tower].assign(tf.bitcast(tf.bitwise.bitwise_xor(bits, [1 << 20, 0]), tf.float32))
 
     def _work(self, update, k):
-        """Stands for the input and the computing of a tower in an update; returns the batch."""
+        """Simulates the input and the computing of a tower in an update; returns the batch."""
         ends = [time.perf_counter() - self._began]
         numbers = (update * TOWERS + (0 if self._fault == 'same_batch' else k)) * BATCH + np.arange(BATCH)
         self.run['examples'][update, k] = numbers
@@ -98,7 +98,7 @@ class Training:
         for kind, seconds in (('input', INPUT * (10 if fault == 'slow_input' else 1)),
                               ('computing', COMPUTING * (2.5 if fault == 'slow_tower' else 1))):
             if kind == 'computing' and fault == 'stopped' and update == LATE:
-                # TensorFlow waits for a Python function even after the limit, so this one must return at some time.
+                # TensorFlow waits for a Python function even after the limit, so this one has to return in the end.
                 time.sleep(LIMIT + 0.5)
                 break
             time.sleep(seconds)
@@ -108,7 +108,7 @@ class Training:
         return examples(numbers)
 
     def train(self, session):
-        """Makes the updates; returns the seconds of each, and the error of the last one if it did not end."""
+        """Makes the updates; returns the seconds of each update, and the error of the last one if it did not end."""
         initialise = tf.global_variables_initializer()
         session.run(initialise)
         session.run(self._change, {self._update: 0})  # the first run of a graph is slow; it is not measured
@@ -129,7 +129,7 @@ class Training:
             after = session.run(self._copies)
             self.run['copies'][update], self.run['moved'][update] = after, after[0] - before[0]
             x, y = examples((update * TOWERS * BATCH) + np.arange(TOWERS * BATCH))
-            # By hand, with all examples and the rate for all of them.
+            # The update by hand: all examples, and the rate for the whole batch.
             errors = before[0][0] * x + before[0][1] - y
             gradient = np.array([np.mean(2 * errors * x), np.mean(2 * errors)])
             self.run['right'][update] = -RATE * TOWERS * gradient
@@ -166,11 +166,11 @@ def show(training, took, error):
 def main():
     """Reads the flags, trains with the fault, and prints the measurements."""
     parser = common.parser(__doc__, plot='the timeline')
-    parser.add_argument('--fault', choices=FAULTS, help='the fault to plant; default: one that --seed draws')
+    parser.add_argument('--fault', choices=FAULTS, help='the fault to plant (default: drawn from --seed)')
     parser.add_argument('--seed', type=flags.at_least(0), default=0, metavar='SEED',
                         help='seed for the fault and its tower (default: %(default)s)')
-    parser.add_argument('--answer', action='store_true', help='say at the end which fault was planted')
-    parser.add_argument('--exercise', action='store_true', help='ask `diagnose` of lessons/exercises for the fault')
+    parser.add_argument('--answer', action='store_true', help='print the planted fault at the end')
+    parser.add_argument('--exercise', action='store_true', help='print the diagnosis of your `diagnose`')
     arguments = common.parse(parser)
     diagnose = written_diagnosis() if arguments.exercise else None
     random = np.random.default_rng(arguments.seed)

@@ -8,7 +8,7 @@ Sleeps of stated lengths stand in for computing and sending, so the formulas' mi
 on any machine. First K towers divide a part of a step, and the rest limits the speed-up (Amdahl 1967). Then gradients
 are sent, after the backward pass or during it (Li et al. 2020). Then one step is timed in several ways.
 
-In the package: `--explain` says where the time of a step goes; cifar10/parallel/packing.py makes one message of many
+In the package: `--explain` shows where the time of a step goes; cifar10/parallel/packing.py makes one message of many
 small gradients. Exercises: lessons/exercises/how_fast.py; --exercise applies one to the original tutorial's table.
 """
 import os
@@ -36,17 +36,17 @@ from lessons.timeline import draw  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'how_fast.py')
 
-SERIAL_MS, DIVIDED_MS = 20, 160  # of a step: half of the first to read the batch, half to update; the second divided
-LAYERS, BACKWARD_MS = 8, 10  # of the pass whose gradients are sent: the layers, and the milliseconds of each
-FORWARD_MS, BACK_MS, UPDATE_MS = 20, 40, 20  # of the step that is timed in several ways
-ROUNDS = 6  # of which the fastest counts: the first is slow, and whatever else the machine does only adds to it
-# The tutorial's table: GPUs, lowest and highest sec/batch, updates, and the hours that it says they took.
+SERIAL_MS, DIVIDED_MS = 20, 160  # of a step: half of the first reads the batch, half updates; towers divide the second
+LAYERS, BACKWARD_MS = 8, 10  # of the backward pass in part 2: its layers, and the time of each
+FORWARD_MS, BACK_MS, UPDATE_MS = 20, 40, 20  # of the step in part 3
+ROUNDS = 6  # the fastest counts: the first round is slow, and other work on the machine only adds time
+# The tutorial's table: GPUs, lowest and highest sec/batch, updates, and their stated hours.
 TABLE = (('1 K20m', 0.35, 0.60, 60000, '5'), ('1 K40m', 0.25, 0.35, 100000, '4'), ('2 K20m', 0.13, 0.20, 30000, '2.5'),
          ('3 K20m', 0.13, 0.18, 30000, '-'), ('4 K20m', 0.10, 0.10, 30000, '-'))
 
 
 def sleep(inputs, ms, name):
-    """Builds a float32 scalar that is there `ms` milliseconds after the tensors `inputs`."""
+    """Builds a float32 scalar that is ready `ms` milliseconds after the tensors `inputs`."""
     def slept(*values):
         time.sleep(ms / 1000)
         return np.float32(0)
@@ -70,7 +70,7 @@ def build_backward(bucket, delay, send, during):
     """Builds a backward pass on /cpu:0 whose gradients go over a link, /cpu:1, in buckets; returns the last message."""
     gradients, messages = [tf.constant(0.0)], []
     with tf.device('/cpu:0'):
-        for layer in reversed(range(LAYERS)):  # the gradient of the last layer is there first
+        for layer in reversed(range(LAYERS)):  # the gradient of the last layer is ready first
             gradients.append(sleep(gradients[-1:], BACKWARD_MS, f'B{layer}'))
     with tf.device('/cpu:1'):
         for last in range(bucket, LAYERS + 1, bucket):
@@ -81,9 +81,9 @@ def build_backward(bucket, delay, send, during):
 
 
 def predict_backward(bucket, delay, send, during):
-    """Returns the milliseconds of `build_backward` as the page's formulas have them."""
+    """Returns the milliseconds of `build_backward` by the page's formulas."""
     messages, message, whole = LAYERS // bucket, delay + bucket * send, LAYERS * BACKWARD_MS
-    # During the pass, either the last message alone follows it, or the link never waits but for the first bucket.
+    # During the pass: either only the last message follows it, or the link waits only for the first bucket.
     return max(whole + message, bucket * BACKWARD_MS + messages * message) if during else whole + messages * message
 
 
@@ -160,7 +160,7 @@ def show_clocks():
                 ('session.run(loss)', FORWARD_MS, lambda: session.run(built['loss']), ROUNDS),
                 ('another thread calls session.run(update)', 0,
                  lambda: futures.append(thread.submit(session.run, built['update'])), 1),
-                ('... and its result is waited for', step, lambda: futures[0].result(), 1),
+                ('... and we wait for its result', step, lambda: futures[0].result(), 1),
                 ('session.run(update)', step, lambda: session.run(built['update']), ROUNDS)):
             print(f'{title:44}{predicted:>9}{clocked(function, rounds):10.1f}')
 
@@ -171,7 +171,7 @@ def show_table():
     if verdict != 'right':
         raise UsageError(f'--exercise: {verdict}')
     read_row = child.load(EXERCISE, 'read_row')
-    print('GPUs     sec/batch  seconds a step     images/s  speed-up   efficiency      hours  it says')
+    print('GPUs     sec/batch  seconds a step     images/s  speed-up   efficiency      hours   stated')
     for name, low, high, updates, said in TABLE:
         texts = [f'{pair[0]:{kind}}-{pair[1]:{kind}}' for pair, kind in zip(
             [(low, high), *read_row(int(name[0]), low, high, updates)], ('.2f', '.2f', '.0f', '.1f', '.0%', '.1f'))]
@@ -179,12 +179,15 @@ def show_table():
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--delay', type=flags.at_least(0), default=8, metavar='MS', help='of a message (default: 8)')
-    parser.add_argument('--send', type=flags.at_least(0), default=4, metavar='MS', help='of a layer (default: 4)')
+    parser.add_argument('--delay', type=flags.at_least(0), default=8, metavar='MS',
+                        help='milliseconds of delay for each message (default: 8)')
+    parser.add_argument('--send', type=flags.at_least(0), default=4, metavar='MS',
+                        help='milliseconds to send the gradients of a layer (default: 4)')
     parser.add_argument('--plot', metavar='FILE', help='PNG file to draw timelines into; needs matplotlib')
-    parser.add_argument('--exercise', action='store_true', help='what read_row of lessons/exercises says of the table')
+    parser.add_argument('--exercise', action='store_true',
+                        help="print the tutorial's table with your read_row of lessons/exercises")
     arguments = common.parse(parser)
     if arguments.exercise:
         return show_table()

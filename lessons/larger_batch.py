@@ -5,8 +5,8 @@
 
 The model is a noisy quadratic (Zhang et al. 2019), whose losses have formulas. An example is a point c, drawn anew each
 time, and its loss is half the sum of curvature * (w - c)^2 over the ten weights. Eight towers compute gradients of
-batches of points. They alone give the gradient noise scale (McCandlish et al. 2018). Then the lesson trains with larger
-batches and three rules for the rate, with a warm-up, and with the best rate for each batch.
+batches of points. These gradients alone give the gradient noise scale (McCandlish et al. 2018). Then the lesson trains
+with larger batches and three rules for the rate, with a warm-up, and with the best rate for each batch.
 
 In the package: `average_gradients` in cifar10/parallel/towers.py takes the mean of the towers' gradients.
 lessons/noise_scale.py measures the noise scale of the classic network. Exercises: lessons/exercises/larger_batch.py.
@@ -29,11 +29,11 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from lessons import common  # noqa: E402
 
 CURVATURES = np.logspace(0, -2, 10)  # of the loss in the ten weights: 1, 0.6, ... 0.01
-V = CURVATURES.sum()  # the variance of an example's gradient, curvature * (w - c), where that of c is 1 / curvature
-START, TARGET = 3.0, 0.05  # all weights at first, and the loss to train to; at first it is 11.2
+V = CURVATURES.sum()  # variance of an example's gradient curvature * (w - c); the variance of c is 1 / curvature
+START, TARGET = 3.0, 0.05  # each weight at the start, and the loss to reach; the loss starts at 11.2
 TOWERS, BATCH = 8, 16
-DRAWS = 400  # gradients of all towers, from which means are taken
-RUNS = 2000  # of which the mean loss is printed
+DRAWS = 400  # of a batch for every tower; the printed values are means over them
+RUNS = 2000  # trainings in parallel; their mean loss is printed
 EXAMPLES = 1600  # in the comparison of rates
 
 
@@ -150,7 +150,7 @@ def show_warm_up():
 
 
 def updates_to_target(rate, batch):
-    """Returns the smallest number of updates, up to 9999, after which the expected loss is at most TARGET."""
+    """Returns the fewest updates, up to 9999, that bring the expected loss to TARGET or below."""
     return bisect.bisect_left(range(9999), True, key=lambda updates: predict(rate, batch, updates)[0] <= TARGET)
 
 
@@ -186,7 +186,7 @@ def draw(path, table, scale):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     arguments = common.parse(common.parser(__doc__, plot='the updates to a loss against the batch'))
     show_noise(common.choose_devices(arguments.device, TOWERS))
     show_rates()

@@ -4,7 +4,7 @@
     python lessons/noise_scale.py --data_dir=/tmp/cifar10_data
     python lessons/noise_scale.py --dataset=shapes --data_dir=/tmp/shapes_data --after=20,40
 
-The package trains the classic preset. After so many updates the steps go on at a rate of 0, which changes no weight.
+The package trains the classic preset. After some updates it takes steps at a rate of 0, which change no weight.
 The towers' gradients give the noise scale as in lessons/larger_batch.py. They also predict the squared norm of the
 gradient of a batch four times as large as a step's. The lesson compares it with the norm of four steps together.
 """
@@ -32,7 +32,7 @@ from cifar10.training.plan import plan_of  # noqa: E402
 from cifar10.training.run import Run  # noqa: E402
 from lessons.larger_batch import BATCH, TOWERS, noise_scale  # noqa: E402
 
-STEPS = 64  # at the same weights, from whose gradients means are taken
+STEPS = 64  # with the same weights; the printed values are means over them
 
 
 def build(dataset, data_dir):
@@ -44,7 +44,7 @@ def build(dataset, data_dir):
     seen = []
 
     class Watched(type(plan.mode)):
-        """The update mode, which also notes the gradient of each tower, over all variables."""
+        """The update mode, which also records the gradient of each tower, over all variables."""
 
         def reduce(self, towers):
             seen.extend(tf.concat([tf.reshape(gradient, [-1]) for gradient, _ in tower.gradients], 0)
@@ -58,7 +58,7 @@ def build(dataset, data_dir):
 
 
 def show(run, looks, moments):
-    """Trains, and prints the noise scale after so many updates; `looks` as `build` returns it."""
+    """Trains, and prints the noise scale after each number of updates in `moments`; `looks` is from `build`."""
     large = 4 * TOWERS * BATCH
     print(f'{TOWERS} towers of {BATCH} examples; {STEPS} steps at the same weights.\n'
           f'   after{"":30}|gradient|^2 of {large} examples\n updates   loss         noise scale'
@@ -81,10 +81,10 @@ def show(run, looks, moments):
 
 
 def updates(text):
-    """An argparse type: growing numbers of updates, such as '100,500'."""
+    """An argparse type: increasing numbers of updates, such as '100,500'."""
     numbers = [int(number) for number in text.split(',') if number.isdecimal()]
     if not numbers or text != ','.join(map(str, sorted(set(numbers)))):
-        raise argparse.ArgumentTypeError(f'{text!r} is not a list of growing numbers, such as 100,500')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a list of increasing numbers, such as 100,500')
     return numbers
 
 
@@ -92,11 +92,11 @@ def main():
     """Reads the flags, and trains."""
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--after', type=updates, default='100,300', metavar='U,U',
-                        help='numbers of updates after which to measure (default: %(default)s)')
+                        help='measure after these numbers of updates (default: %(default)s)')
     parser.add_argument('--dataset', choices=('cifar10', 'shapes'), default='cifar10',
                         help='images (default: %(default)s)')
     parser.add_argument('--data_dir', default='/tmp/cifar10_data', metavar='DIR',
-                        help='where they are or will be put (default: %(default)s)')
+                        help='folder of the images, or for their download (default: %(default)s)')
     arguments = parser.parse_args()
     show(*build(arguments.dataset, arguments.data_dir), arguments.after)
 

@@ -186,15 +186,15 @@ def show_faults(made):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--rate', type=flags.positive, default=0.1, help='learning rate (default: %(default)s)')
     parser.add_argument('--plot', metavar='FILE', help='PNG file to draw w against updates into; needs matplotlib')
     arguments = common.parse(parser)
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                                [tf.config.LogicalDeviceConfiguration()] * len(DEVICE_NAMES))
-    warnings.filterwarnings('ignore', '.*shuffle=True')  # of Keras, about a dataset
-    tf.get_logger().setLevel('ERROR')  # the lesson traces many small functions, of which TensorFlow warns
+    warnings.filterwarnings('ignore', '.*shuffle=True')  # Keras warns about datasets
+    tf.get_logger().setLevel('ERROR')  # TensorFlow warns because the lesson traces many small functions
     print(f'{len(EXAMPLES)} examples x {common.numbers(EXAMPLES, 0, 2)}, loss mean((w - x)^2), w = 0, '
           f'rate {arguments.rate:g}.\n')
     mirrored = {count: tf.distribute.MirroredStrategy(DEVICE_NAMES[:count]) for count in (1, DEVICES)}

@@ -40,7 +40,7 @@ from lessons.timeline import draw, seconds  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'parts.py')
 EXAMPLES = 24  # in a batch
-SECONDS = {'forward': 0.1, 'backward': 0.2}  # that a part takes for a whole batch
+SECONDS = {'forward': 0.1, 'backward': 0.2}  # the time of a part for a whole batch
 
 
 def batch():
@@ -78,7 +78,7 @@ def build(devices, orders, micro_batches, pace):
     for s, device in enumerate(devices):
         with tf.device(device):
             variables.append(layer(s))
-    # What has reached each part: activations, to go forward with, or their gradients, to go backward with.
+    # The received tensors of each part: activations to go forward with, or gradients to go backward with.
     arrived = {(0, 'forward', m): tf.constant(x[m]) for m in range(micro_batches)}
     kept = {}  # (part, micro-batch) -> its input and output, which backward needs
     to_do = [list(order) for order in orders]
@@ -121,7 +121,7 @@ def sleep(x, part, seconds):
 
 
 def run(devices, orders, micro_batches):
-    """Runs a batch; returns (gradients, as `build` has them; the timeline of its sleeps, a row for each part)."""
+    """Runs a batch; returns (gradients, as `build` returns them; the timeline of the sleeps, a row for each part)."""
     def bar(operation):
         found = re.fullmatch(r'part_\d+/(forward|backward)_(\d+)/sleep', operation)
         return found and found.group(1)[0].upper() + found.group(2)  # 'F0', 'B0'
@@ -158,7 +158,7 @@ def show_memory(orders, micro_batches):
 
 
 def show_choice(parts, micro_batches):
-    """Prints the memory that each device needs for towers and for parts, and the simplest way that fits."""
+    """Prints the memory that each device needs for towers and for parts, and the simplest choice that fits."""
     # 1F1B is the order of this lesson's exercise.
     ways = ('towers', f'towers, {micro_batches} turns', 'parts', 'parts, 1F1B')
     print('parameters  batch' + ''.join(f'{way:>17}' for way in ways) + '  choose')
@@ -171,7 +171,7 @@ def show_choice(parts, micro_batches):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = common.parser(__doc__, plot='the timelines')
     parser.add_argument('--parts', type=flags.at_least(2), default=2, metavar='S',
                         help='number of devices, with one layer each (default: %(default)s)')

@@ -77,7 +77,7 @@ def loss_and_gradients(parameters, x, y):
 
 
 def serve(connection, devices, p):
-    """What process p does: receives (parameters, x, y) and sends the gradients, until the master closes the pipe."""
+    """Runs process p: receives (parameters, x, y) and sends the gradients, until the master closes the pipe."""
     with tf.device(devices[p]):
         parameters = [tf.placeholder(TYPE, shape) for shape in SHAPES.values()]
         x, y = tf.placeholder(TYPE, [None, 1]), tf.placeholder(TYPE, [None, 1])
@@ -119,7 +119,7 @@ def collect(connections, values, x, y):
     try:
         for p, (own_x, own_y) in enumerate(shares):
             connections[p].send((values, own_x, own_y))
-        for p in range(count):  # while the master waits for the first, all of them compute
+        for p in range(count):  # while the master waits for the first, all processes compute
             partial.append(connections[p].recv())
     except (EOFError, OSError) as error:
         raise RunError(f'process {p} ended before it answered; start the lesson again') from error
@@ -133,7 +133,7 @@ def average(partial, weights):
 
 
 def fit(connections, steps, report):
-    """The master: fits the parabola with the processes.
+    """Fits the parabola with the processes; runs in the master.
 
     Args:
       connections: pipes to the P processes.

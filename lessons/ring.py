@@ -45,7 +45,7 @@ def all_reduce(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.T
 
 
 def needed(operation: tf.Operation) -> set[tf.Operation]:
-    """Returns an operation and all that run before it."""
+    """Returns an operation and all operations that run before it."""
     found, to_do = set(), [operation]
     while to_do:
         last = to_do.pop()
@@ -56,7 +56,7 @@ def needed(operation: tf.Operation) -> set[tf.Operation]:
 
 
 def sent(operation: tf.Operation, device: int = 0) -> list[tuple[tf.Tensor, tf.Operation]]:
-    """Returns a device's tensors that operations on other devices read in a run of an operation, with the reader."""
+    """Returns (tensor, reader) for each tensor of a device that an operation on another device reads in a run."""
     def place(each):
         variables = [tensor for tensor in each.inputs if tensor.dtype == tf.resource]
         return variables[0].device if variables else each.device  # a variable is read and assigned where it is
@@ -74,8 +74,8 @@ def most_at_once(pairs: Sequence[tuple[Any, Any]]) -> int:
     """Returns how many of some tensors may exist at the same time, as far as the order in the graph is fixed.
 
     Args:
-      pairs: for each tensor, in the order in which they are built: the tensor, and the tensor or operation after
-        which it is not needed any more.
+      pairs: (tensor, last reader) for each tensor, in the order of creation. The last reader is the last tensor or
+        operation that needs the tensor.
     """
     operations = [[getattr(each, 'op', each) for each in pair] for pair in pairs]
     most = 0

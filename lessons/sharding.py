@@ -5,7 +5,8 @@
 
 Four dense layers are trained with Adam on D devices, each with its share of the batch: first with everything on every
 device, then with the moments, the gradients and the weights cut into D shards (ZeRO 1, 2 and 3). The weights come out
-the same. What a device holds and sends is counted in the graphs. lessons/tensor_parallel.py cuts the layers themselves.
+the same. The lesson counts the bytes that a device holds and sends, in the graphs. lessons/tensor_parallel.py cuts the
+layers themselves.
 
 In the package: every device keeps everything, cifar10/parallel/replicated.py. Exercises: lessons/exercises/sharding.py.
 """
@@ -50,7 +51,7 @@ def variables(stage, devices):
 
 
 def adam(gradient, moment1, moment2):
-    """Moves the moments; returns by how much the weights fall, without Adam's correction of the first updates."""
+    """Updates the moments; returns the decrease of the weights, without Adam's correction of the first updates."""
     first = moment1.assign(0.9 * moment1 + 0.1 * gradient)
     second = moment2.assign(0.999 * moment2 + 0.001 * tf.square(gradient))
     return RATE * first / (tf.sqrt(second) + 1e-8)
@@ -61,7 +62,7 @@ def build(stage, devices, held, prefetch=False):
 
     Args:
       held: the variables, as `variables` returns them.
-      prefetch: gather weights as early as possible, not when the turn of their layer has come.
+      prefetch: gather weights as early as possible, not only when their layer needs them.
 
     Returns:
       The operation, and for `most_at_once` the pairs of the weights that device 0 gathers, and of its gradients.
@@ -76,8 +77,8 @@ def build(stage, devices, held, prefetch=False):
             flat = all_gather(read('weights', layer), devices) if stage == 3 else read('weights', layer)
             return on_each(devices, lambda each: tf.reshape(each, [WIDTH, WIDTH]), flat)
 
-    # Forward. Each device has its share of the examples, but each example counts 1/16, wherever it is: so the sum over
-    # the devices is the mean over the batch.
+    # Forward. Each device has its share of the examples. Each example counts 1/16 on any device, so the sum over the
+    # devices is the mean over the batch.
     x, y = (np.array_split(whole_numbers(seed, EXAMPLES, WIDTH), len(devices)) for seed in (8, 9))
     outputs = [on_each(devices, tf.constant, x)]
     for layer in range(LAYERS):
@@ -108,7 +109,7 @@ def build(stage, devices, held, prefetch=False):
             gradients = reduce_scatter(gradients, devices) if stage < 2 else gradients
             gradients = all_gather(gradients, devices) if stage < 1 else gradients
             steps = on_each(devices, adam, gradients, held['moment1', layer], held['moment2', layer])
-            if stage in (1, 2):  # a device changes its own chunk of the weights, and gets the others
+            if stage in (1, 2):  # a device changes its own chunk of the weights, and receives the rest
                 own = on_each(devices, lambda each, d: tf.split(each, len(devices))[d],
                               read('weights', layer), range(len(devices)))
                 new = all_gather(on_each(devices, tf.subtract, own, steps), devices)
@@ -122,8 +123,8 @@ def train(stage, devices, prefetch=False):
     """Trains in a graph of its own.
 
     Returns:
-      The weights after each update, what device 0 holds, {name: bytes}, and sends in an update, in bytes, and of how
-      many layers it has gathered weights, and gradients that are not reduced, at the same time.
+      The weights after each update; the bytes that device 0 holds, {name: bytes}; the bytes that it sends in an update;
+      and the largest numbers of layers with gathered weights, and with unreduced gradients, at the same time.
     """
     with tf.Graph().as_default(), common.session(devices) as session:
         held = variables(stage, devices)
@@ -145,12 +146,12 @@ def show_stages(devices, prefetch):
     """Trains in each stage and on one device, and prints the tables; returns {stage: bytes held by name}."""
     D, n = len(devices), 4 * LAYERS * WIDTH * WIDTH
     runs = {name: train(stage, devices, prefetch) for stage, name in enumerate(STAGES)}
-    print(f'{LAYERS} layers of {WIDTH} x {WIDTH} weights, n = {n} bytes, on D = {D} devices. What device 0 holds, '
-          'in bytes:\n              weights  gradient  moments  together   predicted')
+    print(f'{LAYERS} layers of {WIDTH} x {WIDTH} weights, n = {n} bytes, on D = {D} devices. Bytes that device 0 '
+          'holds:\n              weights  gradient  moments  together   predicted')
     for (name, (_, held, *_)), formula in zip(runs.items(), (4, 2 + 2 / D, 1 + 3 / D, 4 / D)):
         print(f'{name:12}{held["weights"]:9}{held["gradient"]:10}{held["moment1"] + held["moment2"]:9}'
               f'{sum(held.values()):10}   {formula:4.2f} n = {formula * n:.0f}')
-    print('\nWhat it sends in an update. The last two columns count layers at the same time: layers with gathered\n'
+    print('\nBytes sent in an update. The last two columns count layers at the same time: layers with gathered\n'
           'weights, and layers with a whole gradient that is not stored yet.\n'
           '              sent              predicted                 weights  gradients')
     for (name, (_, _, sent, most)), times in zip(runs.items(), (2, 2, 2, 3)):
@@ -166,7 +167,7 @@ def show_stages(devices, prefetch):
 
 
 def draw(path, table):
-    """Draws what device 0 holds in each stage, a stack of bars, into a PNG file."""
+    """Draws the bytes that device 0 holds in each stage, a stack of bars, into a PNG file."""
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(7, 3), layout='constrained')
     left = np.zeros(len(table))
@@ -181,8 +182,8 @@ def draw(path, table):
 
 
 def main():
-    """Reads the flags and tells the story."""
-    parser = common.parser(__doc__, plot='what a device holds')
+    """Reads the flags and runs the lesson."""
+    parser = common.parser(__doc__, plot='the bytes that a device holds')
     parser.add_argument('--devices', type=int, choices=(2, 4, 8), default=4, metavar='D',
                         help='number of devices: 2, 4 or 8 (default: %(default)s)')
     parser.add_argument('--prefetch', action='store_true',

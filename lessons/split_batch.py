@@ -160,7 +160,7 @@ def train(data, devices, epochs):
 
 
 def compare(data, devices, epochs):
-    """Trains on the first device, then on all; returns the accuracies of both, and what `show_differences` returns."""
+    """Trains on the first device, then on all; returns the accuracies of both runs and their differences."""
     runs = []
     for used in (devices[:1], devices):
         sizes = [share.stop - share.start for share in shares_of(BATCH, len(used))]
@@ -195,7 +195,7 @@ def draw(path, accuracies, differences):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = common.parser(__doc__, plot='accuracies and differences')
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
                         help="directory of Fashion-MNIST's four idx.gz files (default: %(default)s)")

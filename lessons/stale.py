@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lesson 6, stale gradients: asynchronous updates, in which no tower waits for another.
+"""Lesson 6, stale gradients: asynchronous updates, where no tower waits for another.
 
     python lessons/stale.py
     python lessons/stale.py --slow=10 --plot=/tmp/stale.png
 
 The towers share one copy of the variables. Each tower reads them, computes the gradient of a batch and applies it.
-The number of updates that the other towers have made meanwhile is the staleness of the gradient. The network is that
-of lesson 5, and the last tower is slow. Synchronous towers all wait for it before each update; asynchronous ones do
+The number of updates that the other towers have made meanwhile is the staleness of the gradient. The network is from
+lesson 5, and the last tower is slow. Synchronous towers all wait for it before each update; asynchronous ones do
 not.
 
 For the first updates it prints the update at the start of each gradient and the update that applies it, with the
@@ -55,7 +55,7 @@ AT_MS = (100, 250, 500, 1000)
 class Update(NamedTuple):
     """An update: its time in milliseconds, and its tower, or None if all towers made it together.
 
-    `started` and `applied` are how many updates had been made when the tower read the variables, and when its gradient
+    `started` is the number of updates before the tower read the variables, and `applied` the number before its gradient
     was applied. `loss` is the loss of all points after the update. The rest is about the variable b2: the value that
     the tower read, the gradient, and the values before and after the update.
     """
@@ -122,7 +122,7 @@ class Training:
 
 
 def mean(results):
-    """Returns what `Training.start` returned for K towers as one result, with the mean of their gradients."""
+    """Combines the results of `Training.start` for K towers into one, with the mean of their gradients."""
     started, b2_read, gradients = zip(*results)
     return started[0], b2_read[0], [np.mean(each, axis=0) for each in zip(*gradients)]
 
@@ -139,9 +139,9 @@ def simulate_synchronous(training, durations):
 
 
 def simulate_asynchronous(training, durations):
-    """As `simulate_synchronous`, but a tower applies its gradient as soon as it has it, and starts the next one."""
+    """As `simulate_synchronous`, but each tower applies its gradient when it is ready, and starts the next one."""
     made = []
-    # The gradients on their way, the first to be ready first: (when it will be ready, tower, what `start` returned).
+    # The gradients in progress, the earliest first: (milliseconds when it is ready, tower, result of `start`).
     computing = sorted((durations[k], k, training.start(k, k)) for k in range(TOWERS))
     for batch in itertools.count(TOWERS):
         now, k, result = heapq.heappop(computing)
@@ -207,13 +207,13 @@ def diverged(updates):
 
 
 def train(run, training, rate, durations):
-    """Returns what `run`, one of the four functions above, returns when it begins with the initial values."""
+    """Calls `run`, one of the four functions above, with the initial values; returns its result."""
     training.begin(rate)
     return run(training, durations)
 
 
 def show_first(updates, title, rate):
-    """Prints the first asynchronous updates, and those around the first of the slow tower."""
+    """Prints the first asynchronous updates, and the updates around the slow tower's first."""
     print(f'The first asynchronous updates of {title} (simulated). A gradient is computed\n'
           'from the variables as the tower read them (b2 read), and applied to them as they are later (b2 before):\n'
           f'b2 after = b2 before - {rate:.3g} * gradient.\n'
@@ -301,7 +301,7 @@ def main():
     """Reads the flags, simulates, and runs the threads."""
     parser = common.parser(__doc__, plot='the loss against updates and against seconds')
     parser.add_argument('--slow', type=flags.at_least(1), default=4, metavar='TIMES',
-                        help='how many times as long as the others the last tower takes (default: %(default)s)')
+                        help='factor by which the last tower is slower than the others (default: %(default)s)')
     parser.add_argument('--rate', type=flags.positive, default=0.1, metavar='RATE',
                         help='learning rate of a synchronous update (default: %(default)s)')
     arguments = common.parse(parser)

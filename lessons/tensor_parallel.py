@@ -34,7 +34,7 @@ def build(devices, x, y, w1, w2):
     """Builds relu(x @ w1) @ w2 and its gradients, with w1 cut by columns and w2 by rows.
 
     Args:
-      x, y: inputs and targets, float32 [16, 8]; every device has all of them.
+      x, y: inputs and targets, float32 [16, 8]; every device has all examples.
       w1, w2: weights, float32 [8, 16] and [16, 8].
 
     Returns:
@@ -104,7 +104,7 @@ def show_choice(D):
                 'ZeRO 3': (16 / D * billions + activations, 3 * gradient * ring),
                 'tensor': (16 / D * billions + (0.004 + 0.016 / D) * examples, 2 * 2 * 0.004 * examples * ring)}
         fitting = [way for way, (held, _) in ways.items() if held <= SIZE]
-        # The first three send the same, so the simplest of them; the last two hold about the same, so what sends less.
+        # The first three send the same: the simplest wins. The last two hold about the same: the fewer bytes sent win.
         last = sorted(set(fitting) & {'ZeRO 3', 'tensor'}, key=lambda way: ways[way][1])
         choice = [way for way in fitting if way not in last] + last
         print(f'{billions:8.1f}e9 {examples:6}' + ''.join(f'{held:9.1f} ({sent:4.1f})' for held, sent in ways.values())
@@ -112,7 +112,7 @@ def show_choice(D):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = common.parser(__doc__)
     parser.add_argument('--devices', type=int, choices=(2, 4, 8), default=4, metavar='D',
                         help='number of devices: 2, 4 or 8 (default: %(default)s)')

@@ -1,4 +1,4 @@
-"""Timelines from the trace of any `session.run`: which device did what when, as text or as a picture.
+"""Timelines from the trace of any `session.run`: the work of each device over time, as text or as a picture.
 
     metadata = tf.RunMetadata()
     session.run(fetches, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
@@ -32,8 +32,8 @@ def rows(step_stats: Any, name_of: Callable[[str], str | None] = lambda operatio
 
     Args:
       step_stats: the `step_stats` of a `tf.RunMetadata`.
-      name_of: function that takes the name of an operation and returns the name of its bar, or None if the
-        operation is not to be shown. Operations of a device that have the same name share a bar, from the start of
+      name_of: function that takes the name of an operation and returns the name of its bar, or None to
+        leave the operation out. Operations of a device that have the same name share a bar, from the start of
         the first to the end of the last.
     """
     found = {}

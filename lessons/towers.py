@@ -5,8 +5,8 @@
 
 A linear model, prediction = x @ weights + bias, is built once for each tower, over shared variables. The lesson prints
 the batch, the names of the variables and operations, the losses and gradients of all towers, and the gradient of the
-whole batch, which is the mean of theirs. Then it builds the towers with `tf.Variable`, which makes a set of variables
-for each tower. All numbers can be checked with a pencil.
+whole batch, which is the mean of the towers' gradients. Then it builds the towers with `tf.Variable`, which makes a set
+of variables for each tower. All numbers can be checked by hand.
 
 In the package: `build_towers`, `shared_variables` and `average_gradients` in cifar10/parallel/towers.py.
 Exercises: lessons/exercises/towers.py.
@@ -61,7 +61,7 @@ def build_towers(devices, variable=shared):
     """Builds one tower on each device; returns the losses and, for each tower, its gradients of all variables."""
     losses, tower_grads = [], []
     for k, share in enumerate(np.split(np.arange(len(X)), len(devices))):
-        # The name scope is in the names of operations, but not in those of variables. So with
+        # The name scope is in the names of operations, but not in the names of variables. With
         # `reuse`, every tower after the first gets the variables of the first.
         with tf.device(devices[k]), tf.name_scope(f'tower_{k}'), \
                 tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
@@ -76,7 +76,7 @@ def average(tower_grads):
 
 
 def show_examples(num_towers):
-    """Prints the batch, and which examples each tower gets."""
+    """Prints the batch, and the examples of each tower."""
     print('The batch: for each example two inputs x and the target y. The weights start at 1 and -1, the bias at 0.')
     for k, share in enumerate(np.split(np.arange(len(X)), num_towers)):
         for x, y in zip(X[share], Y[share]):
@@ -100,7 +100,7 @@ def show_gradients(session, losses, tower_grads, means):
         whole_loss = loss_of(tf.constant(X), tf.constant(Y))
     whole_grads = tf.gradients(whole_loss, tf.trainable_variables())
     loss_values, whole_value = session.run([losses, whole_loss])
-    print("\nEach tower's loss, the mean of them, and the loss of the whole batch:")
+    print("\nEach tower's loss, their mean, and the loss of the whole batch:")
     for k, value in enumerate(loss_values):
         print(f'  tower {k}       {common.numbers(value)}')
     print(f'  mean          {common.numbers(np.mean(loss_values))}')
@@ -144,7 +144,7 @@ def show_sparse(session, num_towers):
 
 
 def show_own_variables(devices):
-    """Builds the same towers with tf.Variable, and prints the variables and which gradients tower 0 has."""
+    """Builds the same towers with tf.Variable, and prints the variables and the gradients of tower 0."""
     with tf.Graph().as_default():
         _, tower_grads = build_towers(devices, lambda name, value: tf.Variable(value, name=name))
         variables = tf.trainable_variables()
@@ -170,7 +170,7 @@ def draw(path, values, mean, whole):
 
 
 def tell(devices):
-    """Tells the story on K devices; returns what `show_gradients` returns."""
+    """Runs the lesson on K devices; returns the gradients from `show_gradients`."""
     losses, tower_grads = build_towers(devices)
     with tf.device('/cpu:0'):
         means = average(tower_grads)
@@ -186,7 +186,7 @@ def tell(devices):
 
 
 def main():
-    """Reads the flags and tells the story."""
+    """Reads the flags and runs the lesson."""
     parser = common.parser(__doc__, plot='the gradients')
     parser.add_argument('--towers', type=int, choices=(1, 2, 4), default=2,
                         help='number of towers, which share the 4 examples evenly (default: %(default)s)')

@@ -24,7 +24,7 @@ NOT_RIGHT = 'wrong: ', 'does not run: '
 # Phrases that occur only in the page's section about a function.
 SUBJECTS = {'clip_mean_gradients': 'the clipped mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
             'divide': 'Who divides', 'after_update': 'Means are added', 'read_row': 'sec/batch',
-            'updates_and_epochs': 'epochs', 'shards': 'What is sharded is divided by D'}
+            'updates_and_epochs': 'epochs', 'shards': 'divided by D'}
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -137,12 +137,12 @@ def test_check_exits_with_status_0_if_all_answers_are_right(call_lesson):
     ('import numpy\n\ndef weighted_mean(gradients, sizes):\n    return numpy.sunm(gradients)',
      "it raises AttributeError in line 4: module 'numpy' has no attribute 'sunm'"),
     ('def weighted_mean(gradients, sizes):\n    while True:\n        sizes',
-     'does not end within 1 seconds; it is in line '),
+     'does not end within 1 seconds; it was in line '),
     ('def mean(gradients, sizes): pass', 'has no function weighted_mean'),
     ('weighted_mean = 3', 'has no function weighted_mean'),
     ('import sys\nsys.exit(0)', 'cannot be loaded: SystemExit: 0'),
     ('open("data.txt")', "cannot be loaded: [Errno 2] No such file or directory: 'data.txt'"),
-    ('while True: pass', 'cannot be loaded: it does not end within 1 seconds; it is in line 1 then'),
+    ('while True: pass', 'cannot be loaded: it does not end within 1 seconds; it was in line 1'),
     (None, 'does not exist')])
 def test_code_that_does_not_run_is_reported_in_one_line_without_a_hint(text, said, tmp_path, capsys, monkeypatch):
     path = tmp_path / 'split_batch.py'
@@ -161,7 +161,7 @@ def test_code_that_does_not_run_is_reported_in_one_line_without_a_hint(text, sai
 def test_an_answer_that_ends_its_process_early_is_wrong(text, status, tmp_path):
     (tmp_path / 'split_batch.py').write_text(text)
     verdict = check.verdict(4, 'weighted_mean', str(tmp_path / 'split_batch.py'), seconds=patient(10)).text
-    assert verdict == f'wrong: its process ends before it is checked, with the exit status {status}'
+    assert verdict == f'wrong: its process ended before the check, with exit status {status}'
 
 
 @pytest.mark.parametrize('returned, shown', [

@@ -173,7 +173,7 @@ def test_a_lesson_does_not_call_an_unwritten_function(lesson, function, tmp_path
     ('parts.py', '--micro_batches=5', '--micro_batches=5 does not divide the batch of 24; use a divisor of 24'),
     ('by_hand.py', '--towers=7', 'cannot share 1200 points evenly'),
     ('diagnosis.py', '--fault=slow', "invalid choice: 'slow'"),
-    ('noise_scale.py', '--after=5,3', "'5,3' is not a list of growing numbers, such as 100,500"),
+    ('noise_scale.py', '--after=5,3', "'5,3' is not a list of increasing numbers, such as 100,500"),
     ('check.py', '13', 'choose from 1, 2, 3'),
     ('check.py', 'towers', "invalid int value: 'towers'")])
 def test_user_errors_are_reported_in_one_line(script, argument, said, call_lesson):

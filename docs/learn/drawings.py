@@ -30,7 +30,7 @@ def canvas(width, height):
 
 
 def light(colour, share=0.25):
-    """Returns a colour mixed with white; `share` is that of the colour."""
+    """Returns a colour mixed with white; `share` is the share of the colour."""
     return tuple(share * np.array(matplotlib.colors.to_rgb(colour)) + 1 - share)
 
 
@@ -73,7 +73,7 @@ def towers():
 
 
 def ring():
-    """Draws lesson 3: the ring with what is sent in its first step, and the way of each chunk through all steps."""
+    """Draws lesson 3: the ring with the chunks of its first step, and the way of each chunk through all steps."""
     axes = canvas(9.2, 3.9)
     axes.text(1.75, 3.7, 'Step 1, on four devices', ha='center', weight='bold', va='center')
     places = [(0.95, 2.65), (2.55, 2.65), (2.55, 1.15), (0.95, 1.15)]
@@ -119,7 +119,7 @@ def ring():
 def pipeline():
     """Draws lesson 7: four parts of a model at work over time, for a whole batch and for four micro-batches."""
     axes = canvas(8.4, 4.3)
-    left, unit = 1.05, 0.15  # inches; a unit is the time in which a part takes a quarter of the batch forward
+    left, unit = 1.05, 0.15  # inches; a unit is the time of a part for a quarter of the batch, forward
     for top, title, micro_batches in ((3.75, 'A whole batch: bubble 3/4', 1),
                                       (1.75, 'Four micro-batches: bubble 3/7', 4)):
         axes.text(left, top + 0.25, title, weight='bold', va='center')

@@ -3,10 +3,10 @@
 
     python docs/learn/notebooks.py
 
-A notebook needs NumPy and TensorFlow, and nothing of this repository. Its text is that of the page, without pictures,
-links, and the sections that need the repository. Its code is the program's: where the page shows some lines, a cell has
-the whole function, and before it a folded cell has the rest of the program. Where the page shows a command, a cell has
-the call that does the same, with the output that the page shows.
+A notebook needs NumPy and TensorFlow, and nothing of this repository. It has the text of the page without pictures,
+links, and the sections that need the repository. Its code comes from the program. If the page shows some lines, a cell
+has the whole function; a folded cell before it has the rest of the program. If the page shows a command, a cell has the
+call that does the same, with the output on the page.
 """
 import ast
 import json
@@ -17,8 +17,8 @@ import textwrap
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(FOLDER))
-COMMON = {'lessons/common.py': ('session', 'numbers')}  # file -> what the programs take from it
-# Page -> its program, what the program takes from other files, and a call for each command of the page.
+COMMON = {'lessons/common.py': ('session', 'numbers')}  # file -> the functions that programs take from it
+# Page -> its program, the functions from other files, and a call for each command of the page.
 NOTEBOOKS = {
     '01-towers': ('lessons/towers.py', {}, {
         'python lessons/towers.py': 'tell(cpus(2))',
@@ -45,8 +45,8 @@ LEFT_OUT = ('main', 'draw')  # of the programs
 ABOUT = """\
 This notebook is made from the page `docs/learn/{page}.md` of *Learn data parallelism* and its program, `{program}`. It
 needs NumPy and TensorFlow 2.16 or later, but no GPU: all devices are parts of the processor. Run its cells from top to
-bottom. The outputs that come with it are those of the page, on which `...` stands for lines that are left out. If you
-change a function, run its cell again, then the cell with the call. For another command of the page, change the call:
+bottom. The outputs in it come from the page; a line `...` stands for omitted lines. If you change a function, run its
+cell again, then the cell with the call. For another command of the page, change the call:
 """
 SET_UP = """\
 {imports}
@@ -74,7 +74,7 @@ def read(path):
 
 
 def definitions(path):
-    """Returns {name: lines} of what a Python file defines, with the comments above it, and its imports, as nodes."""
+    """Returns {name: lines} of the definitions in a Python file, with the comments above, and its imports as nodes."""
     lines, found, imports = read(path).splitlines(), {}, []
     for node in ast.parse(read(path)).body:
         first = node.lineno - 1
@@ -123,7 +123,7 @@ def markdown(text):
 
 
 def code(text, output='', folded=False):
-    """Returns a cell of code, with what it prints."""
+    """Returns a cell of code, with its output."""
     outputs = [dict(name='stdout', output_type='stream', text=output.splitlines(keepends=True))] if output else []
     metadata = dict(cellView='form', jupyter=dict(source_hidden=True)) if folded else {}
     return dict(cell_type='code', execution_count=None, metadata=metadata, outputs=outputs,

@@ -1,18 +1,20 @@
-"""Functions of all checkers: they call a reader's function and compare its result.
+"""Shared functions of the checkers: they call a reader's function and compare its result.
 
-For each exercise F a module beside this one has a function
+For each exercise F, a module in this folder has a function
 
     check_F(function, random) -> str | None
 
-which returns None if the reader's function is right, else the first counterexample as a phrase: 'for shares 3 and 1
-with gradients 2 and 6 it returns 4; 3 is right'. It may raise a Fault with the phrase, too. It tries the cases of the
-page, and at least twenty that it draws from `random`, a NumPy generator, in sizes that the page does not show. It
-computes the right results with NumPy, not with lessons/solutions. The module's HINTS have a list of hints for each F. A
-hint is a text, or a pair (pattern, text) for one mistake: it is shown where the regular expression is found in the
-counterexample. The hints that are texts are for every counterexample, one after each wrong answer.
+It returns None if the reader's function is right. Otherwise it returns the first counterexample as a phrase, such as
+'for shares 3 and 1 with gradients 2 and 6 it returns 4; 3 is right', or raises a Fault with this phrase. It tries the
+cases of the page and at least twenty more. It draws the latter from `random`, a NumPy generator, in sizes that the page
+does not show. It computes the right results with NumPy, without lessons/solutions.
 
-A checker runs in a process of its own (child.py), with limits of time and memory. Checkers of exercises that build a
-graph use graph.py, which imports TensorFlow; this module must not.
+HINTS of the module maps each F to a list of hints. A hint is a text or a pair (pattern, text). A pair is for one
+mistake: its text is shown if the regular expression `pattern` matches the counterexample. A plain text is a general
+hint; each wrong answer shows the next one.
+
+A checker runs in its own process (child.py), with limits of time and memory. Checkers of exercises that build a graph
+use graph.py, which imports TensorFlow; this module must not import it.
 """
 import builtins
 import contextlib
@@ -33,33 +35,33 @@ from typing import Any
 
 import numpy as np
 
-# For all exercises, before their own HINTS.
-COMMON_HINTS = [('changes its argument', 'make new lists and arrays: `x = x - y` instead of `x -= y`, for example.')]
+# Hints of every exercise, tried before its own HINTS.
+COMMON_HINTS = [('changes its argument', 'make new lists and arrays: for example, `x = x - y` instead of `x -= y`.')]
 
-_MODULES = (builtins, math, np, np.linalg, np.random)  # in which a reader may replace functions
-_replaced = [{} for _ in _MODULES]  # by the reader, for each module: {function: what stands in its place}
+_MODULES = (builtins, math, np, np.linalg, np.random)  # a reader may replace their functions
+_replaced = [{} for _ in _MODULES]  # for each module: {name: reader's function}
 
 
 class Fault(Exception):
-    """The reader's function raised an exception or broke a rule; the message is a phrase that says how."""
+    """The reader's function raised an exception or broke a rule; the message is a phrase that describes the fault."""
 
 
-# Faults of code that does not run, which say nothing about its idea.
+# Faults of code that does not run. They do not show whether its idea is right.
 DOES_NOT_RUN = re.compile(r'it raises (NameError|UnboundLocalError|AttributeError)\b|it does not end within')
 
 
 class OutOfTime(BaseException):
-    """The reader's code takes too long. A BaseException, so that an `except Exception` there does not stop it."""
+    """The reader's code takes too long. It is a BaseException, so that the reader's `except Exception` lets it pass."""
 
 
 def call(function: Callable, *arguments: Any) -> Any:
     """Calls the reader's function twice, each time with copies of the arguments, and returns its result.
 
     Returns:
-      The value in plain types, as `plain` makes it.
+      The result, converted by `plain`.
 
     Raises:
-      Fault: it raised an exception, changed an argument, or returned something else the second time.
+      Fault: the function raised an exception, changed an argument, or returned a different result in the second call.
     """
     values = []
     for _ in range(2):
@@ -69,23 +71,23 @@ def call(function: Callable, *arguments: Any) -> Any:
         for number, (before, after) in enumerate(zip(arguments, given)):
             if not same(before, after):
                 raise Fault(f'it changes its argument {_name(function, number)} from {shown(before)} to '
-                            f'{shown(after)}; the caller still needs that')
+                            f'{shown(after)}; the caller still needs the old value')
     if not same(*values, tolerance=1e-6):
-        raise Fault(f'it returns {shown(values[1])} when it is called a second time; the first time {shown(values[0])}')
+        raise Fault(f'it returns {shown(values[1])} in a second call, but {shown(values[0])} in the first')
     return values[0]
 
 
 def call_once(function: Callable, *arguments: Any, of: Callable | None = None) -> Any:
-    """Calls the reader's function with the arguments themselves, and returns its result, of any type.
+    """Calls the reader's function once, without copying the arguments, and returns its result unchanged.
 
     Args:
-      of: the reader's function, if `function` is another one that runs its code.
+      of: the reader's function, if `function` is not this function but runs its code.
 
     Raises:
-      Fault: it raised an exception, or took too long.
+      Fault: the reader's code raised an exception or took too long.
     """
     try:
-        # NumPy warns of a division by zero; only the result matters.
+        # NumPy warns about a division by zero, but only the result matters.
         with warnings.catch_warnings(), readers_functions():
             warnings.simplefilter('ignore')
             return function(*arguments)
@@ -106,7 +108,7 @@ def compare(function: Callable, arguments: tuple, right: Any, case: str, size: f
       size: as for `mismatch`.
 
     Returns:
-      None if it is right up to float rounding, else a phrase.
+      None if the result is right up to float rounding, else a phrase.
     """
     try:
         returned = call(function, *arguments)
@@ -120,8 +122,8 @@ def mismatch(returned: Any, right: Any, size: float | None = None) -> str | None
     """Returns None if `returned` equals `right`, an array or a number, up to float rounding, else a phrase.
 
     Args:
-      size: the size of the numbers that the answer is computed from, of which 1e-5 may be lost by rounding; by default
-        the largest number of `right`.
+      size: the magnitude of the numbers in the computation; rounding errors of up to 1e-5 times `size` are accepted.
+        The default is the largest magnitude in `right`.
     """
     right = np.asarray(right)
     array = numeric(returned)
@@ -139,10 +141,10 @@ def mismatch(returned: Any, right: Any, size: float | None = None) -> str | None
 
 
 def numeric(value: Any) -> np.ndarray | None:
-    """Returns a number, an array, or lists of numbers as an array; None for anything else."""
+    """Converts a number, an array or lists of numbers to an array; returns None for any other value."""
     try:
         array = np.asarray(plain(value))
-        if array.dtype.kind == 'V':  # a type of TensorFlow's, such as bfloat16
+        if array.dtype.kind == 'V':  # one of TensorFlow's types, such as bfloat16
             array = array.astype(float)
         if array.dtype == object and all(isinstance(each, int) for each in array.flat):  # too large for int64
             array = array.astype(float)
@@ -152,7 +154,7 @@ def numeric(value: Any) -> np.ndarray | None:
 
 
 def whole(value: Any) -> int | None:
-    """Returns a whole number that can index a list as an int; None for anything else, such as 3.0."""
+    """Converts a whole number that can index a list to an int; returns None for any other value, such as 3.0."""
     try:
         return operator.index(plain(value))
     except TypeError:
@@ -160,10 +162,10 @@ def whole(value: Any) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as numbers, arrays, tuples, lists and dicts, as far as it can be made of them.
+    """Converts a value to numbers, arrays, tuples, lists and dicts, if possible.
 
-    Tensors of TensorFlow become arrays, tf.IndexedSlices the pair (values, indices), fractions floats, dataclasses
-    tuples, generators, ranges and other iterables lists. What else there is stays as it is.
+    Tensors become arrays, tf.IndexedSlices become pairs (values, indices), fractions become floats, and dataclasses
+    become tuples. Generators, ranges and other iterables become lists. Any other value is returned unchanged.
     """
     if isinstance(value, (fractions.Fraction, decimal.Decimal)):
         return float(value)
@@ -190,7 +192,7 @@ def plain(value: Any) -> Any:
 
 
 def same(first: Any, second: Any, tolerance: float = 0) -> bool:
-    """Returns whether two values are equal, number by number, where NaN equals NaN; `tolerance` is relative."""
+    """Returns whether two values are equal, number by number; NaN equals NaN. `tolerance` is relative."""
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(same(first[key], second[key], tolerance) for key in first)
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
@@ -202,7 +204,7 @@ def same(first: Any, second: Any, tolerance: float = 0) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Returns a number, an array or any other value in one line, with few digits."""
+    """Formats a number, an array or any other value in one line, with few digits."""
     array = numeric(value)
     if array is None:
         return shortened(repr(value))
@@ -224,7 +226,7 @@ def counted(number: int, noun: str, plural: str = '') -> str:
 
 @contextlib.contextmanager
 def readers_functions() -> Iterator[None]:
-    """Context for the reader's code: functions of NumPy that it replaces are replaced in this context only."""
+    """Context for the reader's code: functions of `_MODULES` that it replaces are restored at the end."""
     before = [dict(vars(module)) for module in _MODULES]
     for module, functions in zip(_MODULES, _replaced):
         vars(module).update(functions)
@@ -241,10 +243,10 @@ def readers_functions() -> Iterator[None]:
 
 
 def _evaluated(value, v1):
-    """Returns the array of a tensor or variable; one of a graph is computed in a session of its own."""
+    """Returns the value of a tensor or variable as an array; a new session computes it if it belongs to a graph."""
     try:
         return value.numpy()
-    except (AttributeError, NotImplementedError):  # of a graph
+    except (AttributeError, NotImplementedError):  # a value of a graph
         with value.graph.as_default(), v1.Session() as session:
             session.run(v1.global_variables_initializer())
             return session.run(value)
@@ -259,7 +261,7 @@ def _name(function, number):
 
 
 def _line(error, function):
-    """Returns ' in line N', the last line of the reader's file that an exception came through, or ''."""
+    """Returns ' in line N', the last line of the reader's file in an exception's traceback, or ''."""
     code = getattr(inspect.unwrap(function), '__code__', None)
     file = code.co_filename if code else getattr(sys.modules.get('written'), '__file__', None)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -7,20 +7,19 @@ from lessons.checkers import Fault, call, counted, numeric, shown
 from lessons.checkers.graph import STEP_HINTS, check_steps
 
 HINTS = {'all_gather': [
-    'write down for three devices which chunk each of them has before the first step, and from whom it receives.',
-    'in the first step a device can send one chunk only: its own. Which one has it received by then?',
-    'with d the device and t the step, from 0: chunk (d + t) modulo D has just arrived.'],
+    'for three devices, write down the chunk that each has before the first step, and the device that sends to it.',
+    'in the first step a device can send only its own chunk. Which chunk has it received after this step?',
+    'before step t, counted from 0, the newest chunk on device d is chunk (d + t) modulo D.'],
     'replicated_step': [
         ('trainable variable|raises ValueError',
-         'each device has a weight of its own, so the graph has as many variables as devices, each with its own name.'),
-        ('subdiv_offsets', '`collective_all_reduce` in lessons/all_reduce.py has the whole call.'),
+         'each device has its own weight: the graph has one variable for each device, each with its own name.'),
+        ('subdiv_offsets', '`collective_all_reduce` in lessons/all_reduce.py shows the whole call.'),
         ('waits for another|CollectiveReduce',
-         'with CollectiveReduce, all members have the same group_size, group_key and instance_key; it returns the '
-         'sum.'),
-        ('does not come from', 'the loss of tower k is computed from the weight on its own device.'),
+         'CollectiveReduce needs the same group_size, group_key and instance_key on all devices. It returns the sum.'),
+        ('does not come from', 'compute the loss of tower k from the weight on its own device.'),
         *STEP_HINTS,
-        'copy k is updated on device k, and by the mean of all gradients: it has to travel to every device.',
-        'print the gradients and what each device has after the all-reduce, and compare them with a pencil.']}
+        'device k updates its copy with the mean of all gradients, so every device needs this mean.',
+        'print the gradients and the result of the all-reduce on each device, and check them by hand.']}
 
 
 def check_all_gather(function: Callable, random: np.random.Generator) -> str | None:

@@ -7,15 +7,15 @@ from lessons.checkers import Fault, call, call_once, counted, graph, mismatch, s
 from lessons.checkers.graph import tf
 
 HINTS = {'clip_mean_gradients': [
-    'first the mean over the towers, for each variable; then the norm, of all means together.',
-    'how long is a gradient of zeros? And which gradients stay as they are?'],
+    'first take the mean over the towers for each variable, then the norm of all means together.',
+    'how large is the norm of a gradient of zeros? Which gradients stay unchanged?'],
     'training_step': [
         ('trainable variable|raises ValueError',
-         'the second tower must get the variables of the first: a variable scope with reuse, for every k above 0.'),
+         'all towers must use the variables of the first: open the variable scope with `reuse` for every k above 0.'),
         ('nothing orders',
-         'the loss must be read before the update: make the update under `tf.control_dependencies` of the losses.'),
-        ('the loss that is fetched', 'fetch the mean of the K losses, as they are before the step.'),
-        ('builds the losses', 'call loss_of(k) for each tower, once.'),
+         'compute the losses before the update: create the update under `tf.control_dependencies` of the losses.'),
+        ('the loss that is fetched', 'return the mean of the K losses before the step.'),
+        ('builds the losses', 'call loss_of(k) once for each tower.'),
         graph.DEVICE_HINT,
         'average the gradients of each variable first, then call `apply_gradients` once, with the global step.']}
 
@@ -49,9 +49,9 @@ def check_clip_mean_gradients(function: Callable, random: np.random.Generator) -
 
 
 def _drawn(random):
-    """Returns a case: up to five towers of up to four variables, small or very large, and a limit above or below.
+    """Draws a case: up to five towers of up to four variables, small or very large, and a limit above or below.
 
-    None is a scalar: a `tf.stack` of 0-d arrays takes some of them for float32, and fails.
+    No gradient is a scalar: `tf.stack` reads some 0-d arrays as float32 and fails.
     """
     shapes = [tuple(random.integers(1, 4, size=random.integers(1, 3))) for _ in range(random.integers(1, 5))]
     scale = 10.0 ** random.choice([-6, 0, 3, 20, 30])
@@ -65,7 +65,7 @@ def _listed(k, tower):
 
 
 def _right(towers, limit):
-    """Returns the clipped means, and their factor."""
+    """Returns the clipped means and the factor that scales them."""
     means = [np.mean([tower[i] for tower in towers], 0) for i in range(len(towers[0]))]
     norm = np.linalg.norm(np.concatenate([mean.ravel() for mean in means]))
     scale = min(1.0, limit / norm) if norm else 1.0
@@ -86,9 +86,9 @@ def check_training_step(function: Callable, random: np.random.Generator) -> str 
 
 
 def _take_steps(function, devices, batches, momentum):
-    """Takes a step with each of some batches [steps, K, n, 2]; raises a Fault if one is wrong.
+    """Takes one step with each batch of `batches`, [steps, K, n, 2]; raises a Fault if a step is wrong.
 
-    The loss of a tower is the mean of (x @ weights - 1)^2 plus the bias; no gradient needs the value of the bias.
+    The loss of a tower is the mean of (x @ weights - 1)^2 plus the bias; no gradient depends on the value of the bias.
     """
     places = {}
     x = tf.placeholder(tf.float32, batches.shape[1:])
@@ -115,7 +115,7 @@ def _take_steps(function, devices, batches, momentum):
     graph.check_order([loss, train_op])
     global_step = tf.train.get_global_step()
     if global_step is None:
-        raise Fault('the graph has no global step; tf.train.get_or_create_global_step() makes it')
+        raise Fault('the graph has no global step; create it with tf.train.get_or_create_global_step()')
     variables = sorted(tf.trainable_variables(), key=lambda variable: -len(variable.shape))  # weights, bias
     values, moments = [np.zeros(2), np.zeros(())], [0, 0]
     with graph.session(len(devices)) as run:

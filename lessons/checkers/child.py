@@ -17,25 +17,25 @@ from cifar10.base import startup
 from lessons.checkers import COMMON_HINTS, DOES_NOT_RUN, Fault, OutOfTime, readers_functions
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BYTES = 2 << 30  # of memory that a reader's code may take
-PRINTED = 16 << 20  # bytes that it may print, or write into a file
+BYTES = 2 << 30  # the memory limit of a reader's code
+PRINTED = 16 << 20  # the limit of its output, and of each file that it writes, in bytes
 SOLUTIONS = 'lessons.solutions'
 
 
 def run(connection: Connection, lesson: str, name: str, path: str, seed: int, seconds: float, output: str) -> None:
     """Checks a function and ends this process.
 
-    It sends the hints as soon as it is ready, None when the reader's file is loaded, and then the verdict.
+    It sends the hints when it is ready, None after it loads the reader's file, and finally the verdict.
 
     Args:
       lesson: the name of the lesson's files, such as 'towers'.
-      name: of the function.
+      name: the function's name.
       path: the reader's file.
-      seed: that cases are drawn from.
-      seconds: how long loading and checking may take each.
+      seed: the seed for drawing the cases.
+      seconds: the time limit for loading, and again for checking.
       output: the file for the output of the reader's code.
     """
-    os.setsid()  # so that check.py can end it with all processes that it may start
+    os.setsid()  # so that check.py can end this process together with its children
     with open(output, 'wb') as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -46,26 +46,26 @@ def run(connection: Connection, lesson: str, name: str, path: str, seed: int, se
     connection.send(COMMON_HINTS + checker.HINTS[name])
     with startup.quiet_stderr():
         connection.send(_verdict(connection, checker, name, path, seed, seconds))
-    os._exit(0)  # whatever threads the reader's code has left
+    os._exit(0)  # even if threads of the reader's code still run
 
 
 def short(path: str) -> str:
-    """Returns a path from the repository's root, if it is below it."""
+    """Returns a path inside the repository relative to its root, and any other path unchanged."""
     found = os.path.relpath(path, ROOT)
     return path if found.startswith(os.pardir) else found
 
 
 def load(path: str, name: str) -> Callable:
-    """Returns the function or other callable with a name from a Python file.
+    """Loads a Python file; returns its function, or other callable, with the given name.
 
     Raises:
-      Fault: there is none, the file cannot be loaded, or it imports the solutions.
+      Fault: the file has no such callable, cannot be loaded, or imports the solutions.
     """
     file = short(path)
     spec = importlib.util.spec_from_file_location('written', path)
     module = importlib.util.module_from_spec(spec)
     sys.modules['written'] = module  # dataclasses and pickle look for it there
-    sys.path.append(os.path.dirname(os.path.abspath(path)))  # for a file of the reader's beside it
+    sys.path.append(os.path.dirname(os.path.abspath(path)))  # the reader's file may import others in its folder
     try:
         with readers_functions():
             spec.loader.exec_module(module)
@@ -86,7 +86,7 @@ def load(path: str, name: str) -> Callable:
 
 
 def is_stub(function: Callable) -> bool:
-    """Returns whether all that a function does is to raise NotImplementedError."""
+    """Returns whether a function only raises NotImplementedError."""
     def stub():
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ def is_stub(function: Callable) -> bool:
 def _verdict(connection, checker, name, path, seed, seconds):
     """Returns the text of a `check.Verdict`; sends None when the file is loaded."""
     for module in [each for each in sys.modules if each.startswith(SOLUTIONS)] + [SOLUTIONS]:
-        sys.modules[module] = None  # importing it fails
+        sys.modules[module] = None  # makes its import fail
     try:
         with _time_limit(seconds):
             function = load(path, name)
@@ -112,9 +112,9 @@ def _verdict(connection, checker, name, path, seed, seconds):
             counterexample = getattr(checker, f'check_{name}')(function, random)
     except (Fault, OutOfTime) as fault:
         counterexample = str(fault)
-    except Exception as error:  # such as from a method of what was returned
+    except Exception as error:  # for example in a method of the returned object
         traceback.print_exc()
-        counterexample = f'what it returns cannot be checked: {type(error).__name__}: {error}'
+        counterexample = f'its result cannot be checked: {type(error).__name__}: {error}'
     if not counterexample:
         return 'right'
     return _in_one_line('does not run' if DOES_NOT_RUN.search(counterexample) else 'wrong', counterexample)
@@ -126,11 +126,11 @@ def _in_one_line(verdict, why):
 
 @contextlib.contextmanager
 def _time_limit(seconds):
-    """Context that raises an OutOfTime after so many seconds, and again if the reader's code catches that."""
+    """Context that raises OutOfTime after this many seconds, and again if the reader's code catches it."""
     def stop(number, frame):
         files = getattr(sys.modules.get('written'), '__file__', None)
         lines = [line for each, line in traceback.walk_stack(frame) if each.f_code.co_filename == files]
-        where = f'; it is in line {lines[0]} then' if lines else ''
+        where = f'; it was in line {lines[0]}' if lines else ''
         raise OutOfTime(f'it does not end within {seconds:g} seconds{where}')
 
     signal.signal(signal.SIGALRM, stop)
@@ -142,7 +142,7 @@ def _time_limit(seconds):
 
 
 def _limit_memory():
-    """Lets this process take BYTES more memory than it has; beyond, Python raises a MemoryError."""
+    """Limits this process to BYTES more memory than it has now; beyond that, Python raises a MemoryError."""
     with open('/proc/self/status') as status:
         data = next(int(line.split()[1]) << 10 for line in status if line.startswith('VmData'))
     resource.setrlimit(resource.RLIMIT_DATA, (data + BYTES, resource.RLIM_INFINITY))

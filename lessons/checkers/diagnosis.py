@@ -8,32 +8,32 @@ from lessons.checkers.graph import tf
 
 HINTS = {
     'diagnose': [
-        ('the fault stopped', 'begin with what has not ended: the median of numbers with a NaN is NaN, too.'),
+        ('the fault stopped', 'check for NaN first: the median of numbers with a NaN is NaN.'),
         ('the fault flipped_bit',
          'a flipped bit can change a number by one part in a million: compare copies with ==.'),
-        ('the fault not_shared', 'compare copies with ==: a bit is flipped in one tower, here all towers differ.'),
+        ('the fault not_shared', 'compare copies with ==. A flipped bit changes one tower; here all towers differ.'),
         ('the fault same_batch',
-         'look at the examples before the length of a step: the same batch everywhere moves it anywhere.'),
+         'check the examples before the length of a step: if all towers have the same batch, any length is possible.'),
         ('the fault (sum|small_rate)',
-         'divide `moved` by `right`: K is a sum, 1 / K a small rate, and 1 a sound step, up to a thousandth.'),
-        ('slow_', 'the median over the updates does not see a single slow update, the mean does.'),
-        'write down for each fault which array shows it. In a sound training, what does that array look like?',
-        'the order of the questions matters: a NaN, or the same examples, also changes what comes later.'],
+         'divide `moved` by `right`. K means a sum, 1 / K a small rate and 1 a sound step, up to a thousandth.'),
+        ('slow_', 'take the median over the updates: unlike the mean, it ignores a single slow update.'),
+        'for each fault, write down the array that shows it. How does this array look in a sound training?',
+        'test in the right order: a NaN, or equal examples on all towers, also affects the later tests.'],
     'is_right': [
         ('a step that is right it returns', 'after one update w is rate * 2 * mean(x) up to float32 rounding: compare '
-         'with np.allclose, not with ==. The answer is a bool.'),
-        ('it raises', 'each step needs a graph of its own, `with tf.Graph().as_default()`. Whatever is wrong with a '
-         'step, return False.'),
-        ('applies the update twice', 'equal losses for K = 1 and K = 2 do not show an update that is applied twice: '
-         'look at w after the first one.'),
+         'with np.allclose instead of ==. Return a bool.'),
+        ('it raises', 'build each step in its own graph, `with tf.Graph().as_default()`. Return False for every wrong '
+         'step.'),
+        ('applies the update twice', 'the losses before the first update do not show that the update is applied '
+         'twice: check w after it.'),
         ('all on one device',
-         'right numbers do not show on which devices they were computed: look at `loss.device`.'),
+         'the numbers do not show the devices that computed them: check `loss.device`.'),
         ('copy of w|tf.Variable for', 'count `tf.trainable_variables()`: the number must not depend on K.'),
-        ('after the update', 'the loss of tower k before the first update is known: w is 0, so it is mean(x^2) of its '
-         'share. Fetch it together with the update.'),
-        ('by 2, whatever K', 'try K = 1, 2, 3 and 4: a step that divides by 2 is right for K = 2 only.'),
-        'choose numbers x that are all different, and compute w after one update by hand: rate * 2 * mean(x).',
-        'for each kind of wrong step: which number, device or variable is another one than in a right step?']}
+        ('after the update', 'before the first update w is 0, so the loss of tower k is mean(x^2) over its share. '
+         'Fetch the losses together with the update.'),
+        ('by 2 for any K', 'try K = 1, 2, 3 and 4: a step that divides by 2 is right only for K = 2.'),
+        'choose different numbers for x, and compute w after one update by hand: rate * 2 * mean(x).',
+        'for each kind of wrong step, find the number, device or variable that differs from a right step.']}
 STEPS = {'right': 'that is right', 'right_stacked': 'that is right',
          'sum': 'that adds the gradients of the towers',
          'twice': 'that applies the update twice',
@@ -43,8 +43,8 @@ STEPS = {'right': 'that is right', 'right_stacked': 'that is right',
          'copied': 'with a copy of w for each tower',
          'one_device': 'whose towers are all on one device',
          'left_out': 'that leaves out the gradient of a tower',
-         'halved': 'that divides the sum of the gradients by 2, whatever K is',
-         'loss_after': 'whose losses are those after the update',
+         'halved': 'that divides the sum of the gradients by 2 for any K',
+         'loss_after': 'whose losses are computed after the update',
          'never': 'that changes no variable'}
 FAULTS = ('none', 'stopped', 'slow_tower', 'slow_input', 'sum', 'not_shared', 'flipped_bit', 'small_rate', 'same_batch')
 
@@ -68,12 +68,12 @@ def check_diagnose(function: Callable, random: np.random.Generator) -> str | Non
 
 
 def _drawn_run(fault, K, tower, random):
-    """Returns the measurements of a training with a fault, as the exercise describes them."""
+    """Draws the measurements of a training with a fault, in the form that the exercise describes."""
     U, B, V = (int(random.integers(least, most)) for least, most in ((5, 12), (1, 5), (1, 4)))
     scale = 10 ** random.uniform(-3, 1)
     run = dict(computing=scale * random.uniform(0.95, 1.05, [U, K]),
                input=scale * random.uniform(0.05, 0.5) * random.uniform(0.95, 1.05, [U, K]))
-    run['computing'][random.integers(U), random.integers(K)] *= random.uniform(2, 9)  # once, which is no fault
+    run['computing'][random.integers(U), random.integers(K)] *= random.uniform(2, 9)  # one slow update is no fault
     if fault == 'slow_tower':
         run['computing'][:, tower] *= random.uniform(2, 6)
     if fault == 'slow_input':
@@ -126,9 +126,9 @@ def check_is_right(function: Callable, random: np.random.Generator) -> str | Non
 
 
 def _step(kind, choice, devices, x, rate):
-    """Builds a training step of a kind of STEPS; returns (losses, update)."""
+    """Builds a training step of one of the kinds in STEPS; returns (losses, update)."""
     K = len(devices)
-    size = int(x.shape[0]) // K  # of an array or a tensor
+    size = int(x.shape[0]) // K  # x is an array or a tensor
     losses, gradients, variables = [], [], []
     for k, device in enumerate(devices):
         device = devices[choice % K] if kind == 'one_device' else device

@@ -1,6 +1,7 @@
-"""What the checkers of exercises in graph mode share: devices, a session, and looking at the graph that was built.
+"""Shared functions of the checkers in graph mode: devices, a session, and an inspection of the graph.
 
-It imports TensorFlow. The reader's function is called with `call_once` in a graph of its own (`with tf.Graph()...`).
+This module imports TensorFlow. A checker calls the reader's function with `call_once` in a new graph
+(`with tf.Graph()...`).
 """
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -14,34 +15,34 @@ from lessons.checkers import Fault, call_once, counted, mismatch, shortened, sho
 with startup.quiet_stderr():
     import tensorflow.compat.v1 as tf
 
-tf.logging.set_verbosity(tf.logging.FATAL)  # a reader's function may be deprecated, and still be right
+tf.logging.set_verbosity(tf.logging.FATAL)  # the reader's code may use deprecated functions
 
-WAIT_MS = 4000  # for a step, before it is taken for one that waits for ever
+WAIT_MS = 4000  # time limit of a step; a step that takes longer counts as stuck
 _READS = ('ReadVariableOp', 'ResourceGather')
 _UPDATES = ('Assign', 'ResourceApply', 'ResourceSparseApply', 'ResourceScatter')
 _ARITHMETIC = {'Add', 'AddN', 'AddV2', 'Div', 'MatMul', 'Mean', 'Mul', 'Neg', 'Pow', 'RealDiv', 'Square',
                'SquaredDifference', 'Sub', 'Sum', 'L2Loss'}
 
-# Hints, as __init__.py describes them. STEP_HINTS are for exercises whose function returns losses and an update.
-DEVICE_HINT = (r'is on (/|no device)', 'an operation is on the device whose `tf.device` block it is made in.')
+# Hints; __init__.py describes their form. STEP_HINTS are for functions that return losses and an update.
+DEVICE_HINT = (r'is on (/|no device)', 'create each operation inside the `tf.device` block of its device.')
 STEP_HINTS = [
-    ('nothing orders', 'there has to be one update of a weight, with the mean of the K gradients. Then every read that '
-     'a gradient comes from is before it; compute the loss from the same read.'),
+    ('nothing orders', 'update each weight once, with the mean of the K gradients. Then every read that a gradient '
+     'depends on comes before the update. Compute the loss from the same read.'),
     DEVICE_HINT,
-    ('the loss of tower', 'tower k has the numbers from k * N / K up to, but not including, (k + 1) * N / K. Its loss '
-     'is the mean over these, for the weight before the update.')]
+    ('the loss of tower', 'tower k has the numbers x[k * N // K:(k + 1) * N // K]. Its loss is the mean over these '
+     'numbers, for the weight before the update.')]
 
 
 def devices_of(count: int) -> list[str]:
-    """Returns the names of so many CPU devices, which `session` has."""
+    """Returns the names of the first `count` CPU devices of `session`."""
     return [f'/cpu:{k}' for k in range(count)]
 
 
 @contextlib.contextmanager
 def session(num_devices: int) -> Iterator[Callable]:
-    """Context with the variables of the default graph initialised; gives a function run(fetches, feeds) -> values.
+    """Opens a session of the default graph, initialises its variables, and gives a function run(fetches, feeds).
 
-    That function raises a Fault if a step fails, or waits for ever.
+    The function returns the fetched values. It raises a Fault if a step fails or waits for ever.
     """
     config = tf.ConfigProto(device_count={'CPU': num_devices, 'GPU': 0}, inter_op_parallelism_threads=4)
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # it costs more than these small graphs
@@ -50,7 +51,7 @@ def session(num_devices: int) -> Iterator[Callable]:
         try:
             return opened.run(fetches, feeds, options=tf.RunOptions(timeout_in_ms=WAIT_MS))
         except tf.errors.DeadlineExceededError as error:
-            raise Fault('the step does not end: one of its operations waits for another that does not come') from error
+            raise Fault('the step does not end: one of its operations waits for another that never runs') from error
         except (tf.errors.OpError, TypeError, ValueError) as error:
             raise Fault(f'the step raises {type(error).__name__}: {str(error).splitlines()[0]}') from error
 
@@ -60,7 +61,7 @@ def session(num_devices: int) -> Iterator[Callable]:
 
 
 def losses_and_update(returned: Any, count: int) -> tuple[list, Any]:
-    """Returns the K losses and the update that a function returned; raises a Fault if they are something else."""
+    """Returns the K losses and the update from a function's result; raises a Fault for a wrong form."""
     right = f'a pair (losses, update) is right: a list of {counted(count, "loss", "losses")}, and one operation'
     if not isinstance(returned, (tuple, list)) or len(returned) != 2 or not isinstance(returned[0], (tuple, list)):
         raise Fault(f'it returns {form(returned)}; {right}')
@@ -73,16 +74,16 @@ def losses_and_update(returned: Any, count: int) -> tuple[list, Any]:
 
 
 def operation(value: Any) -> tf.Operation:
-    """Returns the operation of a tensor, variable or operation of the default graph; raises a Fault for others."""
+    """Returns the operation of a tensor, variable or operation of the default graph; else raises a Fault."""
     try:
         element = tf.get_default_graph().as_graph_element(value)
     except (TypeError, ValueError) as error:
-        raise Fault(f'it returns {form(value)} where an operation or a tensor of the graph is right') from error
+        raise Fault(f'it returns {form(value)}; an operation or a tensor of the graph is right') from error
     return getattr(element, 'op', element)
 
 
 def form(value: Any) -> str:
-    """Returns what a value is made of, such as '([a tensor, a tensor], an operation)', in one line."""
+    """Describes the form of a value in one line, such as '([a tensor, a tensor], an operation)'."""
     if isinstance(value, (tuple, list)):
         parts = ', '.join(map(form, value))
         return shortened(f'({parts})' if isinstance(value, tuple) else f'[{parts}]')
@@ -92,7 +93,7 @@ def form(value: Any) -> str:
 
 
 def check_variables(count: int) -> None:
-    """Raises a Fault if the default graph has not so many trainable variables."""
+    """Raises a Fault unless the default graph has `count` trainable variables."""
     names = [variable.op.name for variable in tf.trainable_variables()]
     if len(names) != count:
         listed = f' ({", ".join(names)})' if names else ''
@@ -103,11 +104,11 @@ def check_device(value: Any, device: str, what: str) -> None:
     """Raises a Fault if a tensor or a variable is not on a device; `what` is its name, such as 'the weight'."""
     found = tf.DeviceSpec.from_string(value.device or '')
     if (found.device_type, found.device_index) != ('CPU', int(device.rpartition(':')[2])):
-        raise Fault(f'{what} is on {value.device or "no device that is named"}; {device} is right')
+        raise Fault(f'{what} is on {value.device or "no device"}; {device} is right')
 
 
 def check_busy(fetches: Any, devices: Iterable[str]) -> None:
-    """Raises a Fault if nothing is computed for the fetches on one of the devices."""
+    """Raises a Fault if one of the devices computes nothing for the fetches."""
     busy = {tf.DeviceSpec.from_string(each.device).device_index for each in before(fetches)
             if each.type in _ARITHMETIC and each.device}
     for k, device in enumerate(devices):
@@ -116,7 +117,7 @@ def check_busy(fetches: Any, devices: Iterable[str]) -> None:
 
 
 def check_order(fetches: Any) -> None:
-    """Raises a Fault if nothing orders a read of a variable and an update of it that one `session.run` does."""
+    """Raises a Fault if one `session.run` reads and updates a variable, but nothing orders the read and the update."""
     fetched = before(fetches)
     for handle in [each for each in fetched if each.type == 'VarHandleOp']:
         uses = [each for each in handle.outputs[0].consumers() if each in fetched]
@@ -133,7 +134,7 @@ def check_order(fetches: Any) -> None:
 
 
 def before(fetches: Any) -> set:
-    """Returns the operations that run for some tensors and operations, through data and control dependencies."""
+    """Returns the operations that run when some tensors and operations are fetched."""
     found, pending = set(), [operation(each) for each in tf.nest.flatten(fetches)]
     while pending:
         each = pending.pop()
@@ -144,7 +145,7 @@ def before(fetches: Any) -> set:
 
 
 def check_value(value: Any, right: Any, size: float, what: str) -> None:
-    """Raises a Fault if a value is not right, up to float32 rounding of numbers of that size."""
+    """Raises a Fault if a value is wrong by more than the float32 rounding of numbers of this size."""
     if mismatch(value, right, size):
         raise Fault(f'{what} is {shown(value)}; {shown(right)} is right')
 
@@ -153,7 +154,7 @@ def check_steps(function: Callable, random: np.random.Generator, replicated: boo
     """Takes steps of towers that share one weight or have a copy each; returns None or the first counterexample.
 
     Args:
-      function: of the reader, (devices, x, rate) -> (losses, update); the loss of a tower is the mean of
+      function: the reader's, (devices, x, rate) -> (losses, update); the loss of a tower is the mean of
         (weight - number)^2 over its share of x, and the weight starts at 0.
       replicated: whether there is a copy of the weight on each device, instead of one on /cpu:0.
     """
@@ -171,7 +172,7 @@ def check_steps(function: Callable, random: np.random.Generator, replicated: boo
 
 
 def _take_steps(function, batches, devices, rate, replicated):
-    """Takes a step on the devices with each of some batches, float32 [n, N]; raises a Fault if something is wrong."""
+    """Takes one step on the devices with each batch, float32 [n, N]; raises a Fault if a step is wrong."""
     x = tf.placeholder(tf.float32, batches.shape[1:], 'x')
     losses, update = losses_and_update(call_once(function, list(devices), x, rate), len(devices))
     check_variables(len(devices) if replicated else 1)
@@ -188,7 +189,7 @@ def _take_steps(function, batches, devices, rate, replicated):
             run(update, {x: batch})
             right -= rate * np.mean(2 * (right - batch.astype(float)))
             for weight, value in zip(weights, run(weights)):
-                check_value(value, right, size, f'and x = {shown(batch)} in step {step}, afterwards {weight.op.name}')
+                check_value(value, right, size, f'and x = {shown(batch)} in step {step}, the updated {weight.op.name}')
     for k, (loss, device) in enumerate(zip(losses, devices)):
         check_device(loss, device, f'the loss of tower {k}')
         own = weights[k if replicated else 0].handle.op

@@ -7,23 +7,23 @@ from lessons.checkers import Fault, call, call_once, compare, counted, mismatch,
 
 HINTS = {
     'serial_fraction': [
-        'write the speed-up as 1 / (fraction + (1 - fraction) / D), and solve it for the fraction.',
+        'start from speed_up = 1 / (fraction + (1 - fraction) / D), and solve this equation for the fraction.',
         '1 / speed_up = fraction + (1 - fraction) / D = 1 / D + fraction * (1 - 1 / D).',
-        ('for 1 device', 'with one device, 1 - 1 / D is 0: the speed-up is 1, whatever the fraction is.')],
+        ('for 1 device', 'with one device, 1 - 1 / D is 0, and the speed-up is 1 for any fraction.')],
     'overlapped': [
         'walk through the layers from the last to the first: when is each gradient computed, and when is it sent?',
-        'a message begins when its gradient is there and the message before it has been sent, whichever is later.',
-        'keep two times, that of the pass and that of the link.'],
+        'a message starts when its gradient is computed or the previous message is sent, whichever is later.',
+        'keep two times: one for the pass and one for the link.'],
     'read_row': [
         ('the seconds of a step are',
-         'what did the clock measure, if the program divided it by the number of GPUs before it printed it?'),
+         'the program divides the measured time by the number of GPUs, then prints it. Which time did it measure?'),
         ('the images a second are',
-         'a step has 128 images for each GPU, and the lowest images a second belong to the highest seconds of a step.'),
+         'a step has 128 images for each GPU. The lowest images a second come from the longest step.'),
         ('the speed-up is',
          "the lowest speed-up is the row's lowest images a second divided by the highest of one K20m, 128 / 0.35."),
-        ('the efficiency is', 'it is the speed-up divided by the number of GPUs, also where that is above 1.'),
-        ('the hours are', 'the updates take the seconds of a step each, and not those that are printed.'),
-        'go through the five pairs by hand for two K20m, 0.13 to 0.20. Each pair follows from those before it.']}
+        ('the efficiency is', 'divide the speed-up by the number of GPUs. The result may be above 1.'),
+        ('the hours are', 'each update takes the seconds of a step, not the printed `sec/batch`.'),
+        'compute the five pairs by hand for two K20m, 0.13 to 0.20. Each pair follows from the pairs before it.']}
 
 
 def check_serial_fraction(function: Callable, random: np.random.Generator) -> str | None:
@@ -41,7 +41,7 @@ def check_serial_fraction(function: Callable, random: np.random.Generator) -> st
         if isinstance(fault.__cause__, ValueError):
             return None
         returned = f'raises {type(fault.__cause__).__name__}'
-    return f'for 1 device and the speed-up 1 it {returned}; to raise a ValueError is right'
+    return f'for 1 device and the speed-up 1 it {returned}; a ValueError is right'
 
 
 def check_overlapped(function: Callable, random: np.random.Generator) -> str | None:
@@ -53,7 +53,7 @@ def check_overlapped(function: Callable, random: np.random.Generator) -> str | N
         sending = random.integers(0, 50, layers) * random.integers(0, 2, layers)  # some layers have no variables
         cases.append((random.integers(1, 50, layers).tolist(), sending.tolist()))
     for backward, sending in cases:
-        # A message and those after it follow the pass without a gap at the layer where this sum is largest.
+        # From the layer with the largest sum on, the messages follow the pass without a gap.
         passes, messages = np.cumsum(backward[::-1]), np.cumsum(sending)[::-1]
         right = float(max(passes + messages, default=0))
         if wrong := compare(function, (backward, sending), right, f'backward {backward} and sending {sending}'):

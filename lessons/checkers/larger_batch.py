@@ -7,12 +7,12 @@ from lessons.checkers import Fault, call, compare, counted, mismatch, numeric, s
 
 HINTS = {
     'noise_scale': [
-        'write the formula down once for each batch: two equations with two unknowns.',
-        'their difference has no |G|^2: of_small - of_large = V * (1 / small - 1 / large).',
+        'write the formula for both batches: two equations with two unknowns.',
+        'subtract one equation from the other to remove |G|^2: of_small - of_large = V * (1 / small - 1 / large).',
         'then |G|^2 = of_small - V / small.'],
     'scaled_rate': [
-        'compute both for this case: the rate of the linear rule, and 1 / curvature. Which is right?',
-        'the rate grows and shrinks with the batch, but where the rule exceeds 1 / curvature it is 1 / curvature.'],
+        'for this case, compute the rate of the linear rule and 1 / curvature. Which one is right?',
+        'the rate is proportional to the batch, but never above 1 / curvature.'],
     'updates_and_epochs': [
         'how many examples does one update use, on all GPUs together?',
         'an epoch is `examples` examples. Do not round: a training may end within an epoch.']}

@@ -6,7 +6,7 @@ import numpy as np
 
 from lessons.checkers import Fault, call, compare, shown
 
-# What a framework does with equal gradients g of `world` devices with `local` examples each.
+# The gradient that a framework applies if `world` devices with `local` examples each have equal gradients g.
 APPLIED = {'graph towers': lambda g, local, world: g,
            'tf.distribute': lambda g, local, world: g * world,
            'Keras': lambda g, local, world: g / world * world,
@@ -17,16 +17,16 @@ APPLIED = {'graph towers': lambda g, local, world: g,
 FAULTS = ('one device', 'means added', 'same batch')
 ALL_FAULTS = [set(some) for count in range(4) for some in itertools.combinations(FAULTS, count)]
 HINTS = {
-    'divide': [("framework 'Torch'", 'for a name that is none of FRAMEWORKS, raise a ValueError.'),
-               'if every device has the same loss, the update has to be that of the mean loss of an example.',
-               'write for each framework what it multiplies or divides the loss by, and do the opposite.',
-               'with equal shares there are only three answers: loss_sum, loss_sum / local, and one more.'],
-    'after_update': ['which examples does each replica compute? Start with a list of arrays.',
+    'divide': [("framework 'Torch'", 'raise a ValueError for a name that is not in FRAMEWORKS.'),
+               'assume equal losses on all devices: the update must use the gradient of the mean loss of an example.',
+               'for each framework, write down the factor that it applies to the loss, and divide by this factor.',
+               'with equal shares there are only three different answers: loss_sum, loss_sum / local, and one more.'],
+    'after_update': ['which examples does each replica compute? Start with a list of arrays, one for each replica.',
                      'the derivative of the sum of (w - x)^2 is 2 * sum(w - x); divide it as the replica does.',
-                     'add the gradients of the replicas that there are, and take one step.'],
-    'examples_computed': [('for (no fault|means added),', 'the shares are those of `np.array_split`.'),
-                          'the list has as many numbers as devices; a device without a replica computes nothing.',
-                          'the replicas are decided first; then each has a share, or the whole batch.']}
+                     'add the gradients of the replicas that exist, and take one step.'],
+    'examples_computed': [('for (no fault|means added),', 'divide the examples as `np.array_split` does.'),
+                          'the list has one number for each device; a device without a replica computes 0 examples.',
+                          'first find the number of replicas. Then each replica has a share or the whole batch.']}
 
 
 def check_divide(function: Callable, random: np.random.Generator) -> str | None:
@@ -36,7 +36,7 @@ def check_divide(function: Callable, random: np.random.Generator) -> str | None:
         cases.append((random.choice(list(APPLIED)), random.normal() * 10, int(random.integers(1, 300)),
                       int(random.integers(1, 70))))
     for framework, loss_sum, local, world in cases:
-        # `APPLIED` is linear, so what it makes of 1 is the factor between what is given and what is applied.
+        # `APPLIED` is linear in g, so its value for g = 1 is the factor between the given and the applied gradient.
         right = loss_sum / local / APPLIED[framework](1, local, world)
         wrong = compare(function, (str(framework), loss_sum, local, world), right,
                         f'{framework} with loss_sum {shown(loss_sum)}, local {local} and world {world}')

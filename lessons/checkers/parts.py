@@ -7,10 +7,10 @@ from lessons.checkers import Fault, call, counted, shortened, whole
 
 HINTS = {'order_of_1f1b': [
     ('as a list of pairs', "F0 stands for the pair ('forward', 0), and B0 for ('backward', 0), with whole numbers."),
-    # Of the cases, the first with fewer micro-batches than a part begins with.
-    ('part 0 of 4 with 2 ', 'there are fewer micro-batches than S - s, with which part s would begin.'),
-    'the last part begins with one forward. With how many does the part before it begin?',
-    'after the first forwards come one backward and one forward, in turns, until no forward is left.']}
+    # The first case with fewer micro-batches than the forwards that a part begins with.
+    ('part 0 of 4 with 2 ', 'part s begins with S - s forwards, or with M if there are fewer micro-batches.'),
+    'the last part begins with one forward. How many does the part before it begin with?',
+    'after its first forwards, a part alternates: one backward, one forward, until no forward is left.']}
 
 # (part, parts, micro_batches)
 CASES = [(0, 2, 4), (1, 2, 4), (0, 4, 8), (1, 4, 8), (3, 4, 8), (0, 4, 2), (2, 4, 2), (0, 2, 1), (0, 3, 3), (0, 1, 3)]
@@ -51,7 +51,7 @@ def _right(part, parts, micro_batches):
 
 
 def _order(returned):
-    """Returns the pairs that the function returned, as tuples; None if it is no list of ('forward', 0) and the like."""
+    """Converts a function's result to a list of tuples such as ('forward', 0); returns None if that fails."""
     try:
         order = [(kind, whole(m)) for kind, m in returned]
     except (TypeError, ValueError):

@@ -6,10 +6,10 @@ import numpy as np
 from lessons.checkers import Fault, call, counted, numeric, shown, whole
 
 HINTS = {'split_points': [
-    ('has the weight', 'the weight counts whole points: (end - first) / N.'),
+    ('has the weight', 'the weight of a share is its number of points divided by N: (end - first) / N.'),
     'write down the shares of 5 points over 2 processes, and of 2 points over 3.',
-    'share p ends where share p + 1 begins, so P + 1 borders make P shares. The first is 0. Which is the last?',
-    'divide whole numbers by //: a quotient such as 15 / 11 is rounded, and 11 * (15 / 11) may be less than 15.']}
+    'share p ends where share p + 1 begins, so P + 1 borders make P shares. The first border is 0. Which is the last?',
+    'divide whole numbers with //: a quotient such as 15 / 11 is rounded, and 11 * (15 / 11) may be less than 15.']}
 
 # (points, processes): with and without a remainder, one process, one point each, more processes than points.
 CASES = [(50, 5), (5, 2), (50, 3), (50, 4), (50, 1), (7, 6), (4, 4), (2, 3), (1, 5), (15, 11), (1, 49)]

@@ -11,21 +11,21 @@ with startup.quiet_stderr():  # it imports TensorFlow
     from lessons import ring
 
 HINTS = {
-    'shards': ['the size of a shard is that of the array divided by D, rounded up. How many zeros does that take?',
-               'with one number on four devices, three shards hold nothing but a zero.'],
-    'zero_step': [('on (no device|none of the devices)|loss_of is called for', 'each operation and variable is made '
-                   'in the `tf.device` block of its device, as `on_each` of lessons.ring does.'),
-                  (r'D = 1\b.* after \d', 'with D = 1 nothing travels: the device keeps all weights and the velocity, '
-                   'and the two lines of the docstring are the update.'),
-                  ('bytes in an update', 'send each number twice at most: once in `reduce_scatter`, once in '
-                   '`all_gather`. In which of them does a shard go that every device computes for itself?'),
-                  ('numbers in variables', 'the velocity is kept in shards in both stages, the weights in stage 3 '
-                   'only.'),
-                  'after `reduce_scatter`, device d has shard d of the sum. Divide it by D, and move only shard d of '
-                  'the velocity and of the weights.',
-                  'stage 1 gathers the new shards after the update; stage 3 gathers the old ones before the losses.'],
-    'tensor_parallel': ['the columns that a device has are complete before the ReLU. What is not complete after W2?',
-                        'b2 belongs to the sum, not to each of its D parts.']}
+    'shards': ['divide the size of the array by D and round up to get the size of a shard. How many zeros are needed?',
+               'with one number on four devices, three shards hold only a zero.'],
+    'zero_step': [('on (no device|none of the devices)|loss_of is called for', 'create each operation and '
+                   'variable inside the `tf.device` block of its device, as `on_each` of lessons.ring does.'),
+                  (r'D = 1\b.* after \d', 'with D = 1 nothing is sent. The device keeps all weights and the velocity, '
+                   'and the update is the two lines in the docstring.'),
+                  ('bytes in an update', 'send each number at most twice: once in `reduce_scatter` and once in '
+                   '`all_gather`. Which of the two sends a shard that one device has computed?'),
+                  ('numbers in variables', 'keep the velocity in shards in both stages, and the weights only in stage '
+                   '3.'),
+                  'after `reduce_scatter`, device d has shard d of the sum. Divide it by D, and update only shard d '
+                  'of the velocity and of the weights.',
+                  'stage 1 gathers the new shards after the update; stage 3 gathers the old shards before the losses.'],
+    'tensor_parallel': ['the columns on a device are complete before the ReLU. Which result is incomplete after W2?',
+                        'add b2 once, to the sum, and not to each of its D parts.']}
 
 
 def check_shards(function: Callable, random: np.random.Generator) -> str | None:

@@ -7,28 +7,28 @@ from lessons.checkers import Fault, call_once, compare, counted, graph, shown
 from lessons.checkers.graph import tf
 
 HINTS = {'weighted_mean': [
-    'a share of 3 examples has three times as much to say as a share of 1.',
-    'the mean of a share times its number of examples is its sum. Which sum do you need, and what divides it?',
+    'shares need weights: a share of 3 examples must count three times as much as a share of 1.',
+    'the mean of a share times its number of examples is its sum. Which sum do you need, and which number divides it?',
     ('it returns .*nan|ZeroDivisionError',
-     'an empty share has a mean over no examples, NaN, and 0 * NaN is NaN: leave it out. A share with examples whose '
-     'gradient is NaN counts: that tower has diverged, and whoever called has to see it.')],
+     'the gradient of an empty share is NaN, and 0 * NaN is NaN: leave out empty shares. Keep a share with examples '
+     'even if its gradient is NaN: its tower has diverged, and the caller has to see it.')],
     'weighted_step': [
-        ('is nan', 'a share may be empty: the mean over no numbers is NaN, and NaN times 0 is NaN; the sum over none '
+        ('is nan', 'a share may be empty. The mean of no numbers is NaN, and NaN times 0 is NaN. The sum of no numbers '
          'is 0.'),
-        (r'is 0\.9; 1 is right', 'this is the plain mean of the two gradients. With the sum over a share, divided by '
-         'the size of the batch, the gradients only have to be added.'),
-        (r'is 0\.(52|65); 1 is right', '12 is missing: five numbers on two devices leave one over, which belongs to '
-         'one of the shares, too.'),
+        (r'is 0\.9; 1 is right', 'this is the plain mean of the two gradients. Divide the sum over each share by the '
+         'size of the batch, then add the gradients.'),
+        (r'is 0\.(52|65); 1 is right', '12 is missing: five numbers on two devices leave one over. Put it into one of '
+         'the shares.'),
         (r'is 2; 1 is right', 'this is twice the step: is the update applied twice?'),
-        ('raises', 'the size of the batch is known when the step runs: tf.shape(batch)[0]. The borders of the shares '
-         'follow.'),
-        ('variable', 'make the weight once, before the loop that builds the towers, on /cpu:0: they all share it.'),
-        ('is on |computed on', 'an operation is on the device whose `tf.device` block it is made in.'),
-        ('nothing orders', 'there has to be one update, with all gradients: then every read is before it.'),
-        'divide 1, 3, 4, 5, 12 over two devices by hand: which shares, which gradients, and which sum is -10?',
-        'the sum over a share, divided by the size of the whole batch, needs no weights: the gradients are added.']}
+        ('raises', 'the size of the batch is known only when the step runs. Compute the borders of the shares from '
+         'tf.shape(batch)[0].'),
+        ('variable', 'create the weight once on /cpu:0, before the loop that builds the towers. All towers share it.'),
+        ('is on |computed on', 'create each operation inside the `tf.device` block of its device.'),
+        ('nothing orders', 'make one update with all gradients: then every read comes before it.'),
+        'divide 1, 3, 4, 5, 12 over two devices by hand. Write down the shares and gradients. Which sum is -10?',
+        'let each loss be the sum over its share divided by the size of the batch, and add the gradients.']}
 
-# For each case the gradients of every share's examples, which the checker itself takes the means of.
+# For each case, the gradients of every share's examples. The checker computes their means.
 CASES = [[[1, 3], [4, 8]],
          [[1, 2, 3], [6]],
          [[2], [3, 4, 5], [6, 10]],
@@ -85,7 +85,7 @@ def _take_steps(function, devices, batches, rate):
 
 
 def _drawn(random):
-    """Returns the examples of up to eight shares, some empty, of very small to very large numbers."""
+    """Draws the examples of up to eight shares, some of them empty, with very small to very large numbers."""
     shape = tuple(random.integers(1, 4, size=random.integers(0, 3)))
     sizes = random.integers(0, 30, size=random.integers(1, 9))
     sizes *= random.integers(0, 2, size=len(sizes))

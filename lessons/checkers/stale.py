@@ -8,15 +8,15 @@ from lessons.checkers import Fault, call_once, compare, counted, graph, shown
 from lessons.checkers.graph import tf
 
 HINTS = {'staleness_aware_rate': [
-    'how many updates were made between the reading and the update? Begin with the example of the docstring.',
-    'a gradient that is not stale, and one whose staleness is 1, both get the whole rate.'],
+    'how many updates were made between the read and the update? Begin with the example in the docstring.',
+    'gradients with the staleness 0 or 1 get the whole rate.'],
     'step_with_losses': [
-        ('nothing orders|is fetched as losses',
-         'the gradient of a linear loss is a constant, so the update does not wait for the read of that tower.'),
-        ('the weight afterwards is', 'subtract once the rate times the mean of the K gradients.'),
+        ('nothing orders|losses fetched',
+         'the gradient of a linear loss is a constant, so the update does not wait for the read of its tower.'),
+        ('the weight afterwards is', 'subtract the rate times the mean of the K gradients, and only once.'),
         graph.DEVICE_HINT,
-        'what must have happened before the update? Put the update under `tf.control_dependencies` of that.',
-        'an operation is under a control dependency only if it is made inside the `with` block.']}
+        'which operations must run before the update? Let `tf.control_dependencies` run them before it.',
+        'a control dependency applies only to operations that are created inside the `with` block.']}
 
 # (rate, started, applied), with staleness 7, 2, 1, 0, 12, and 0 at the first update.
 CASES = [(0.7, 1342, 1349), (0.1, 8, 10), (0.1, 4, 5), (0.1, 3, 3), (0.025, 0, 12), (0.5, 0, 0)]
@@ -50,8 +50,8 @@ def check_step_with_losses(function: Callable, random: np.random.Generator) -> s
 
 
 def _take_steps(function, devices, slopes):
-    """Takes a step with each of some slopes [n, K], from a weight of 1; raises a Fault if something is wrong."""
-    late = [0.0]  # seconds that a tower takes before it reads
+    """Takes one step with each row of slopes, [n, K], from a weight of 1; raises a Fault if a step is wrong."""
+    late = [0.0]  # seconds that a tower waits before it reads
     readers = []
     slope = tf.placeholder(tf.float32, len(devices), 'slope')
 
@@ -78,13 +78,13 @@ def _take_steps(function, devices, slopes):
         except Fault as fault:
             late[0] = 0.2
             values, _ = run([losses, update], {slope: slopes[0]})
-            raise Fault(f'{fault}; with the slopes {shown(slopes[0])} and towers that read 0.2 s late, the losses that '
-                        f'are fetched with the update are {shown(values)}; {shown(slopes[0])} is right') from fault
+            raise Fault(f'{fault}; with the slopes {shown(slopes[0])} and towers that read 0.2 s late, the losses '
+                        f'fetched with the update are {shown(values)}; {shown(slopes[0])} is right') from fault
         right = 1.0
         for step, values in enumerate(slopes, 1):
             case = f'and the slopes {shown(values)} in step {step}'
             fetched, _ = run([losses, update], {slope: values})
-            graph.check_value(fetched, values * right, 10, f'{case}, what is fetched as losses with the update')
+            graph.check_value(fetched, values * right, 10, f'{case}, the list of losses fetched with the update')
             right -= 0.1 * np.mean(values)
             graph.check_value(run(weight), right, 10, f'{case}, the weight afterwards')
     for k, (loss, device) in enumerate(zip(losses, devices)):

@@ -8,25 +8,25 @@ from lessons.checkers.graph import STEP_HINTS, check_steps
 
 HINTS = {'mean_of_sparse_gradients': [
     (r'values of shape \(0,\)', 'with no rows, the values still have the width of the table: shape (0, width).'),
-    ('MemoryError|IndexError', 'the table may have millions of rows: keep only those that a tower looked up.'),
+    ('MemoryError|IndexError', 'the table may have millions of rows: keep only the rows that a tower looked up.'),
     'follow one row by hand: which towers looked it up, and how many towers are there?',
-    'a row that only one of K towers looked up has the gradient 0 on all others, so its mean is a K-th.',
-    'divide by K, the number of towers, not by the number of rows, or of the towers that looked a row up. (A row may '
-    'appear several times in what you return: its values are then added.)'],
+    'if only one of K towers looked up a row, its gradient is 0 on all other towers: the mean is one K-th.',
+    'divide by the number of all towers, K, not by the number of rows or of towers that looked up a row. (A row may '
+    'appear several times in your result: its values are then added.)'],
     'build_step': [
         ('trainable variable|already exists',
-         'make the weight once, before the loop that builds the towers: they all share it.'),
+         'create the weight once, before the loop that builds the towers. All towers share it.'),
         *STEP_HINTS,
         'the update is one operation: the weight minus the rate times the mean of the K gradients.',
-        'print the share, the loss and the gradient of each tower in a session, and compare them with a pencil.']}
+        'print the share, the loss and the gradient of each tower in a session, and check them by hand.']}
 
-# For each case the towers' (values, indices), small enough to be followed by hand.
+# For each case the towers' (values, indices), small enough to follow by hand.
 CASES = [
     ('one tower', [([[2, 4]], [0])]),
     ('two towers with different rows', [([[2, 4]], [0]), ([[6, 0]], [3])]),
     ('two towers with the same row', [([[2, 4]], [1]), ([[6, 0]], [1])]),
     ('a tower that has row 2 twice', [([[1, 1], [3, 5]], [2, 2]), ([[4, 4]], [5])]),
-    ('three towers, one of which looked up nothing', [([[3, 6]], [4]), ([], []), ([[9, 0], [3, 3]], [4, 0])]),
+    ('two towers with rows and one that looked up nothing', [([[3, 6]], [4]), ([], []), ([[9, 0], [3, 3]], [4, 0])]),
     ('two towers that looked up nothing', [([], []), ([], [])])]
 
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 9: how fast? `python lessons/check.py 9` says whether they are right."""
+"""Exercises of lesson 9: how fast? `python lessons/check.py 9` checks them."""
 from collections.abc import Sequence
 
 
@@ -10,11 +10,11 @@ def serial_fraction(devices: int, speed_up: float) -> float:
     something grows with their number, such as the bytes to send.
 
     Args:
-      devices: D, at least 2. One device says nothing about the fraction.
+      devices: D, at least 2. One device does not show the fraction.
       speed_up: the time of a step on one device, divided by its time on D devices; above 0.
 
     Returns:
-      The fraction, also where it is not between 0 and 1. For example:
+      The fraction, even if it is not between 0 and 1. For example:
 
         serial_fraction(4, 3.0) -> 0.1111, the 20 of 180 ms of the lesson
         serial_fraction(2, 2.0) -> 0.0
@@ -53,9 +53,9 @@ def read_row(gpus: int, low: float, high: float, updates: int) -> list[tuple[flo
     Each GPU takes 128 images in a step. The reference is the row of one K20m, 0.35-0.60.
 
     Args:
-      gpus: how many GPUs the row is about.
+      gpus: the number of GPUs in the row.
       low, high: the lowest and the highest `sec/batch` of the row.
-      updates: how many steps were taken.
+      updates: the number of steps.
 
     Returns:
       Five pairs: the seconds of a step; the images a second, of all GPUs together; the speed-up over one K20m in images

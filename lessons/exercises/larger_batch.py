@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: a larger batch. `python lessons/check.py 10` says whether they are right."""
+"""Exercises of lesson 10: a larger batch. `python lessons/check.py 10` checks them."""
 
 
 def noise_scale(small: int, large: int, of_small: float, of_large: float) -> float:
@@ -14,7 +14,7 @@ def noise_scale(small: int, large: int, of_small: float, of_large: float) -> flo
     all towers together is the large one.) Nothing is an estimate here: the two means are exact.
 
     Args:
-      small, large: examples in the two batches, which differ; also where the first is the larger one.
+      small, large: the numbers of examples in the two batches. They differ, and `small` may be the larger one.
       of_small, of_large: the means of the squared norms of the gradients of such batches.
 
     Returns:
@@ -28,8 +28,8 @@ def noise_scale(small: int, large: int, of_small: float, of_large: float) -> flo
 def scaled_rate(rate: float, batch: int, new_batch: int, curvature: float) -> float:
     """Returns the learning rate for another batch size: the linear rule, as far as the curvature allows it.
 
-    The rate grows and shrinks with the batch. But gradient descent diverges where rate * curvature is above 2, and it
-    swings from one side of the minimum to the other where that is above 1. So the rate never exceeds 1 / curvature.
+    The rate grows and shrinks with the batch. But gradient descent diverges if rate * curvature is above 2, and it
+    swings from one side of the minimum to the other if the product is above 1. So the rate never exceeds 1 / curvature.
 
     Args:
       rate: the learning rate that goes with the batch.

@@ -7,10 +7,9 @@ FRAMEWORKS = ('graph towers', 'tf.distribute', 'Keras', 'PyTorch', 'JAX', 'Horov
 def divide(framework, loss_sum, local, world):
     """Returns the loss that a device has to give its framework, so that the update equals the whole batch's.
 
-    Every device has `local` examples. The table "Who divides" of the lesson says what each framework does with the
-    gradients afterwards. For example, with `loss_sum` 6 and `local` 3 it is 2 for PyTorch, whatever `world` is,
-    because DDP takes the mean of the processes' gradients; with `world` 4 it is 6 / 12 = 0.5 for tf.distribute, and 6
-    for MXNet.
+    Every device has `local` examples. The table "Who divides" of the lesson shows how each framework then combines the
+    gradients. For example, let `loss_sum` be 6 and `local` 3. For PyTorch, the loss is 2 for any `world`, because DDP
+    takes the mean of the processes' gradients. With `world` 4, it is 6 / 12 = 0.5 for tf.distribute, and 6 for MXNet.
 
     Args:
       framework: one of FRAMEWORKS. 'JAX' is `jax.shard_map` with its defaults, and 'MXNet' is `Trainer.step` with the
@@ -20,7 +19,7 @@ def divide(framework, loss_sum, local, world):
       world: how many devices there are.
 
     Raises:
-      ValueError: the framework is none of these.
+      ValueError: the framework is not in FRAMEWORKS.
     """
     raise NotImplementedError
 
@@ -30,8 +29,8 @@ def after_update(faults, w, x, replicas, rate):
 
     The program divides the batch over the replicas as `np.array_split` does. Each replica's loss is the sum of its
     squared errors divided by the number of examples in the whole batch, and the gradients of the replicas are added.
-    A fault changes one of these rules. With w = 0, x = 1 2 3 4, two replicas and the rate 0.1, w becomes 0.5 without a
-    fault, and 1 if means are added: their gradients are -3 and -7.
+    A fault changes one of these rules. For example, take w = 0, x = 1 2 3 4, two replicas and the rate 0.1: w becomes
+    0.5 without a fault, and 1 if means are added, because their gradients are -3 and -7.
 
     Args:
       faults: a set of
@@ -47,7 +46,7 @@ def after_update(faults, w, x, replicas, rate):
 
 
 def examples_computed(faults, examples, replicas):
-    """Returns how many examples each of the devices computes in an update: a list with a number for each of them.
+    """Returns a list with the number of examples that each device computes in an update.
 
     For example, for 5 examples on 3 devices it is [2, 2, 1] without a fault, and [5, 0, 0] with one device.
 

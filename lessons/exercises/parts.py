@@ -1,14 +1,13 @@
-"""Exercise of lesson 7: the order of 1F1B. `python lessons/check.py 7` says whether it is right."""
+"""Exercise of lesson 7: the order of 1F1B. `python lessons/check.py 7` checks it."""
 
 
 def order_of_1f1b(part: int, parts: int, micro_batches: int) -> list[tuple[str, int]]:
     """Returns the order of a part's work in 1F1B: one forward, one backward (Narayanan et al. 2019, PipeDream).
 
-    Lesson 7 sends all micro-batches forward before the first goes backward, so each part keeps the tensors of all of
-    them. In 1F1B a part keeps as few as it can without waiting longer. Part s of S begins with the forwards of S - s
-    micro-batches, which keep it busy until the first of them comes back. Then it alternates: one backward, one forward,
-    until no forward is left. The remaining backwards follow. With fewer than S - s micro-batches it begins with the
-    forwards of all of them.
+    Lesson 7 sends all micro-batches forward before the first goes backward, so each part keeps the tensors of all
+    micro-batches. In 1F1B a part keeps as few as it can without waiting longer. Part s of S begins with the forwards of
+    S - s micro-batches, or of all if there are fewer. They keep it busy until the first micro-batch comes back. Then it
+    alternates: one backward, one forward, until no forward is left. The remaining backwards follow.
 
     Both forwards and backwards are done in the order of the micro-batches.
 

@@ -1,11 +1,11 @@
-"""Exercise of lesson 5: shares for any number of processes. `python lessons/check.py 5` says whether it is right."""
+"""Exercise of lesson 5: shares for any number of processes. `python lessons/check.py 5` checks it."""
 
 
 def split_points(points, processes):
     """Returns the shares of N points that P processes get, and the weights of their partial gradients.
 
-    Every point is in exactly one share, and the numbers of points in any two shares differ by at most one. It does not
-    matter which shares have one more. With more processes than points, some shares are empty and have the weight 0.
+    Every point is in exactly one share, and the numbers of points in any two shares differ by at most one. Any of
+    the shares may have one more. If there are more processes than points, some shares are empty, with the weight 0.
 
     For example, 5 points over 2 processes are [(0, 3, 0.6), (3, 5, 0.4)], or [(0, 2, 0.4), (2, 5, 0.6)].
 

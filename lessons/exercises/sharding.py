@@ -8,8 +8,8 @@ from lessons import ring  # noqa: F401
 def shards(numbers, devices: int) -> list:
     """Cuts an array into shards of equal size, one for each device.
 
-    A ring sends chunks of equal size. Where the numbers do not divide by D devices, the last shards are filled
-    with zeros: Adam and momentum leave a weight of 0 with a gradient of 0 where it is.
+    A ring sends chunks of equal size. If D does not divide the size of the array, the last shards are filled with
+    zeros. Adam and momentum do not change a weight of 0 whose gradient is 0.
 
     Args:
       numbers: an array of one dimension, with at least one number.
@@ -29,11 +29,11 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
         velocity = 0.9 * velocity + gradient          (the velocity starts at 0)
         weights = weights - rate * velocity
 
-    The gradient is the mean of the gradients of D losses, one on each device. Device d keeps in variables, in stage 1,
-    all weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In an update it
-    sends at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do
-    that. (In stage 3, too: a loss gets all weights at once, so they are gathered once, not once forward and once
-    backward.)
+    The gradient is the mean of the gradients of D losses, one on each device. In stage 1, the variables of
+    device d are all weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In
+    an update it sends at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of
+    lessons.ring do that. (In stage 3, too: a loss gets all weights at once, so they are gathered once, not once forward
+    and once backward.)
 
     For example, two devices, two weights that start at 0, the losses (weights[0] - 1)^2 and (weights[1] - 2)^2, and
     the rate 0.1: the gradients are [-2, 0] and [0, -4], their mean is [-1, -2], and the weights become [0.1, 0.2]. In

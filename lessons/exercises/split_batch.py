@@ -1,4 +1,4 @@
-"""Exercises of lesson 4: shares of different sizes. `python lessons/check.py 4` says whether they are right."""
+"""Exercises of lesson 4: shares of different sizes. `python lessons/check.py 4` checks them."""
 import numpy as np  # noqa: F401
 import tensorflow.compat.v1 as tf  # noqa: F401
 

@@ -23,7 +23,7 @@ mistakes_in_one_loop = {
         'weight has 2 updates in a step, and nothing orders them; one update is right',
         'weight.assign_sub(rate * tf.add_n(gradients) / len(devices))',
         'tf.group([weight.assign_sub(rate / len(devices) * gradient) for gradient in gradients])'),
-    'sum': ('afterwards weight is 1.2; 0.6 is right', ' / len(devices)', ''),
+    'sum': ('the updated weight is 1.2; 0.6 is right', ' / len(devices)', ''),
 }
 
 

@@ -39,7 +39,7 @@ mistakes_in_plain = {
         'if not',
         'if not'),
     'no_losses': (
-        'for a step whose losses are those after the update it returns True; False is right',
+        'for a step whose losses are computed after the update it returns True; False is right',
         'before, _ = session.run', 'session.run',
         'if len({loss.device for loss in losses}) != K:\n'
         '    return False\n'
@@ -56,7 +56,7 @@ mistakes_in_plain = {
         'for a step that is right it returns False; True is right',
         'abs(variables[0] - 0.2 * x.mean()) > 1e-4', 'float(variables[0]) != 0.2 * float(x.mean())'),
     'two_towers': (
-        'for a step that divides the sum of the gradients by 2, whatever K is it returns True',
+        'for a step that divides the sum of the gradients by 2 for any K it returns True',
         '1, 2, 3, 4', '2,'),
 }
 

@@ -75,7 +75,7 @@ mistakes_in_sum_on_each_device = {
         "with tf.variable_scope('', reuse=k > 0):\n"
         "    weights.append(tf.get_variable('weight', initializer=0.0))"),
     'own_gradient_only': (
-        'afterwards weight_0 is 0.3; 0.6 is right',
+        'the updated weight_0 is 0.3; 0.6 is right',
         'for device, weight in zip(devices, weights):\n'
         '    with tf.device(device):\n'
         '        updates.append(weight.assign_sub(rate * tf.add_n(gradients) / len(devices)))',
@@ -85,7 +85,7 @@ mistakes_in_sum_on_each_device = {
 
 
 def refused_a_member_does_not_come(devices, x, rate):
-    """the step does not end: one of its operations waits for another that does not come"""
+    """the step does not end: one of its operations waits for another that never runs"""
     weights, losses, gradients, updates = [], [], [], []
     for k, (device, share) in enumerate(zip(devices, tf.split(x, len(devices)))):
         with tf.device(device):

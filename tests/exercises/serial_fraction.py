@@ -28,5 +28,5 @@ mistakes_in_formula = {
 
 
 def refused_one_device_divides_by_zero(devices, speed_up):
-    """for 1 device and the speed-up 1 it raises ZeroDivisionError; to raise a ValueError is right"""
+    """for 1 device and the speed-up 1 it raises ZeroDivisionError; a ValueError is right"""
     return (1 / speed_up - 1 / devices) / (1 - 1 / devices)

@@ -27,6 +27,6 @@ calls = []
 
 
 def refused_counts_its_calls(rate, started, applied):
-    """when it is called a second time"""
+    """in a second call, but"""
     calls.append(applied)
     return rate / max(1, applied - started) / len(calls)

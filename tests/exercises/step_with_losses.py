@@ -28,7 +28,7 @@ mistakes_in_after_the_losses = {
         'the loss of tower 1 is on /device:CPU:0; /cpu:1 is right',
         'tf.device(device)', 'tf.device(devices[0])'),
     'no_barrier': (
-        'towers that read 0.2 s late, the losses that are fetched with the update are',
+        'towers that read 0.2 s late, the losses fetched with the update are',
         ', tf.control_dependencies(losses)', ''),
     'sum': ('the weight afterwards is 0.6; 0.8 is right', ' / len(devices)', ''),
     'update_made_outside': (

@@ -53,7 +53,7 @@ def refused_endless_prints(gradients, sizes):
 
 
 def refused_ends_its_process(gradients, sizes):
-    """its process ends before it is checked, with the exit status 0"""
+    """its process ended before the check, with exit status 0"""
     os._exit(0)
 
 
@@ -72,7 +72,7 @@ last = 0
 
 
 def refused_remembers_the_last_call(gradients, sizes):
-    """it returns 8 when it is called a second time; the first time 4"""
+    """it returns 8 in a second call, but 4 in the first"""
     global last
     last = last + sum(gradient * size for gradient, size in zip(gradients, sizes) if size) / sum(sizes)
     return last
