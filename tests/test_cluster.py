@@ -132,8 +132,8 @@ def test_an_error_of_the_chief_ends_all_tasks(small, settings):
     train(settings(train_dir=small['train_dir'], seed=7, network='linear'))
     with Tasks(2, 0, seed=0, **small) as tasks:
         ends = tasks.ends()
-    assert ends['worker 0'][0] == 2 and 'run of --seed=7. For --seed=0 use' in ends['worker 0'][1]
-    assert ends['worker 1'][0] == 1 and 'the chief, worker 0 at ' in ends['worker 1'][1]
+    for status, output in ends.values():  # each finds the run of the chief in the shared folder
+        assert status == 2 and 'run of --seed=7. For --seed=0 use' in output
 
 
 @pytest.mark.stress

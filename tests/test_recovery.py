@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
-from cifar10.parallel import asynchronous
+from cifar10.parallel import stepper
 from cifar10.run import metrics
 from cifar10.training import trainer
 from tests.helpers import assert_same_bits, last_variables, patient
@@ -144,6 +144,6 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_recovered_run(set
             return super()._do_call(*arguments)
 
     monkeypatch.setattr(tf, 'Session', Session)
-    monkeypatch.setattr(asynchronous, '_GRACE_SECS', 0.1)
+    monkeypatch.setattr(stepper, '_GRACE_SECS', 0.1)
     trainer.train(settings(variable_update='async', num_gpus=2, max_steps=20))
     assert len(sessions) == 2 and not hanging[0].is_alive()

@@ -216,7 +216,7 @@ import sys
 from cifar10.programs import eval
 kind, checkpoint_dir, eval_dir, image = sys.argv[1:]
 common = ['', '--checkpoint_dir=' + checkpoint_dir, '--tower_device=' + kind]
-for more in (['--eval_dir=' + eval_dir, '--run_once', '--num_examples=600'], ['--image', image],
+for more in (['--eval_dir=' + eval_dir, '--run_once', '--num_examples=100'], ['--image', image],
              ['--export_dir=' + eval_dir + '/exported']):
     sys.argv = common + more
     status = eval.run()
@@ -281,4 +281,4 @@ def test_processes_share_gpus_and_take_only_the_memory_they_need(gpus, settings,
 
 def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
     output = python(gpus, '-m', 'pytest', '-m', 'gpu', '-n', '0', '-k', 'not rate', 'tests/test_gpu.py')
-    assert re.search(r'\b10 passed, 1 skipped', output), output  # there is no nvidia-smi
+    assert re.search(r'\b8 passed', output), output  # there is no nvidia-smi

@@ -220,7 +220,7 @@ def test_a_models_summaries_are_written_once_per_step(settings, tmp_path):
         train(settings(network=name_of('clipped_adam'), train_dir=folder, num_gpus=2, max_steps=6, batch_size=4,
                        summary_steps=3, variable_update=mode))
         steps = [step for step, _ in scalars(folder, 'norm')]
-        assert steps and (mode == 'async' or steps == [1, 3, 6])
+        assert steps and (mode == 'async' or steps == [3, 6])
         assert not scalars(folder, 'details/learning_rate')
     train(settings(network=name_of('momentum'), max_steps=6, num_towers=2, batch_size=4, summary_steps=1))
     rates = [value for _, value in scalars(tmp_path / 'train', 'rate')]

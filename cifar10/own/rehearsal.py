@@ -68,6 +68,11 @@ class _Tower(NamedTuple):
             with_inputs(value.op for value in self.moved.values()))
 
 
+def draws(traced: Traced) -> bool:
+    """Returns whether a tower draws random numbers."""
+    return any(is_draw(node) or _STATELESS.fullmatch(node.op) for node in traced.operations())
+
+
 def notes_on_draws(traced: Traced) -> list[str]:
     """Returns a note on the lines that draw different random numbers after a resume."""
     found = {re.sub('(?<= of ).*/', '', place_of(node.name, traced.graph).strip(' ()')) or node.name

@@ -119,6 +119,8 @@ class OwnTowers:
                 traced = self._training(self.placeholders(batch_size, side), dtype, {})
                 numbers = rehearse(self._tower, self.placeholders(batch_size, sizes[0]), self._seed, self._entry,
                                    self._rows(sizes[0])) if in_numbers else []
+                if AUGMENTATIONS.is_own(self._settings.augmentation) and rehearsal.draws(traced):
+                    numbers = []  # an augmentation such as mixup mixes the examples of a batch at random
             of_evaluation, by_batch = self._notes_of_evaluation(traced, sizes[-1])
             notes = [*traced.notes, *rehearsal.notes_on_draws(traced)]
         names = ', '.join(f'--{flag}={name}' for flag, name in self._own)
