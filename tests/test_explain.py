@@ -96,7 +96,7 @@ def test_a_device_is_slow_only_if_its_towers_are_slower_in_each_round(second, is
     towers, counts = 3, (2, 1)
     measured = {STEP: [1.0] * 5, '/gpu:0': [counts[0] * 0.1] * 5, '/gpu:1': [counts[1] * each for each in second]}
     slow = [line for line in map(str, lines(measured, 256, towers)) if line.startswith('slow ')]
-    assert [' on /gpu:1 takes 0.130 s ' in line for line in slow] == [True] * is_slow
+    assert [' /gpu:1 ' in line and ' takes 0.130 s ' in line for line in slow] == [True] * is_slow
     assert [f' waits {counts[1] * 0.03:.3f} s ' in line for line in slow] == [True] * is_slow
 
 

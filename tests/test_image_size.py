@@ -62,7 +62,7 @@ def test_sizes_of_a_preset_scale_with_the_images_but_given_sizes_stay(size, size
 def test_remedies_for_an_unsupported_image_size_work_and_the_first_keeps_given_flags(given):
     with pytest.raises(UsageError) as refused:
         check_network(train_settings(**given))
-    texts = str(refused.value).split('; use ')[1].split(', or ')
+    texts = str(refused.value).split('; use ')[1].split(' or ')
     remedies = [flags.parse(GROUPS, '.', text.split()) for text in texts]
     for remedy in remedies:
         check_network(train_settings(**{**given, **remedy}))
