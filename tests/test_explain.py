@@ -106,7 +106,7 @@ def test_a_device_is_slow_only_if_its_towers_are_slower_in_each_round(second, is
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
 def test_a_costly_update_disappears_without_updates_in_every_mode(mode, settings, own, capsys):
     explain(settings(num_gpus=2, batch_size=1, variable_update=mode, optimizer=own(COSTLY, 'optimizer'),
-                     learning_rate=0.1, explain=True), seconds=3)
+                     learning_rate=0.01, explain=True), seconds=3)
     seconds = seconds_of(capsys.readouterr().out)
     assert seconds[NO_UPDATE] < 0.7 * seconds[STEP]
     assert (NO_AVERAGE in seconds) == (mode != 'local')
