@@ -302,7 +302,7 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(first_step, picture
         classes = json.loads(line)['classes']
         assert classes[0]['name'] == row[2]
         for each in classes:
-            assert abs(by_name[each['name']] - each['probability']) < 0.01  # pixels may differ by two levels
+            assert abs(by_name[each['name']] - each['probability']) < 1e-5
     assert of_none == dict(probabilities=[], class_index=[], class_name=[], classes=[])
     expected = probabilities_of(trained, pixels)
     np.testing.assert_allclose(of_all['probabilities'], expected, atol=1e-5)
