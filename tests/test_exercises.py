@@ -153,8 +153,21 @@ def test_code_that_does_not_run_is_reported_in_one_line_without_a_hint(text, sai
     assert found.text.startswith('does not run: ') and said in found.text
     monkeypatch.setattr(check, 'verdict', lambda *arguments: found)
     for _ in range(4):
-        assert not check.check(4, 'weighted_mean', str(path), 0)
+        check.check(4, 'weighted_mean', str(path), 0)
     assert capsys.readouterr().out == f'lesson 4 weighted_mean {found.text}\n' * 4
+
+
+def test_a_file_that_cannot_be_loaded_is_reported_once(tmp_path, call_lesson):
+    (tmp_path / 'split_batch.py').write_text('def weighted_mean(')
+    status, text, error = call_lesson('check.py', '4', f'--folder={tmp_path}')
+    assert (status, error, text.count('SyntaxError in line 1')) == (1, '', 1)
+
+
+def test_a_tensorflow_2_import_gets_a_hint(tmp_path, call_lesson):
+    (tmp_path / 'split_batch.py').write_text(
+        'import tensorflow as tf\n\n\ndef weighted_mean(gradients, sizes):\n    return tf.train.get_global_step()\n')
+    text = call_lesson('check.py', '4', f'--folder={tmp_path}')[1]
+    assert 'weighted_mean does not run: ' in text and text.count('hint: the lessons use `import tensorflow.compat') == 1
 
 
 @pytest.mark.parametrize('text, status', [('import os\nos._exit(0)', 0), ('import os\nos.abort()', -6)])

@@ -36,7 +36,9 @@ from typing import Any
 import numpy as np
 
 # Hints of every exercise, tried before its own HINTS.
-COMMON_HINTS = [('changes its argument', 'make new lists and arrays: for example, `x = x - y` instead of `x -= y`.')]
+COMMON_HINTS = [
+    ('changes its argument', 'make new lists and arrays: for example, `x = x - y` instead of `x -= y`.'),
+    (r"module 'tensorflow\b.*' has no attribute", 'the lessons use `import tensorflow.compat.v1 as tf`.')]
 
 _MODULES = (builtins, math, np, np.linalg, np.random)  # a reader may replace their functions
 _replaced = [{} for _ in _MODULES]  # for each module: {name: reader's function}

@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BYTES = 2 << 30  # the memory limit of a reader's code
 PRINTED = 16 << 20  # the limit of its output, and of each file that it writes, in bytes
 SOLUTIONS = 'lessons.solutions'
+NOT_LOADED = 'cannot be loaded: '  # in a verdict
 
 
 def run(connection: Connection, lesson: str, name: str, path: str, seed: int, seconds: float, output: str) -> None:
@@ -70,7 +71,7 @@ def load(path: str, name: str) -> Callable:
         with readers_functions():
             spec.loader.exec_module(module)
     except FileNotFoundError as error:
-        said = 'does not exist' if error.filename == path else f'cannot be loaded: {error}'
+        said = 'does not exist' if error.filename == path else f'{NOT_LOADED}{error}'
         raise Fault(f'{file} {said}') from error
     except BaseException as error:
         if isinstance(error, ImportError) and (error.name or '').startswith(SOLUTIONS):
@@ -78,7 +79,7 @@ def load(path: str, name: str) -> Callable:
         message = str(error) if isinstance(error, OutOfTime) else f'{type(error).__name__}: {error}'
         if isinstance(error, SyntaxError):
             message = f'{type(error).__name__} in line {error.lineno}: {error.msg}'
-        raise Fault(f'{file} cannot be loaded: {message}') from error
+        raise Fault(f'{file} {NOT_LOADED}{message}') from error
     function = getattr(module, name, None)
     if not callable(function):
         raise Fault(f'{file} has no function {name}')

@@ -29,6 +29,7 @@ STEP_HINTS = [
     ('nothing orders', 'update each weight once, with the mean of the K gradients. Then every read that a gradient '
      'depends on comes before the update. Compute the loss from the same read.'),
     DEVICE_HINT,
+    (r'updated .* is 1\.2; 0\.6 is right', 'this is K times the step: divide the sum of the K gradients by K.'),
     ('the loss of tower', 'tower k has the numbers x[k * N // K:(k + 1) * N // K]. Its loss is the mean over these '
      'numbers, for the weight before the update.')]
 

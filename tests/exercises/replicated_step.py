@@ -39,6 +39,7 @@ def accepted_ring(devices, x, rate):
 
 mistakes_in_ring = {
     'ring_without_the_add': ('because nothing orders them', 'sums[k] + sent', 'sent'),
+    'sum': ('the updated weight_0 is 1.2; 0.6 is right', ' / len(devices)', ''),
 }
 
 
