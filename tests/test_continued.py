@@ -253,7 +253,8 @@ WAYS = f'{OTHER}, or --restart to rename that folder; to resume the run there, l
 @pytest.mark.parametrize('run, now, parts, absent', [
     (dict(max_steps=9), dict(seed=1), [f' has a run of --seed=0. For --seed=1 {WAYS}'], '--warm_start'),
     (dict(max_steps=9), dict(network='fast', seed=1),
-     [' run of --seed=0 --network=linear. For --seed=1 --network=fast', f' {OTHER} (there --warm_start='], 'none'),
+     [f' run of --seed=0 --network=linear. For --seed=1 --network=fast {WAYS}'], '--warm_start'),
+    (dict(max_steps=9), dict(image_size=48), [f'For --image_size=48 {OTHER} (there --warm_start='], 'none'),
     (dict(dataset='shapes'), dict(dataset='cifar10'),
      [f' has a run of --dataset=shapes. For --dataset=cifar10 {WAYS}'], '--warm_start'),
     (dict(dataset='shapes'), dict(dataset='/photos/'), [f'/photos/ {OTHER} (there --warm'], 'none'),

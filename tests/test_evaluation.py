@@ -223,6 +223,15 @@ def test_a_single_checkpoint_is_evaluated_once(trained, tmp_path):
     assert [record['step'] for record in metrics.read(str(tmp_path), metrics.EVAL)] == [11]
 
 
+def test_a_checkpoint_is_found_by_its_name_in_train_dir(trained):
+    older, newest = checkpoints(trained)
+    given = eval_settings(train_dir=trained, checkpoint=os.path.basename(older))
+    assert (given.checkpoint, given.checkpoint_dir, given.run_once) == (older, trained, True)
+    said = rf'^--checkpoint={trained}/bset: there is no such checkpoint \(did you mean best\?\); .*{newest}$'
+    with pytest.raises(UsageError, match=said):
+        of_checkpoints.evaluate(eval_settings(train_dir=trained, checkpoint='bset', tower_device='cpu'))
+
+
 def test_conflicts_with_a_single_checkpoint_are_refused_in_one_line(trained, tmp_path):
     older, newest = checkpoints(trained)
     for flags, part in ((dict(checkpoint_dir=trained), 'each select a model; give one of them'),

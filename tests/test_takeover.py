@@ -55,7 +55,7 @@ STARTS = {
     'a finished one': (dict(names=saved(9), run=RUN), {}, '', False),
     'another seed': (dict(names=saved(5), run=RUN), dict(seed=4),
                      'has a run of --seed=0. For --seed=4 use another --train_dir, or --restart', False),
-    'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), 'there --warm_start=', False),
+    'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), 'use another --train_dir, or', False),
     'another data set': (dict(names=saved(5), run=RUN), dict(dataset='shapes'), 'run of --dataset=cifar10', False),
     'images of another size': (dict(names=saved(5), run=RUN), dict(image_size=48), 'of --image_size=32', False),
     'another length in epochs': (

@@ -91,6 +91,9 @@ def test_a_finished_run_says_so(one_step, settings, capsys):
     trainer.train(settings(max_steps=1))
     assert 'the run ended at step 1 by --max_steps=1; a larger' in capsys.readouterr().out
     assert sorted(os.listdir(settings().run.train_dir)) == before
+    trainer.train(settings(max_steps=3))
+    trainer.train(settings(max_steps=2))
+    assert 'the run is at step 3 already, past --max_steps=2; a larger' in capsys.readouterr().out
 
 
 def test_a_diverged_run_ends_before_it_writes(one_step, settings):

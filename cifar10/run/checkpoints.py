@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import files
 from cifar10.base.activity import doing
 from cifar10.base.console import Output, say
-from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.base.errors import RunError, UsageError, did_you_mean, reason
 from cifar10.base.graphs import LOSS_SCALE, LOST, OUTER_STATE
 from cifar10.run import metrics
 from cifar10.run.best import is_better
@@ -130,7 +130,7 @@ def named(flag: str, given: str, folders: str = '') -> Saved:
     if name == LIST and name in found.files:
         raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {folders}the prefix of one')
     is_half = any(each.startswith(f'{name}.data-') for each in found.files)
-    why = f', because {prefix}.index is missing' if is_half else ''
+    why = f', because {prefix}.index is missing' if is_half else did_you_mean(name, ['best'])
     others = {os.path.join(found.path, each.removesuffix('.index')) for each in found.files if each.endswith('.index')}
     readable = [each for each in sorted(others.difference(found.checkpoints)) if corruption(each) is None]
     example = [os.path.join(folder, f'{CHECKPOINT}-1000'), *readable, *found.checkpoints][-1]

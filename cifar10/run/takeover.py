@@ -35,8 +35,6 @@ _LOOK_SECS = 1  # wait for the lock, which other processes hold while they look 
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
 OR_RESTART = ', or --restart to rename that folder'
 ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
-# Settings that determine the variables. After a change, the remedy is a new run with the variables that fit.
-_OF_THE_VARIABLES = {'preset', 'network', 'image_size'}
 
 
 def refusal(folder: Folder, settings: TrainSettings) -> str | None:
@@ -90,9 +88,10 @@ def _another_run(folder, settings):
     if not names:
         return None
     before, now = folder.record.settings.flat(), settings.flat()
-    offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
+    is_for_other_images = 'image_size' in names or 'dataset' in names and DATASETS.is_own(now['dataset'])
+    offers_variables = is_for_other_images and before['network'] == now['network']
     was = f'a run of {_phrase(before, names)}'.replace('a run of a run', 'a run')
-    return (f'{folder.given} has {was}{why}. For {_phrase(now, names)} {remedy(folder, bool(offers_variables))}; to '
+    return (f'{folder.given} has {was}{why}. For {_phrase(now, names)} {remedy(folder, offers_variables)}; to '
             'resume the run there, leave these flags out')
 
 

@@ -23,7 +23,7 @@ class _Checkpoints(Group):
     checkpoint_dir: str = setting(
         TRAIN_DIR, "the tutorial's name for --train_dir; results are written to --eval_dir", is_path=True)
     checkpoint: str = setting(
-        None, 'prefix of the checkpoint to use instead of the newest one in train_dir; best: its best checkpoint',
+        None, 'checkpoint to use instead of the newest one: its name in train_dir, best, or a prefix with its folder',
         is_path=True)
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its subdirectory eval', is_path=True)
@@ -95,11 +95,13 @@ def eval_settings(**given: Any) -> EvalSettings:
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
     values = checked(GROUPS, given)
-    is_best = values.get('checkpoint') == _BEST
-    directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint')
-                   if values.get(name) and not (is_best and name == 'checkpoint')}
-    if len(directories) > 1:
-        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} each "
+    checkpoint = values.get('checkpoint') or ''
+    selecting = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint') if values.get(name)}
+    in_dir = checkpoint and os.sep not in checkpoint and (len(selecting) > 1 or checkpoint == _BEST)
+    if in_dir:
+        del selecting['checkpoint']
+    if len(selecting) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in selecting.items())} each "
                          'select a model; give one of them')
     settings = EvalSettings(**values)
     if settings.train_dir:
@@ -109,8 +111,8 @@ def eval_settings(**given: Any) -> EvalSettings:
         raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
     if settings.csv and settings.json:
         raise UsageError(f'--csv={settings.csv} replaces lines, and so does --json; leave one of them out')
-    if is_best:
-        settings = dataclasses.replace(settings, checkpoint=os.path.join(settings.checkpoint_dir, _BEST))
+    if in_dir:
+        settings = dataclasses.replace(settings, checkpoint=os.path.join(settings.checkpoint_dir, checkpoint))
     if settings.checkpoint:
         settings = dataclasses.replace(settings, checkpoint_dir=os.path.dirname(settings.checkpoint) or '.',
                                        run_once=True)

@@ -139,6 +139,7 @@ def describe_run(plan: Plan) -> list[Line]:
         remedy = f'a larger {flag} continues it'
         if plan.settings.recipe.planned and plan.step >= plan.last_step:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
-        length = f'{getattr(run, plan.ended):.10g}'
-        lines.append(Line('done', f'the run ended at step {plan.step} by {flag}={length}; {remedy}'))
+        is_past = plan.step > plan.last_step
+        when = f'is at step {plan.step} already, past' if is_past else f'ended at step {plan.step} by'
+        lines.append(Line('done', f'the run {when} {flag}={getattr(run, plan.ended):.10g}; {remedy}'))
     return lines
