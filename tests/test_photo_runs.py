@@ -83,7 +83,7 @@ def test_changed_photos_are_reported_in_training_and_evaluation(flags, copy, tmp
     trainer.train(settings)
     shutil.rmtree(prepared(copy))
     trainer.train(settings.replace(max_steps=2))
-    assert 'changed' not in capsys.readouterr().out
+    assert '\nchanged ' not in capsys.readouterr().out
     train, test = ([copy / photo.source for photo in photos_of(prepare(copy, part))]
                    for part in (datasets.TRAIN, datasets.TEST))
 
@@ -95,7 +95,7 @@ def test_changed_photos_are_reported_in_training_and_evaluation(flags, copy, tmp
         file.write_bytes(encoded(noise(90 + i, 130), 'JPEG'))
     shutil.rmtree(prepared(copy))
     trainer.train(settings.replace(max_steps=3))
-    assert 'changed    the training images' in capsys.readouterr().out
+    assert '\nchanged    the training images' in capsys.readouterr().out
     evaluate = functools.partial(evaluated, settings.run.train_dir, tmp_path / 'eval')
     evaluate()  # the run has already continued with these photos
     assert 'warning' not in capsys.readouterr().out
