@@ -148,8 +148,11 @@ def prepared(source: str | bytes | np.ndarray, preparation: Preparation) -> np.n
 def _resized(picture, preparation, size=None, divisor=1):
     """Resizes a picture that was decoded at 1 / `divisor` of `size`."""
     width, height = size or picture.size
-    box = 0, 0, width / divisor, height / divisor
-    return picture.resize(preparation.new_size(width, height), Image.Resampling.BILINEAR, box)
+    new_width, new_height = preparation.new_size(width, height)
+    # In two calls, because the order of rows and columns in one call depends on Pillow's version.
+    rows = picture.resize((new_width, picture.height), Image.Resampling.BILINEAR,
+                          (0, 0, width / divisor, picture.height))
+    return rows.resize((new_width, new_height), Image.Resampling.BILINEAR, (0, 0, new_width, height / divisor))
 
 
 class Reader:

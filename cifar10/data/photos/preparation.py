@@ -1,7 +1,7 @@
 """Preparation of pictures before augmentation or classification.
 
 A picture is first prepared: resized to the size that a run's data set stores. Then a box of it is resized to the
-network's input. Pillow prepares pictures, except in exported models, where graph operations do the same up to rounding.
+network's input. Pillow prepares pictures, except in exported models, where graph operations do the same.
 """
 from typing import NamedTuple
 
@@ -69,12 +69,12 @@ class Preparation(NamedTuple):
     def _prepared(self, pixels):
         """Prepares a picture of any shape, in its `new_size`: uint8 [height, width, 3]."""
         if self.stored_size:
-            return as_bytes(resized(pixels[None], [self.stored_size] * 2))[0]
+            return _resized_like_pillow(pixels, [self.stored_size] * 2)
         shape = tf.shape(pixels)[:2]
         short = tf.reduce_min(shape)
         factor = tf.minimum(short, short_side(self.size)) / short
         kept = tf.cast(tf.round(tf.cast(shape, tf.float64) * factor), tf.int32)
-        return as_bytes(resized(pixels[None], kept))[0]
+        return _resized_like_pillow(pixels, tf.unstack(kept))
 
 
 def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
@@ -98,6 +98,34 @@ def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
     image = as_bytes(resized(window[None], [size, size]))[0]
     image = tf.raw_ops.Reverse(tensor=image, dims=tf.stack([False, is_mirrored, False]))
     return tf.ensure_shape(image, [size, size, 3])
+
+
+def _resized_like_pillow(pixels, size):
+    """Resizes a picture, uint8 [height, width, 3], as `picture_files` does: first the rows, then the columns."""
+    for axis in (1, 0):
+        pixels = _axis_resized(pixels, axis, size[axis])
+    return pixels
+
+
+def _axis_resized(pixels, axis, length):
+    """Resizes one axis with Pillow's bilinear filter, whose weights are integers in units of 2^-22."""
+    shape, unit = tf.unstack(tf.shape(pixels)), 1 << 22
+    old, shape[axis] = shape[axis], length
+    scale = old / length
+    reach = tf.maximum(scale, 1)
+    centres = (tf.cast(tf.range(length), tf.float64) + 0.5) * scale
+    taps = tf.range(2 * tf.cast(tf.ceil(reach), tf.int32) + 1)[:, None] + tf.cast(tf.floor(centres - reach), tf.int32)
+    weights = tf.maximum(1 - tf.abs(tf.cast(taps, tf.float64) + 0.5 - centres) / reach, 0)
+    weights = tf.where_v2((taps >= 0) & (taps < old), weights, 0)
+    weights = tf.cast(tf.floor(weights / tf.reduce_sum(weights, 0) * unit + 0.5), tf.int32)
+
+    def add(total, tap):
+        place, weight = tap
+        weight = tf.reshape(weight, [length] + [1] * (2 - axis))
+        return total + tf.cast(tf.gather(pixels, place, axis=axis), tf.int32) * weight
+    # One tap at a time: all of them together would need many times the memory of the picture.
+    total = tf.foldl(add, (tf.clip_by_value(taps, 0, old - 1), weights), tf.fill(shape, unit // 2))
+    return tf.cast(total // unit, tf.uint8)
 
 
 def _decoded(contents):
