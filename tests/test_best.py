@@ -104,6 +104,8 @@ def test_the_best_checkpoint_is_used_by_name_and_replaced_only_by_a_better_one(s
     assert output.count(f"best       step {best}, accuracy {figures['accuracy']:.3f}\n") == 2
     assert f"next       {command('eval')} --train_dir={folder} --checkpoint=best evaluates the model; " in output
     assert evaluated(folder, tmp_path / 'eval', checkpoint='best')['correct'] == figures['correct']
+    with pytest.raises(UsageError, match=r'/bset: there is no such checkpoint \(did you mean best\?\)'):
+        evaluated(folder, tmp_path / 'eval', checkpoint='bset')
     train(settings(**dict(KEEPING, max_steps=9, keep_best=False, save_steps=1)))
     assert steps(folder) == sorted({best, 9})  # the best one stays
 

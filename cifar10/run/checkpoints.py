@@ -130,7 +130,8 @@ def named(flag: str, given: str, folders: str = '') -> Saved:
     if name == LIST and name in found.files:
         raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {folders}the prefix of one')
     is_half = any(each.startswith(f'{name}.data-') for each in found.files)
-    why = f', because {prefix}.index is missing' if is_half else did_you_mean(name, ['best'])
+    why = f', because {prefix}.index is missing' if is_half else did_you_mean(
+        name, ['best'] * (BEST in found.files))
     others = {os.path.join(found.path, each.removesuffix('.index')) for each in found.files if each.endswith('.index')}
     readable = [each for each in sorted(others.difference(found.checkpoints)) if corruption(each) is None]
     example = [os.path.join(folder, f'{CHECKPOINT}-1000'), *readable, *found.checkpoints][-1]

@@ -10,7 +10,6 @@ from cifar10.settings.definition import Group, checked, setting
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
-_BEST = 'best'  # the --checkpoint value for a run's best one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +22,7 @@ class _Checkpoints(Group):
     checkpoint_dir: str = setting(
         TRAIN_DIR, "the tutorial's name for --train_dir; results are written to --eval_dir", is_path=True)
     checkpoint: str = setting(
-        None, 'checkpoint to use instead of the newest one: its name in train_dir, best, or a prefix with its folder',
+        None, 'checkpoint to use instead of the newest one: its name in train_dir, or best; or the path of its prefix',
         is_path=True)
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files and metrics; with --train_dir, its subdirectory eval', is_path=True)
@@ -95,13 +94,11 @@ def eval_settings(**given: Any) -> EvalSettings:
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
     values = checked(GROUPS, given)
-    checkpoint = values.get('checkpoint') or ''
-    selecting = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint') if values.get(name)}
-    in_dir = checkpoint and os.sep not in checkpoint and (len(selecting) > 1 or checkpoint == _BEST)
-    if in_dir:
-        del selecting['checkpoint']
-    if len(selecting) > 1:
-        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in selecting.items())} each "
+    is_name = os.sep not in (checkpoint := values.get('checkpoint') or '')
+    directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint')
+                   if values.get(name) and not (is_name and name == 'checkpoint')}
+    if len(directories) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} each "
                          'select a model; give one of them')
     settings = EvalSettings(**values)
     if settings.train_dir:
@@ -111,9 +108,7 @@ def eval_settings(**given: Any) -> EvalSettings:
         raise UsageError('--export_dir only exports the model; leave it out, or leave out --image and --json')
     if settings.csv and settings.json:
         raise UsageError(f'--csv={settings.csv} replaces lines, and so does --json; leave one of them out')
-    if in_dir:
-        settings = dataclasses.replace(settings, checkpoint=os.path.join(settings.checkpoint_dir, checkpoint))
-    if settings.checkpoint:
-        settings = dataclasses.replace(settings, checkpoint_dir=os.path.dirname(settings.checkpoint) or '.',
-                                       run_once=True)
+    if checkpoint:
+        path = os.path.join(settings.checkpoint_dir, checkpoint) if is_name else checkpoint
+        settings = dataclasses.replace(settings, checkpoint=path, checkpoint_dir=os.path.dirname(path), run_once=True)
     return settings
