@@ -80,6 +80,20 @@ def test_the_network_matches_the_tutorials():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
 
 
+def test_gradients_of_biases_in_bfloat16_are_the_sums_of_those_of_parts_of_the_batch():
+    random = np.random.default_rng(0)
+    images = tf.cast(random.standard_normal([32, 24, 24, 3]), tf.bfloat16)
+    weights = tf.constant(random.standard_normal([32, 10]), tf.float32)
+
+    def gradients(part):
+        with tf.variable_scope('network', reuse=tf.AUTO_REUSE):
+            loss = tf.reduce_sum(classic.inference(images[part]) * weights[part])
+            return tf.gradients(loss, [tf.get_variable(f'{name}/biases') for name in ('conv1', 'conv2')])
+    whole, *parts = value_of([gradients(slice(k, k + n)) for k, n in ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8))])
+    for expected, *of_parts in zip(whole, *parts, strict=True):
+        assert np.linalg.norm(np.sum(of_parts, 0) - expected) < 0.01 * np.linalg.norm(expected)
+
+
 def test_only_the_first_two_dense_layers_have_an_l2_loss():
     classic.inference(tf.zeros([2, 24, 24, 3]))
     names = ['local3/weights', 'local4/weights']
