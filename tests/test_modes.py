@@ -87,7 +87,7 @@ def test_synchronous_modes_resume_each_other_and_take_the_same_steps(feature, mo
 @pytest.mark.parametrize('feature', mostly_stress(
     [each for each in FEATURES if each not in EACH_TOWER_ITS_OWN], 'momentum'))
 def test_towers_take_the_steps_of_one_tower_with_the_whole_batch(feature, train_with, tmp_path):
-    # Both take steps 3 and 4 from the same variables: over more steps, rounding grows, in bfloat16 to 3% of the movement.
+    # Both take steps 3 and 4 from the same variables: over six steps, rounding in bfloat16 grows to 3% of the movement.
     expected = train_with('one', feature, steps=4, num_towers=1, batch_size=16)
     before = go_back(tmp_path / 'one', 'four')
     assert_same_steps(train_with('four', feature, steps=4, num_towers=4, batch_size=4), expected, before)
