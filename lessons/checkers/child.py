@@ -71,8 +71,8 @@ def load(path: str, name: str) -> Callable:
         with readers_functions():
             spec.loader.exec_module(module)
     except FileNotFoundError as error:
-        said = 'does not exist' if error.filename == path else f'{NOT_LOADED}{error}'
-        raise Fault(f'{file} {said}') from error
+        said = 'it does not exist' if error.filename == path else str(error)
+        raise Fault(f'{file} {NOT_LOADED}{said}') from error
     except BaseException as error:
         if isinstance(error, ImportError) and (error.name or '').startswith(SOLUTIONS):
             raise Fault(f'{file} imports the solution; write your own') from error
