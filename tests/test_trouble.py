@@ -4,7 +4,11 @@ import errno
 import os
 import re
 
-from tests.helpers import ROOT
+import pytest
+
+from cifar10.base.errors import RunError
+from cifar10.run.failures import plain_errors
+from tests.helpers import ROOT, tf
 from tests.test_errors_of_files import ERRORS
 
 DIVIDING = '''
@@ -24,6 +28,11 @@ def test_a_check_in_the_network_names_the_nonfinite_value(call, own, tmp_path):
                          '--max_steps=20')
     assert status == 1
     assert f'after the division : Tensor had Inf values (line 6 of {tmp_path}/mine.py); ' in error
+
+
+def test_an_error_of_memory_names_the_flag_that_needs_less():
+    with pytest.raises(RunError, match=r'^OOM when allocating tensor; use a smaller --batch_size$'), plain_errors():
+        raise tf.errors.ResourceExhaustedError(None, None, 'OOM when allocating tensor')
 
 
 def test_the_page_covers_each_error_in_the_middle_of_a_run():

@@ -80,8 +80,8 @@ def _other_images(record, settings, data):
     # Classes in arrays have numbers instead of names.
     known = [str(label) for label in range(len(record.classes))] if name.endswith(ARRAYS) else list(record.classes)
     if unknown := [each for each in classes if each not in known]:
-        raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave them out, '
-                         f"or give them the run's names: {listed(known)}")
+        raise UsageError(f'--dataset={name} has classes that the run does not have: {listed(unknown)}; leave out '
+                         f"--dataset or these classes, or give them the run's names: {listed(known)}")
     images = found.images(datasets.TEST)
     images = dataclasses.replace(images, classes=tuple(record.classes[known.index(each)] for each in classes))
     with contextlib.suppress(UsageError):  # the run's own images may be on another machine

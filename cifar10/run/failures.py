@@ -43,4 +43,6 @@ def plain_errors(train_dir: str | None = None) -> Iterator[None]:
         is_lost = isinstance(error, LOST)  # which another task notices than the one that is lost
         where = place(frames) or (place_of(error.op.name, error.op.graph) if error.op is not None else '')
         failure = TemporaryError if is_lost else RunError
-        raise failure(f'{reason(error, not is_lost)}{where}{latest}') from error
+        text = reason(error, not is_lost)
+        remedy = '; use a smaller --batch_size' * bool(re.search(r'\bOOM when allocating', text))
+        raise failure(f'{text}{where}{latest}{remedy}') from error
