@@ -4,9 +4,11 @@
     python lessons/noise_scale.py --data_dir=/tmp/cifar10_data
     python lessons/noise_scale.py --dataset=shapes --data_dir=/tmp/shapes_data --after=20,40
 
-The package trains the classic preset. After some updates it takes steps at a rate of 0, which change no weight.
-The towers' gradients give the noise scale as in lessons/larger_batch.py. They also predict the squared norm of the
-gradient of a batch four times as large as a step's. The lesson compares it with the norm of four steps together.
+The package trains the classic preset. The squared norm of the gradient changes tenfold within a few updates, so the
+lesson takes means over 32 points of the training, four updates apart. At each point it takes four steps at a rate of 0,
+which change no weight. The towers' gradients give the noise scale as in lessons/larger_batch.py. They also predict the
+squared norm of the gradient of a batch four times as large as a step's. The lesson compares it with the norm of the
+four steps together.
 """
 import argparse
 import os
@@ -32,7 +34,8 @@ from cifar10.training.plan import plan_of  # noqa: E402
 from cifar10.training.run import Run  # noqa: E402
 from lessons.larger_batch import BATCH, TOWERS, noise_scale  # noqa: E402
 
-STEPS = 64  # with the same weights; the printed values are means over them
+POINTS, APART = 32, 4  # the printed values are means over these points of the training, so many updates apart
+STEPS = 4  # at each point, with the same weights
 
 
 def build(dataset, data_dir):
@@ -58,26 +61,37 @@ def build(dataset, data_dir):
 
 
 def show(run, looks, moments):
-    """Trains, and prints the noise scale after each number of updates in `moments`; `looks` is from `build`."""
-    large = 4 * TOWERS * BATCH
-    print(f'{TOWERS} towers of {BATCH} examples; {STEPS} steps at the same weights.\n'
-          f'   after{"":30}|gradient|^2 of {large} examples\n updates   loss         noise scale'
+    """Trains, and prints the noise scale from each number of updates in `moments` on; `looks` is from `build`."""
+    large = STEPS * TOWERS * BATCH
+    print(f'{TOWERS} towers of {BATCH} examples; {POINTS} points, {APART} updates apart; {STEPS} steps at each.\n'
+          f'    from{"":30}|gradient|^2 of {large} examples\n  update   loss         noise scale'
           '       predicted  measured', flush=True)
-    rate = run.graph.learning_rate
     with run.opened():
         made = 0
         for moment in moments:
-            for _ in range(made, moment):
+            while made < moment:
                 run.take()
-            made = moment
-            found = [run.take(looks, {rate: 0.0}) for _ in range(STEPS)]
-            means = np.array([each['mean'] for each in found])
-            norm, noise, scale, error = noise_scale(np.array([each['squares'].mean() for each in found], np.float64),
-                                                    np.square(means).sum(1, dtype=np.float64), BATCH)
-            of_four = np.square(means.reshape(STEPS // 4, 4, -1).mean(1)).sum(1).mean()
-            loss = np.mean([each['figures']['loss'] for each in found])
-            print(f'{made:8}{loss:7.2f}{scale:13.0f} +- {error:<10.0f}{norm + noise / large:10.4f}{of_four:10.4f}',
-                  flush=True)
+                made += 1
+            found = np.array([at_point(run, looks) for _ in range(POINTS)], np.float64)
+            towers, means, of_all, losses = found.T
+            norm, noise, scale, error = noise_scale(towers, means, BATCH)
+            print(f'{made:8}{losses.mean():7.2f}{scale:13.0f} +- {error:<10.0f}{norm + noise / large:10.4f}'
+                  f'{of_all.mean():10.4f}', flush=True)
+            made += POINTS * APART
+
+
+def at_point(run, looks):
+    """Takes STEPS steps with the same weights, and then makes APART updates.
+
+    Returns the mean squared norms of the towers' gradients and of their means, the squared norm of the mean of all
+    gradients, and the mean loss.
+    """
+    found = [run.take(looks, {run.graph.learning_rate: 0.0}) for _ in range(STEPS)]
+    means = np.array([each['mean'] for each in found])
+    for _ in range(APART):
+        run.take()
+    return (np.mean([each['squares'] for each in found]), np.square(means).sum(1).mean(),
+            np.square(means.mean(0)).sum(), np.mean([each['figures']['loss'] for each in found]))
 
 
 def updates(text):
@@ -91,8 +105,8 @@ def updates(text):
 def main():
     """Reads the flags, and trains."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--after', type=updates, default='100,300', metavar='U,U',
-                        help='measure after these numbers of updates (default: %(default)s)')
+    parser.add_argument('--after', type=updates, default='100,500', metavar='U,U',
+                        help='measure from these numbers of updates on (default: %(default)s)')
     parser.add_argument('--dataset', choices=('cifar10', 'shapes'), default='cifar10',
                         help='images (default: %(default)s)')
     parser.add_argument('--data_dir', default='/tmp/cifar10_data', metavar='DIR',
