@@ -46,7 +46,7 @@ def measure(options, cell):
     """Returns the images/s of a cell in RUNS or PEERS."""
     if cell in PEERS:
         return peer(options, cell)
-    return harness.training_speed(options, options.steps, f'--save_steps={options.steps // 2}',
+    return harness.training_speed(options, options.steps, '--preset=classic', f'--save_steps={options.steps // 2}',
                                   f'--tower_device={options.tower_device}', *RUNS[cell])
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from cifar10 import train
 from cifar10.data.shapes import CLASSES
 from cifar10.programs import flags
 from cifar10.settings import evaluation, training
@@ -77,3 +78,14 @@ def test_the_commands_of_the_page_produce_its_output(tmp_path):
     last = [json.loads((tmp_path / name / 'metrics.jsonl').read_text().splitlines()[-1])
             for name in re.findall(r'/tmp/(\w+)/metrics.jsonl', HASHES)]
     assert len(last) == 2 and last[0]['sha256'] == last[1]['sha256'] and last[0]['step'] == last[1]['step']
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('precision', ['fp32', 'bf16'])
+def test_the_loss_stays_at_its_start_or_falls(tmp_path, precision):
+    train(dataset='shapes', data_dir=str(tmp_path), train_dir=str(tmp_path / 'run'), tower_device='cpu', max_steps=300,
+          precision=precision, log_frequency=1)
+    records = map(json.loads, (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines())
+    losses = [record['loss'] for record in records if record['kind'] == 'train']
+    assert len(losses) == 300 and losses[-1] < 4
+    assert max(losses) < 1.01 * losses[0]  # batches differ by as much before the network learns

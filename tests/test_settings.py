@@ -76,6 +76,14 @@ def test_clipping_can_be_turned_off_in_a_resumed_run(tmp_path, preset):
         assert recorded.recipe.clip_norm == norm
 
 
+@pytest.mark.parametrize('given, norm', [
+    (dict(), 1.5), (dict(network='classic', learning_rate=0.05, variable_update='local'), 1.5), (dict(clip_norm=0), 0),
+    (dict(dataset='cifar10'), 0), (dict(preset='classic'), 0), (dict(preset='photos'), 1), (dict(network='fast'), 0),
+    (dict(network='net.py:net'), 0), (dict(optimizer='adam'), 0), (dict(variable_update='mirrored'), 0)])
+def test_only_the_default_recipe_clips_on_the_built_in_images(given, norm):
+    assert train_settings(**{'dataset': 'shapes', **given}).recipe.clip_norm == norm
+
+
 def off(field):
     """Returns the values that turn a setting off."""
     if field.type is bool:

@@ -1,7 +1,7 @@
 """The built-in data set: ten classes of rendered shapes, for machines without a network.
 
 The images are a pure function of their number and a seed. Each image has its own pose, size, colours, texture and
-noise, so the classes differ in form, not in the value of any pixel. As in photos, some shapes are hard to see. With
+noise, so the classes differ in form, not in the value of any pixel. As in photos, some shapes are hard to see: with
 images that a network learns without a mistake, the loss of the classic recipe jumped to 28 after hundreds of steps.
 """
 import numpy as np

@@ -27,6 +27,8 @@ from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
     OF_LARGE_IMAGES,
+    OF_SHAPES,
+    ON_SHAPES,
     PRESETS,
     SMALL_IMAGE,
     UNWEIGHTED,
@@ -340,6 +342,9 @@ def _with_preset(given):
         values.update(OF_LARGE_IMAGES)
     if values['sizes']:
         values['sizes'] = scaled_sizes(values['sizes'], size)
+    clips = given.get('variable_update') != 'mirrored'
+    if clips and 'preset' not in given and ON_SHAPES.items() <= {**values, **given}.items():
+        values.update(OF_SHAPES)
     values.update(given)
     without = meaningless(values)
     for name, (other, required) in without.items():
