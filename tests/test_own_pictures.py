@@ -139,7 +139,7 @@ def test_each_example_has_the_name_of_its_file(folder, size, paths):
     assert sorted(found) == sorted(pictures)
 
 
-def test_one_command_lists_misplaced_pictures_of_both_parts_by_class(tmp_path, capsys):
+def test_one_command_lists_doubtful_pictures_of_both_parts_by_class(tmp_path, capsys):
     labels, wrong = np.arange(96) % 3, {7: 2, 10: 0, 13: 2, 80: 0, 90: 1}  # image -> its wrong class
     for i, label in enumerate(labels):
         pixels = np.random.default_rng(i).integers(0, 120, [40, 40, 3])
@@ -147,6 +147,8 @@ def test_one_command_lists_misplaced_pictures_of_both_parts_by_class(tmp_path, c
         part, name = 'test' if i >= 72 else 'train', ('blue', 'green', 'red')[wrong.get(i, label)]
         (tmp_path / 'mine' / part / name).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / 'mine' / part / name / f'{i}.png')
+    for name in ('blue', 'green', 'red'):  # fits no class; the model assigns one of the three to its folder
+        Image.new('RGB', (40, 40), (95, 95, 95)).save(tmp_path / 'mine' / 'test' / name / 'grey.png')
     (tmp_path / 'mine' / 'train' / 'red' / 'corrupt.jpg').write_bytes(encoded(PIXELS, 'JPEG')[:300])
     mine = os.path.relpath(tmp_path / 'mine')  # the printed command works in any working directory
     train(dataset=mine, data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'a run'), network='linear',
@@ -155,16 +157,18 @@ def test_one_command_lists_misplaced_pictures_of_both_parts_by_class(tmp_path, c
     command, _, _ = line.removeprefix('next').partition(' lists ')
     result = run_forked([sys.executable, *shlex.split(command)[1:], '--tower_device=cpu'])
     assert (result.returncode, result.stderr) == (0, '')
-    head, *lines = result.stdout[result.stdout.index('may be in the wrong folder'):].splitlines()[:6]
+    head, *lines = result.stdout[result.stdout.index('may be in the wrong folder'):].splitlines()[:9]
     assert head.endswith(f' in {tmp_path}/mine')
     of_class = [each.split()[1] for each in lines]
     assert of_class == sorted(of_class)
-    found = {(name, predicted, int(pathlib.Path(file).stem)) for _, name, predicted, file in map(str.split, lines)}
+    found = {(name, predicted, pathlib.Path(file).stem) for _, name, predicted, file in map(str.split, lines)}
     names = 'blue', 'green', 'red'
-    assert found == {(names[given], names[i % 3], i) for i, given in wrong.items()}
+    grey, = {predicted for _, predicted, stem in found if stem == 'grey'}
+    assert found == {(names[given], names[i % 3], str(i)) for i, given in wrong.items()} | {
+        (name, grey, 'grey') for name in names}
     with open(tmp_path / 'a run-40.csv', newline='') as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 97 and all(row['true_class'] == pathlib.Path(row['file']).parent.name for row in rows)
+    assert len(rows) == 100 and all(row['true_class'] == pathlib.Path(row['file']).parent.name for row in rows)
     assert [row['class'] for row in rows if row['file'].endswith('corrupt.jpg')] == ['']
 
 

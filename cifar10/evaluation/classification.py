@@ -1,5 +1,4 @@
 """Classification of images with a trained model."""
-import collections
 import csv
 import dataclasses
 import itertools
@@ -26,6 +25,7 @@ from cifar10.run.metrics import fraction
 from cifar10.settings.evaluation import EvalSettings
 
 _TOP = 3  # classes that are printed for each image
+_DOUBTFUL = 0.5  # an image is listed below this probability of its class
 _MOST_DOUBTFUL = 5  # images that are listed for each class
 
 
@@ -137,8 +137,8 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """Classifies the pictures in `settings.image`.
 
     Shows the most likely classes, as a table or as one JSON object per line; or writes the classes of all files to
-    `settings.csv`, a new file, and shows only unreadable files and, of each class, mistakes among the files in a folder
-    with the name of a class.
+    `settings.csv`, a new file, and shows only unreadable files and, of each class, files in its folder that have a
+    low probability of this class.
 
     Args:
       show: function called with each line of the result. Other lines go to the console.
@@ -196,16 +196,15 @@ def _true_class(file, classes):
 
 
 def _doubtful(found):
-    """Returns lines with the files of each class that the model most clearly assigns to another class."""
-    of_class = collections.defaultdict(list)
+    """Returns lines with the files of each class that have the lowest probability of this class."""
+    doubtful = []
     for file, predicted, row in zip(found.files, found.predicted, found.probabilities):
         name = _true_class(file, found.classes)
-        if name and predicted not in (name, None):
-            probability = float(row[found.classes.index(name)])
-            of_class[name].append(dict(zip(('probability', 'class', 'predicted', 'image'),
-                                           (probability, name, predicted, file))))
-    listed = [each for name in sorted(of_class)
-              for each in sorted(of_class[name], key=lambda each: each['probability'])[:_MOST_DOUBTFUL]]
+        if name and (probability := float(row[found.classes.index(name)])) < _DOUBTFUL:  # not NaN
+            doubtful.append((name, probability, predicted, file))
+    listed = [dict(zip(('class', 'probability', 'predicted', 'image'), each))
+              for _, of_class in itertools.groupby(sorted(doubtful), lambda each: each[0])
+              for each in itertools.islice(of_class, _MOST_DOUBTFUL)]
     return confusion.image_lines(listed, 'may be in the wrong folder') if listed else []
 
 
