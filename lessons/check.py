@@ -32,7 +32,7 @@ from cifar10.programs import flags, program  # noqa: E402
 if status := program.run(startup.require_tensorflow):
     sys.exit(status)
 
-from lessons.checkers import COMMON_HINTS, child, counted  # noqa: E402
+from lessons.checkers import COMMON_HINTS, WRONG_TYPE, child, counted  # noqa: E402
 
 # Lesson -> the name of its files, and the functions that the reader writes.
 LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
@@ -205,7 +205,7 @@ def check(number: int, name: str, path: str, seed: int) -> str:
     """Prints the verdict on a function, a hint if it is wrong, and its output; returns the verdict's text."""
     found = verdict(number, name, path, seed)
     print(f'lesson {number} {name} {found.text}')
-    is_answer = not found.text.startswith('does not run')
+    is_answer = not (found.text.startswith('does not run') or WRONG_TYPE.search(found.text))
     count = wrong_answers(path, name, found.text.startswith('wrong')) if is_answer else 0
     for line in help_after(number, name, found if count else found._replace(hints=COMMON_HINTS), count):
         print(f'  {line}')

@@ -170,6 +170,16 @@ def test_a_tensorflow_2_import_gets_a_hint(tmp_path, call_lesson):
     assert 'weighted_mean does not run: ' in text and text.count('hint: the lessons use `import tensorflow.compat') == 1
 
 
+@pytest.mark.parametrize('number, returned', [(1, '3'), (4, 'None'), (4, '"text"')])
+def test_a_result_of_a_wrong_type_gets_no_hint(number, returned, tmp_path, call_lesson, monkeypatch):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    lesson, names = check.LESSONS[number]
+    (tmp_path / f'{lesson}.py').write_text('\n'.join(f'def {name}(*given): return {returned}' for name in names))
+    text = call_lesson('check.py', str(number), f'--folder={tmp_path}')[1]
+    assert text.count(' wrong: ') == text.count(f'it returns {returned}'.replace('"', "'")) == len(names) == 2
+    assert 'hint' not in text
+
+
 @pytest.mark.parametrize('text, status', [('import os\nos._exit(0)', 0), ('import os\nos.abort()', -6)])
 def test_an_answer_that_ends_its_process_early_is_wrong(text, status, tmp_path):
     (tmp_path / 'split_batch.py').write_text(text)

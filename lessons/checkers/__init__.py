@@ -48,8 +48,9 @@ class Fault(Exception):
     """The reader's function raised an exception or broke a rule; the message is a phrase that describes the fault."""
 
 
-# Faults of code that does not run. They do not show whether its idea is right.
+# Faults of code that does not run, and of results of a wrong type. They do not show whether its idea is right.
 DOES_NOT_RUN = re.compile(r'it raises (NameError|UnboundLocalError|AttributeError)\b|it does not end within')
+WRONG_TYPE = re.compile(r'it returns None; .* is right|(which|that) is not |; an? (pair|list|tuple|operation) ')
 
 
 class OutOfTime(BaseException):
