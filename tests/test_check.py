@@ -121,11 +121,11 @@ def lines_of(output):
 
 def test_missing_data_are_no_error_and_the_rest_is_checked(tmp_path, capsys):
     check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
-                      preset='fast', precision='fp32', sizes='16'))
+                      preset='fast', precision='fp32', sizes='16', epochs=27.5, batch_size=1024))
     lines = lines_of(capsys.readouterr().out)
-    data, run = [text for label, text in lines if label in ('data', 'run')][::2]
+    data, run, batch = map(dict(reversed(lines)).get, ('data', 'run', 'batch'))  # the first line `data` of two
     assert data == f'cifar10: the run would begin by downloading 170 MB, into {tmp_path}/data/cifar-10-batches-bin'
-    assert run.endswith('new, to step 269')  # 2.75 epochs of 50,000 images
+    assert run.endswith('new, to step 1,343') and batch.startswith('1,024 a step; ')  # 27.5 epochs of 50,000 images
     assert lines[-1] == ['not', 'tried  the first step, because the images are not prepared yet']
     assert os.listdir(tmp_path) == []
 

@@ -289,7 +289,7 @@ def test_the_recommendation_of_a_finished_run_is_accepted(recipe, settings, caps
     if f'; a larger --{name} continues it' in done:
         assert train(longer)['global_step'] == 2
         return
-    assert done.endswith(f'in another --train_dir, --warm_start={longer.run.train_dir} starts a new run from its model')
+    assert f'in another --train_dir, --warm_start={longer.run.train_dir} starts a new run from its model;' in done
     with pytest.raises(UsageError):
         train(longer)
     train(longer.replace(train_dir=f'{longer.run.train_dir}-2', warm_start=longer.run.train_dir))

@@ -115,8 +115,8 @@ def test_patience_ends_a_run_visibly_and_only_more_patience_continues_it(whole, 
     before = pathlib.Path(given.run.train_dir, metrics.NAME).read_text()
     result = cifar10.train(**as_given(given.replace(max_steps=2000)), say=print)
     assert (result.step, result.finished, result.ended_by) == (end, True, 'patience')
-    assert (f'done       the run ended at step {end} by --patience=1; a larger --patience '
-            'continues it\n') in capsys.readouterr().out
+    assert (f'done       nothing to train: the run ended at step {end} by --patience=1; a larger --patience '
+            'continues it; --restart begins again\n') in capsys.readouterr().out
     check(given)
     assert 'ended      without --check, nothing' in capsys.readouterr().out
     assert pathlib.Path(given.run.train_dir, metrics.NAME).read_text() == before

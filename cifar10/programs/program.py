@@ -58,7 +58,7 @@ def run(main: Callable[[], int | None], to_end: bool = False) -> int:
         status = _fail(describe_os_error(error), RunError.status)
     except KeyboardInterrupt as error:
         number, = error.args or [signal.SIGINT]
-        status = _fail('interrupted', 128 + number)
+        status = _fail('interrupted before there was anything to save', 128 + number)
     if to_end:
         for number in termination_signals():
             signal.signal(number, lambda *event: os._exit(status))

@@ -22,7 +22,7 @@ def describe(plan: Plan) -> list[Line]:
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
-    each = f' ({towers.batch_size} of each tower)' if plan.mode.batches > 1 else ''
+    each = f' ({towers.batch_size:,} of each tower)' if plan.mode.batches > 1 else ''
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     rate = [] if plan.recipe.is_whole else [
@@ -42,7 +42,7 @@ def describe(plan: Plan) -> list[Line]:
             Line('update', f'{towers.variable_update}{averages}'),
             Line('data', str(plan.source)),
             *_classes(plan),
-            Line('batch', f'{examples} a step{each}{epoch}'),
+            Line('batch', f'{examples:,} a step{each}{epoch}'),
             *rate, *idle]
 
 
@@ -125,13 +125,13 @@ def describe_run(plan: Plan) -> list[Line]:
     """Returns lines about the progress and the location of the run."""
     run = plan.settings.run
     if plan.ended:
-        progress = f'at step {plan.step}'
+        progress = f'at step {plan.step:,}'
     elif plan.step:
         taken = (metrics.last(run.train_dir, metrics.TRAIN) or {}).get('step', 0)  # or later
-        again = f'; the steps {plan.step + 1} to {taken} are taken again' if taken > plan.step else ''
-        progress = f'resumed at step {plan.step} of {plan.last_step}{again}'
+        again = f'; the steps {plan.step + 1:,} to {taken:,} are taken again' if taken > plan.step else ''
+        progress = f'resumed at step {plan.step:,} of {plan.last_step:,}{again}'
     else:
-        progress = f'new, to step {plan.last_step}'
+        progress = f'new, to step {plan.last_step:,}'
     lines = [Line('run', f'{run.train_dir}, {progress}'),
              Line('watch', f'tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}')]
     if plan.ended:
@@ -141,5 +141,6 @@ def describe_run(plan: Plan) -> list[Line]:
             remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
         is_past = plan.step > plan.last_step
         when = f'is at step {plan.step} already, past' if is_past else f'ended at step {plan.step} by'
-        lines.append(Line('done', f'the run {when} {flag}={getattr(run, plan.ended):.10g}; {remedy}'))
+        lines.append(Line('done', f'nothing to train: the run {when} {flag}={getattr(run, plan.ended):.10g}; {remedy}; '
+                                  '--restart begins again'))
     return lines

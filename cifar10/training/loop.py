@@ -31,7 +31,7 @@ def take_steps(run: Run, files: 'RunFiles', termination: Termination | None = No
                 before_session()
             with run.opened(files.checkpoints.resume()):
                 if attempts:
-                    say('resumed', f'at step {run.step} of {run.plan.last_step}')
+                    say('resumed', f'at step {run.step:,} of {run.plan.last_step:,}')
                 if termination:
                     termination.defer()
                 _loop(run, files, termination)
