@@ -183,11 +183,12 @@ def test_the_loss_scale_doubles_after_2000_good_steps():
             assert session.run([named['current_loss_scale'], variable]) == [scale, value]
 
 
-def test_emulation_depends_on_the_flags_of_the_cpu():
-    assert precision.BF16.is_emulated({'avx2', 'avx512f'})
-    assert not precision.BF16.is_emulated({'avx512_bf16'})
-    assert precision.FP16.is_emulated({'avx512_bf16'})
-    assert not precision.FP32.is_emulated(set())
+@pytest.mark.parametrize('kind, vendor, flags, is_slow', [
+    (precision.BF16, 'AuthenticAMD', 'avx2 avx512f', True), (precision.BF16, 'AuthenticAMD', 'avx512_bf16', False),
+    (precision.BF16, 'GenuineIntel', 'avx512_bf16', True), (precision.BF16, 'GenuineIntel', 'amx_bf16', False),
+    (precision.FP16, 'AuthenticAMD', 'avx512_bf16', True), (precision.FP32, 'AuthenticAMD', '', False)])
+def test_the_processor_decides_which_types_are_slow(kind, vendor, flags, is_slow):
+    assert kind.is_slow(f'vendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n') == is_slow
 
 
 def test_gpu_gradients_are_packed_and_batches_are_copied_ahead(settings, data_dir):

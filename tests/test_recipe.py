@@ -98,7 +98,7 @@ def test_a_resumed_run_uses_the_stored_whitening_and_a_new_rate(fast, capsys):
 
 @pytest.mark.stress
 def test_the_default_precision_follows_the_hardware_and_a_run_keeps_its_own(fast, capsys):
-    expected = 'fp32' if BF16.is_emulated() else 'bf16'
+    expected = 'fp32' if BF16.is_slow() else 'bf16'
     train(train_settings(**dict(fast, precision=None)))
     assert f', {expected}\n' in capsys.readouterr().out and settings_of(fast['train_dir'])['precision'] == expected
     for stored in ('bf16', 'fp32'):

@@ -91,7 +91,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
 
 def _hardware_has_bf16(on_gpus):
     bf16 = PRECISIONS.load('bf16')
-    return min(gpus.capabilities()) >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
+    return min(gpus.capabilities()) >= bf16.gpu_capability if on_gpus else not bf16.is_slow()
 
 
 def _refuse_impossible(plan, in_numbers):
@@ -135,7 +135,7 @@ def _remarks(plan, given, devices):
     """Returns lines about the decisions, if steps remain; the towers may not use all `devices`."""
     settings, record = plan.settings, plan.record
     changes = record.difference_to(takeover.chosen(settings, Kind.NOTED)) if record else {}
-    return [*_emulation_warning(settings.towers, devices),
+    return [*_warning_of_slow_precision(settings.towers, devices),
             *([Line('changed', ', '.join(changes.values()), note=True)] if changes else []),
             *_other_numerics(record, devices),
             *_unused_devices(settings.towers, devices),
@@ -147,11 +147,10 @@ def _own_code(settings):
     return {flag: name for flag in CODE if OWN[flag].is_code(name := settings.flat()[flag])}
 
 
-def _emulation_warning(towers, devices):
-    if devices.on_gpus or not PRECISIONS.load(towers.precision).is_emulated():
+def _warning_of_slow_precision(towers, devices):
+    if devices.on_gpus or not PRECISIONS.load(towers.precision).is_slow():
         return []
-    return [Line('warning', f'this CPU has no {towers.precision} instructions, so --precision={towers.precision} is '
-                            'emulated and slow')]
+    return [Line('warning', f'--precision={towers.precision} is slow on this CPU; --precision=fp32 is faster')]
 
 
 def _other_numerics(record, devices):
