@@ -78,7 +78,7 @@ def operation(value: Any) -> tf.Operation:
     """Returns the operation of a tensor, variable or operation of the default graph; else raises a Fault."""
     try:
         element = tf.get_default_graph().as_graph_element(value)
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise Fault(f'it returns {form(value)}; an operation or a tensor of the graph is right') from error
     return getattr(element, 'op', element)
 
