@@ -49,7 +49,7 @@ SMALL_IMAGE = 64
 OF_LARGE_IMAGES = dict(augmentation='resized_crop')
 
 # With the first three settings, some steps of the tutorial's rate of 0.1 would be so large that the loss rises above
-# its start: on rendered shapes the first feature that helps is common to all classes. docs/measured.md has figures.
+# its start: on rendered shapes, the first features that help are common to all classes (benchmarks/README.md, b).
 ON_SHAPES = dict(dataset='shapes', network='classic', optimizer='sgd')
 OF_SHAPES = dict(clip_norm=1.5)
 
