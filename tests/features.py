@@ -26,7 +26,7 @@ FEATURES = {
     'clipped gradients': dict(network='linear', clip_norm=0.5),
     'lion': dict(network='linear', optimizer=f'{_EXAMPLES}/lion.py:lion', learning_rate=0.01),
     # Precisions.
-    'bf16': dict(precision='bf16', learning_rate=0.01),
+    'bf16': dict(precision='bf16'),
     'fp16': dict(network='three_parts', precision='fp16'),
     # Images.
     'images of 48 pixels': dict(network=f'{_NETWORKS}:convolutions', image_size=48),

@@ -48,8 +48,8 @@ RATES = {
 SMALL_IMAGE = 64
 OF_LARGE_IMAGES = dict(augmentation='resized_crop')
 
-# With the first three settings, some steps of the tutorial's rate of 0.1 would be so large that the loss rises above
-# its start: on rendered shapes, the first features that help are common to all classes (benchmarks/README.md, b).
+# On rendered shapes, the first features that help are common to all classes. Without clipping, steps of the tutorial's
+# rate of 0.1 overshoot there, and the loss rises above its start. Figures are in note b of benchmarks/README.md.
 ON_SHAPES = dict(dataset='shapes', network='classic', optimizer='sgd')
 OF_SHAPES = dict(clip_norm=1.5)
 

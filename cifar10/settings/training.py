@@ -342,8 +342,8 @@ def _with_preset(given):
         values.update(OF_LARGE_IMAGES)
     if values['sizes']:
         values['sizes'] = scaled_sizes(values['sizes'], size)
-    clips = given.get('variable_update') != 'mirrored'
-    if clips and 'preset' not in given and ON_SHAPES.items() <= {**values, **given}.items():
+    can_clip = given.get('variable_update') != 'mirrored'
+    if can_clip and 'preset' not in given and ON_SHAPES.items() <= {**values, **given}.items():
         values.update(OF_SHAPES)
     values.update(given)
     without = meaningless(values)
